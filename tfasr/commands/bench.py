@@ -8,6 +8,7 @@ import argparse
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.bench.inference import InferenceConfig
@@ -21,17 +22,10 @@ from tfasr.tta.policies import PAPER, POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of synthetic workloads, and the subcommands with their own."""
     add = parser.add_argument
     known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
     add("--gin_file", help=f"a preset or file that names a workload ({known})")
-    add(
-        "--gin_binding",
-        action="append",
-        default=[],
-        metavar="LINE",
-        help="a line of gin that overrides the file; repeatable",
-    )
+    add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
     add("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
     add("--fraction", type=float, help="share of the data; default: the preset's")
     add("--corpus_dir", help="recordings, where the workload can use them")
@@ -46,33 +40,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
         subcommand = subcommands.add_parser(name, help=summary, description=description)
         declare(subcommand)
-        subcommand.add_argument(
-            "--format", choices=formats(), default="table", help="default: %(default)s"
-        )
+        output = {"choices": formats(), "default": "table", "help": "default: %(default)s"}
+        subcommand.add_argument("--format", **output)
         subcommand.set_defaults(run_subcommand=run_it)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the workload; returns the exit status."""
     if arguments.subcommand is not None:
-        print(arguments.run_subcommand(arguments), end="")
-        return 0
-    if arguments.gin_file is None:
+        text = arguments.run_subcommand(arguments)
+    elif arguments.gin_file is None:
         raise UsageError(
             f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a workload's "
             "preset with --gin_file, such as bench/ds2_small.gin. Received: neither."
         )
-    from tfasr.bench.perform import bench_preset
+    else:
+        from tfasr.bench.perform import bench_preset
 
-    names = ("backend", "fraction", "corpus_dir", "out", "run_dir", "split", "shard_dir")
-    text = bench_preset(
-        arguments.gin_file,
-        bindings=arguments.gin_binding,
-        output_format=arguments.format,
-        **{name: getattr(arguments, name) for name in names},
-    )
+        names = ("backend", "fraction", "corpus_dir", "out", "run_dir", "split", "shard_dir")
+        options = {"output_format": arguments.format, **_same(arguments, *names)}
+        text = bench_preset(arguments.gin_file, bindings=arguments.gin_binding, **options)
     print(text, end="")
     return 0
+
+
+def _same(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> str:
@@ -82,7 +74,6 @@ def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> 
 
 
 def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
-    """Returns the integers of a flag such as ``--batch 8,16``."""
     text = getattr(arguments, flag)
     try:
         return tuple(int(number) for number in text.split(","))
@@ -107,17 +98,10 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", default="best", help="best, last or a file")
     add("--save_log_probs", metavar="FILE", help="an .npz that gets the log-probabilities")
     add("--lexicon", metavar="FILE", help="a word a line; default: the run's, or the file's own")
-    add(
-        "--decoders",
-        default=_joined(defaults.decoders),
-        help=f"of {DECODERS.listed()}, with commas; default: %(default)s",
-    )
+    decoders = f"of {DECODERS.listed()}, with commas; default: %(default)s"
+    add("--decoders", default=_joined(defaults.decoders), help=decoders)
     add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
-    add(
-        "--recombine",
-        action="store_true",
-        help="also with recombination, where a decoder can; see WordBeamSearch",
-    )
+    add("--recombine", action="store_true", help="also with recombination, where a decoder can")
     add("--num_threads", type=int, default=1, help="default: %(default)s")
     add("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
 
@@ -135,13 +119,10 @@ def _decoder(arguments: argparse.Namespace) -> str:
         config = DecoderBenchConfig(
             decoders=arguments.decoders.split(","),
             beam_widths=_numbers(arguments, "beam_widths"),
-            recombine=arguments.recombine,
-            num_threads=arguments.num_threads,
+            **_same(arguments, "recombine", "num_threads"),
         )
-    paths = {}
-    for name in ("run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon"):
-        value = getattr(arguments, name)
-        paths[name] = None if value is None else Path(value)
+    paths = _same(arguments, "run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon")
+    paths = {name: None if path is None else Path(path) for name, path in paths.items()}
     split, checkpoint = arguments.split or "", arguments.checkpoint
     return _run(arguments, "decoder", config, Context(split=split, checkpoint=checkpoint, **paths))
 
@@ -172,15 +153,10 @@ def _inference(arguments: argparse.Namespace) -> str:
             backends=tuple(arguments.backends.split(",")),
             batches=_numbers(arguments, "batch"),
             chunks_ms=_numbers(arguments, "chunk_ms"),
-            recordings=arguments.recordings,
-            rounds=arguments.rounds,
-            cold_starts=arguments.cold_starts,
+            **_same(arguments, "recordings", "rounds", "cold_starts"),
         )
-    context = Context(
-        run_dir=Path(arguments.run_dir).resolve(),
-        corpus_dir=Path(arguments.corpus_dir).resolve(),
-        checkpoint=arguments.checkpoint,
-    )
+    run_dir, corpus_dir = map(Path.resolve, map(Path, (arguments.run_dir, arguments.corpus_dir)))
+    context = Context(run_dir=run_dir, corpus_dir=corpus_dir, checkpoint=arguments.checkpoint)
     return _run(arguments, "inference", config, context)
 
 
@@ -191,11 +167,8 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
     add("--batch", default="16", help="with commas; default: %(default)s")
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="default: a seventh of the frames")
-    add(
-        "--precision",
-        default=_joined(StepConfig().precisions),
-        help=f"of {', '.join(trained())}, with commas; default: %(default)s",
-    )
+    precisions = f"of {', '.join(trained())}, with commas; default: %(default)s"
+    add("--precision", default=_joined(StepConfig().precisions), help=precisions)
     add("--rounds", type=int, default=5, help="default: %(default)s")
     add("--length_spread", type=float, default=0.0, help="share by which lengths differ")
     add("--out", metavar="DIR", help="gets results.json and table.md")
@@ -213,10 +186,8 @@ def _step(arguments: argparse.Namespace) -> str:
             bindings=arguments.gin_binding,
             batches=_numbers(arguments, "batch"),
             frames=_numbers(arguments, "frames"),
-            labels=arguments.labels,
             precisions=arguments.precision.split(","),
-            rounds=arguments.rounds,
-            length_spread=arguments.length_spread,
+            **_same(arguments, "labels", "rounds", "length_spread"),
         )
     return _run(arguments, "step", config, Context())
 
@@ -224,13 +195,8 @@ def _step(arguments: argparse.Namespace) -> str:
 def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs of several batches")
-    add(
-        "--measured",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable",
-    )
+    measured = "results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable"
+    add("--measured", action="append", default=[], metavar="FILE", help=measured)
     add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: steps alone")
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
     add("--window", type=int, help="evaluations whose median must meet the target")
@@ -239,16 +205,10 @@ def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add("--rows_per_worker", metavar="N,...", help="instead: the batch grows with the workers")
     add("--link_gbit_s", type=float, help="between workers; default: the runs' own exchanges")
     add("--link_latency_us", type=float, default=0.0, help="of a message; default: %(default)s")
-    add(
-        "--over_loopback",
-        action="store_true",
-        help="the runs' exchanges went over no network: the link comes on top of them",
-    )
-    add(
-        "--measure_exchange",
-        action="store_true",
-        help="measure one between two processes here, by the loopback; the link comes on top",
-    )
+    loopback = "the runs' exchanges went over no network: the link comes on top of them"
+    add("--over_loopback", action="store_true", help=loopback)
+    measure = "measure one between two processes here, by the loopback; the link comes on top"
+    add("--measure_exchange", action="store_true", help=measure)
     add("--gradient_mb", type=float, help="of a step; default: the runs'")
     add("--overlap", type=float, default=0.0, help="share of the exchange that is hidden")
     add("--out", metavar="DIR|FILE.json", help="gets tables, JSON and a figure")
@@ -286,4 +246,3 @@ SUBCOMMANDS = {
     "inference": (_inference_flags, _inference),
     "scaling": (_scaling_flags, _scaling),
 }
-"""Workloads with flags of their own, besides a preset."""

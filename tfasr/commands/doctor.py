@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfasr.display.table import JSON, WRITERS, Table, formats
 from tfasr.errors import RunError
@@ -27,31 +27,18 @@ _UNKNOWN = "n/a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=formats(), default="table", help="default: %(default)s")
-    parser.add_argument(
-        "--out", metavar="FILE", help="also write a system description as of MLPerf, system.json"
-    )
-    parser.add_argument("--system_name", default="", help="how the description calls the machine")
-    parser.add_argument("--submitter", default="", help="of the description")
-    parser.add_argument(
-        "--tensorflow", action="store_true", help="also import TensorFlow, in a process apart"
-    )
-    parser.add_argument(
-        "--gin_file",
-        action="append",
-        default=[],
-        help="also see whether the batches that this preset or file holds ready fit into memory; "
-        "repeatable, as for tfasr train",
-    )
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
+    add = parser.add_argument
+    add("--format", choices=formats(), default="table", help="default: %(default)s")
+    add("--out", metavar="FILE", help="also write a system description as of MLPerf, system.json")
+    add("--system_name", default="", help="how the description calls the machine")
+    add("--submitter", default="", help="of the description")
+    add("--tensorflow", action="store_true", help="also import TensorFlow, in a process apart")
+    gin = {"action": "append", "default": []}
+    add("--gin_file", **gin, help="also check that the batches it holds ready fit; repeatable")
+    add("--gin_binding", **gin, help="repeatable")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes what was found to stdout; returns the exit status 0.
-
-    Raises:
-        RunError: if the buffer of a preset does not fit into memory.
-    """
     found = examine(tensorflow=args.tensorflow)
     buffer = None
     if args.gin_file or args.gin_binding:
@@ -72,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "table":
         text = doctor_text(found, buffer)
     elif args.format != JSON:
-        text = WRITERS[args.format]([doctor_table(found, buffer)])
+        rows = [list(row) for row in _rows(found, buffer)]
+        text = WRITERS[args.format]([Table("This machine", ["part", "found"], rows, advice(found))])
     sys.stdout.write(text)
     refusal = buffer and buffer.refusal(available_bytes())
     if refusal:
@@ -81,24 +69,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def doctor_text(found: Examination, buffer: "BufferNeed | None" = None) -> str:
-    """Returns what was found as two columns, and advice below.
-
-    Args:
-        found: of the machine.
-        buffer: what a preset's buffer needs, where one was named.
-    """
+    """Returns the findings as two columns, and advice below."""
     rows = _rows(found, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
-    said = advice(found)
-    lines += ["", *(f"- {one}" for one in said)] if said else ["", "Nothing to mend."]
+    lines += ["", *([f"- {text}" for text in advice(found)] or ["Nothing to mend."])]
     return "\n".join(lines) + "\n"
-
-
-def doctor_table(found: Examination, buffer: "BufferNeed | None" = None) -> Table:
-    """Returns the same as a table, advice as its notes."""
-    rows = [list(row) for row in _rows(found, buffer)]
-    return Table("This machine", ["part", "found"], rows, advice(found))
 
 
 def _rows(found: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:
@@ -155,25 +131,21 @@ def _devices(found: Examination) -> list[tuple[str, str]]:
 
 
 def _software(found: Examination) -> list[tuple[str, str]]:
-    software = found.software
+    software, problem, seen = found.software, found.decoder_problem, found.tensorflow
     rows = [("Python", software["python"])]
     rows += [(name, version or "missing") for name, version in software["packages"].items()]
-    decoder = found.decoder_problem
-    rows.append(("compiled decoder", "loads" if decoder is None else f"does not load: {decoder}"))
-    if found.tensorflow is not None:
-        rows.append(("TensorFlow's view", _tensorflow(found.tensorflow)))
+    rows.append(("compiled decoder", "loads" if problem is None else f"does not load: {problem}"))
+    if seen is not None:
+        view = f"does not load: {seen.get('problem')}"
+        if "problem" not in seen:
+            devices = ", ".join(seen["devices"]) or "no devices"
+            view = f"{devices}; built for CUDA {_told(seen['cuda'])}, cuDNN {_told(seen['cudnn'])}"
+        rows.append(("TensorFlow's view", view))
     rows += [
         (name, f"{version or 'not installed'} ({OPTIONAL[name]})")
         for name, version in software["optional"].items()
     ]
     return rows
-
-
-def _tensorflow(said: dict[str, Any]) -> str:
-    if "problem" in said:
-        return f"does not load: {said['problem']}"
-    devices = ", ".join(said["devices"]) or "no devices"
-    return f"{devices}; built for CUDA {_told(said['cuda'])}, cuDNN {_told(said['cudnn'])}"
 
 
 def _told(value: object) -> str:

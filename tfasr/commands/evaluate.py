@@ -2,11 +2,12 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
-from tfasr.display.table import formats
+from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
@@ -15,103 +16,76 @@ if TYPE_CHECKING:
     from tfasr.training.evaluation import EvaluationResult
 
 
-SCORES = "scores"
+def add_decoder_arguments(add: Callable) -> None:
+    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    add("--beam_width", type=int, help="default: the run's own")
+    recombine = "for word_beam: keep one beam for each future; see WordBeamSearch"
+    add("--recombine", action="store_true", default=None, help=recombine)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--run_dir",
-        action="append",
-        required=True,
-        help="a folder that tfasr train wrote; repeatable, for a row each",
-    )
-    parser.add_argument("--shard_dir", help="default: the one that the run was trained with")
-    parser.add_argument(
-        "--split",
-        action="append",
-        required=True,
-        help="a prepared split; repeatable, for columns of one table",
-    )
-    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    parser.add_argument("--beam_width", type=int, help="default: the run's own")
-    parser.add_argument(
-        "--recombine",
-        action="store_true",
-        default=None,
-        help="for word_beam: keep one beam for each future; see WordBeamSearch",
-    )
-    parser.add_argument(
-        "--language_model",
-        metavar="ARPA",
-        help="for word_beam: an n-gram file, such as tfasr ngram writes, that scores words too; "
-        "needs tfasr[kenlm]",
-    )
-    parser.add_argument(
-        "--lm_weight",
-        type=float,
-        help="power of the language model's probabilities; default: 1",
-    )
-    parser.add_argument(
-        "--word_bonus",
-        type=float,
-        help="natural logarithm that each word adds, against the model's liking for few words; "
-        "default: 0",
-    )
-    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
-    parser.add_argument("--hypotheses", help="a file to write the texts to, as JSON lines")
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help="a folder for scores.json, scores.md, scores.csv and scores.tex",
-    )
-    parser.add_argument("--format", choices=formats(), default="table")
+    add = parser.add_argument
+    several = {"action": "append", "required": True}
+    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
+    add("--shard_dir", help="default: the one that the run was trained with")
+    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
+    add_decoder_arguments(add)
+    add("--language_model", metavar="ARPA", help="for word_beam, as of tfasr ngram; tfasr[kenlm]")
+    add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
+    add("--word_bonus", type=float, help="natural logarithm that each word adds; default: 0")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--hypotheses", help="a file to write the texts to, as JSON lines")
+    add("--out", metavar="DIR", help="gets scores.json, scores.md, scores.csv and scores.tex")
+    add("--format", choices=formats(), default="table")
 
 
 def run(arguments: argparse.Namespace) -> None:
     for name in ("run_dir", "split"):  # what is named twice is scored once
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
-    one = len(arguments.run_dir) == len(arguments.split) == 1
+    single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
-        _check_file(Path(arguments.hypotheses))
-    if arguments.hypotheses and not one:
-        raise UsageError(
-            "--hypotheses must be of one run and one split. Received: "
-            f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
-        )
+        path = Path(arguments.hypotheses)
+        if path.is_dir():
+            raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(
+                f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "
+                "or choose another one."
+            )
+        if not single:
+            raise UsageError(
+                "--hypotheses must be of one run and one split. Received: "
+                f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
+            )
     if arguments.out:  # a place that cannot be written to is found now, not after the work
         Path(arguments.out).mkdir(parents=True, exist_ok=True)
-    rows = _scored(arguments)
+    rows = _scored(arguments, single)
     if arguments.out:
-        _write(rows, Path(arguments.out))
-    if one and arguments.format in ("table", "markdown", "json"):
-        return
-    print(_collated(rows, arguments.format), end="")
+        from tfasr.display.table import to_markdown
+        from tfasr.kit.files import write_whole
+        from tfasr.reports.tables.paper import scores_table
+        from tfasr.reports.write import write_tables
+
+        folder = Path(arguments.out)
+        table = scores_table(rows)
+        write_tables([table], folder)
+        write_whole(folder / "scores.md", to_markdown([table]))
+        write_whole(folder / "scores.json", _collated(rows, "json"))  # last: it tells that all is
+    if not single or arguments.format not in ("table", "markdown", "json"):
+        print(_collated(rows, arguments.format), end="")
 
 
-def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(
-            f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, or "
-            "choose another one."
-        )
-
-
-def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]:
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
-    one = len(arguments.run_dir) == len(arguments.split) == 1
     model = _language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
         decoder = trained.decoder(
-            name=arguments.decoder,
-            beam_width=arguments.beam_width,
-            recombine=arguments.recombine,
+            name=arguments.decoder, beam_width=arguments.beam_width, recombine=arguments.recombine
         )
         for split in arguments.split:
             result = trained.evaluate(
@@ -124,7 +98,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
             scores = _scores(result)
-            if one:
+            if single:
                 _print_one(scores, result, arguments.format)
             about = {"run": name, "split": split, **_decoder(decoder, arguments.checkpoint, model)}
             rows.append({**about, **scores, "loss": result.loss})
@@ -135,16 +109,15 @@ def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
-    given = {name: value for name, value in numbers.items() if value is not None}
-    if arguments.language_model is None:
-        if given:
-            raise UsageError(
-                "--lm_weight and --word_bonus are of a language model. Received: no "
-                "--language_model."
-            )
-        return None
-    with wrong_values_are_wrong_use():
-        return KenlmModel(arguments.language_model, **given)
+    options = {name: value for name, value in numbers.items() if value is not None}
+    if arguments.language_model is not None:
+        with wrong_values_are_wrong_use():
+            return KenlmModel(arguments.language_model, **options)
+    if options:
+        raise UsageError(
+            "--lm_weight and --word_bonus are of a language model. Received: no --language_model."
+        )
+    return None
 
 
 def _scores(result: "EvaluationResult") -> dict[str, Any]:
@@ -172,24 +145,11 @@ def _decoder(
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
-    from tfasr.display.table import WRITERS
-    from tfasr.reports.tables.paper import scores_table
-
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"
-    return WRITERS[output_format]([scores_table(rows)])
-
-
-def _write(rows: list[dict[str, Any]], folder: Path) -> None:
-    from tfasr.display.table import to_markdown
-    from tfasr.kit.files import write_whole
     from tfasr.reports.tables.paper import scores_table
-    from tfasr.reports.write import write_tables
 
-    table = scores_table(rows)
-    write_tables([table], folder)
-    write_whole(folder / f"{SCORES}.md", to_markdown([table]))
-    write_whole(folder / f"{SCORES}.json", _collated(rows, "json"))  # last: it tells that all is
+    return WRITERS[output_format]([scores_table(rows)])
 
 
 def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format: str) -> None:
@@ -198,7 +158,18 @@ def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format
     if output_format == "json":
         print(json.dumps({**scores, "loss": result.loss}))
     elif output_format in ("table", "markdown"):
-        _print_rows(_rows(scores, result.loss), output_format)
+        rows = _rows(scores, result.loss)
+        if output_format == "markdown":
+            print("| measure | value |\n|---|---|")
+            print("\n".join(f"| {name} | {value} |" for name, value in rows))
+        else:
+            from rich.console import Console
+            from rich.table import Table
+
+            table = Table("measure", "value")
+            for row in rows:
+                table.add_row(*row)
+            Console().print(table)
         print(kaldi_line(result.counts))
 
 
@@ -218,24 +189,56 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:
         return ""
-    speakers, utterances = scores["speakers_resampled"], scores["utterances"]
-    resampled = f"{speakers} speakers" if by_speaker else f"{utterances} utterances"
-    return (
-        f" ({scores['confidence']:.0%}: {100 * ends[0]:.2f} to {ends[1]:.2%}, resampling "
-        f"{resampled})"
+    count, of = scores["utterances"], "utterances"
+    if by_speaker:
+        count, of = scores["speakers_resampled"], "speakers"
+    low, high, share = 100 * ends[0], ends[1], scores["confidence"]
+    return f" ({share:.0%}: {low:.2f} to {high:.2%}, resampling {count} {of})"
+
+
+EXPORTS = ("onnx", "sherpa", "litert", "keras", "saved_model")
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--to",
+        choices=EXPORTS,
+        required=True,
+        help="onnx: a folder for ONNX Runtime and tfasr; sherpa: one that sherpa-onnx runs; "
+        "litert: for LiteRT (TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
+        "TensorFlow without Keras",
     )
+    add("--run_dir", required=True, help="a folder that tfasr train wrote")
+    add("--out", required=True, metavar="DIR", help="a new or empty folder")
+    add("--int8", action="store_true", help="large matrices in eight bits: onnx, sherpa, litert")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--split", default="validation", help="compares export and run; default: %(default)s")
+    add("--shard_dir", help="where that is; default: the run's own")
+    add("--data_licence", help="of the training data, for the model card")
 
 
-def _print_rows(rows: list[tuple[str, str]], output_format: str) -> None:
-    if output_format == "markdown":
-        print("| measure | value |\n|---|---|")
-        for name, value in rows:
-            print(f"| {name} | {value} |")
-        return
-    from rich.console import Console
-    from rich.table import Table
+def run_export(arguments: argparse.Namespace) -> None:
+    """``tfasr export``: a trained recogniser as files that other programs run."""
+    from tfasr.exporting.export import export
+    from tfasr.scoring.bootstrap import CONFIDENCE
 
-    table = Table("measure", "value")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    names = ("to", "run_dir", "out", "int8", "checkpoint", "split", "shard_dir", "data_licence")
+    done = export(**{name: getattr(arguments, name) for name in names})
+    same = done.utterances - done.differing_texts
+    print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
+    print(
+        f"{arguments.split}: {same} of {done.utterances} utterances as the run writes them, "
+        f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
+    )
+    if done.int8 is not None:
+        interval = done.int8.by_speaker or done.int8.by_utterance
+        ends = ""
+        if interval is not None:
+            low, high = interval.interval
+            ends = f" ({CONFIDENCE:.0%}: {100 * low:+.2f} to {100 * high:+.2f})"
+        print(f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}")
+        print(
+            f"int8 hears {done.audio_s_per_s:.0f} s of audio in a second of one core, float32 "
+            f"{done.float32_audio_s_per_s:.0f}: the model alone, measured once"
+        )

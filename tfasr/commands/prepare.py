@@ -7,24 +7,21 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
 from tfasr.corpora.utterance import SPLITS
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
-    from tfasr.training.from_gin import LoadedConfig
-
-
-# ``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file.
+    pass
 
 
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shard_dir", required=True, help="what tfasr prepare wrote")
-    parser.add_argument("--split", default="train", help="default: %(default)s")
-    parser.add_argument("--order", type=int, default=3, help="words of an n-gram; default: 3")
-    parser.add_argument(
-        "--out", required=True, help="the ARPA file, for tfasr evaluate --language_model"
-    )
+    add = parser.add_argument
+    add("--shard_dir", required=True, help="what tfasr prepare wrote")
+    add("--split", default="train", help="default: %(default)s")
+    add("--order", type=int, default=3, help="words of an n-gram; default: 3")
+    add("--out", required=True, help="the ARPA file, for tfasr evaluate --language_model")
 
 
 def run_ngram(arguments: argparse.Namespace) -> None:
@@ -43,8 +40,7 @@ def run_ngram(arguments: argparse.Namespace) -> None:
     print(f"{out}: {sizes} n-grams of 1 to {arguments.order} words, Kneser-Ney")
 
 
-def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
-    """Returns one line on a prepared split."""
+def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
@@ -55,56 +51,49 @@ def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--corpus",
-        required=True,
-        choices=tuple(CORPORA),
-        help="the corpus's layout; --import adds your own",
+    add = parser.add_argument
+    add(
+        "--corpus", required=True, choices=tuple(CORPORA), help="its layout; --import adds your own"
     )
-    parser.add_argument("--corpus_dir", required=True, help="the corpus's folder")
-    parser.add_argument("--shard_dir", required=True, help="a folder is written here per split")
-    parser.add_argument("--split", choices=SPLITS, help="default: all")
-    parser.add_argument(
-        "--manifest", help="list of a tsv or json corpus, relative to --corpus_dir; needs --split"
-    )
-    parser.add_argument("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
-    parser.add_argument(
-        "--gin_file",
-        action="append",
-        help="preset or file with features, shards and model, as tfasr train takes it; repeatable",
-    )
-    parser.add_argument(
-        "--gin_binding",
-        action="append",
-        default=[],
-        metavar="LINE",
-        help="a line of gin that overrides the file, such as 'FeatureConfig.num_mfcc = 0'; "
-        "repeatable",
-    )
-    parser.add_argument(
+    add("--corpus_dir", required=True, help="the corpus's folder")
+    add("--shard_dir", required=True, help="a folder is written here per split")
+    add("--split", choices=SPLITS, help="default: all")
+    add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
+    add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
+    add_gin_arguments(add)
+    add(
         "--max_bad_fraction",
         type=float,
         default=0.01,
         help="fail if a larger share of the utterances is unusable, too long ones aside; "
         "default: %(default)s",
     )
-    parser.add_argument("--num_workers", type=int, help="default: all cores")
-    parser.add_argument(
-        "--scheduler",
-        metavar="tcp://HOST:PORT",
-        help="a Dask cluster whose workers do the work; docs/preparing_at_scale.md",
-    )
-    parser.add_argument("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
+    add("--num_workers", type=int, help="default: all cores")
+    scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"
+    add("--scheduler", metavar="tcp://HOST:PORT", help=scheduler)
+    add("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tfasr.data.prepare_corpus import prepare
     from tfasr.training.from_gin import load_config
 
     config = load_config(arguments.gin_file, arguments.gin_binding)
+    names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
     with _executor(arguments) as executor:
-        indexes = _prepared(arguments, config, executor)
+        indexes = prepare(
+            subsets=arguments.subsets.split(",") if arguments.subsets else None,
+            features=config.experiment.features,
+            shards=config.shards,
+            model=config.experiment.model,
+            num_workers=arguments.num_workers,
+            audio_reader=arguments.audio_reader,
+            executor=executor,
+            progress=True,
+            **{name: getattr(arguments, name) for name in names},
+        )
     for name, index in indexes.items():
-        print(describe(name, index, Path(arguments.shard_dir)))
+        print(_describe(name, index, Path(arguments.shard_dir)))
 
 
 @contextlib.contextmanager
@@ -121,26 +110,3 @@ def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
         )
     with cluster_executor(arguments.scheduler) as executor:
         yield executor
-
-
-def _prepared(
-    arguments: argparse.Namespace, config: "LoadedConfig", executor: Executor | None
-) -> dict[str, dict[str, Any]]:
-    from tfasr.data.prepare_corpus import prepare
-
-    return prepare(
-        corpus=arguments.corpus,
-        corpus_dir=arguments.corpus_dir,
-        shard_dir=arguments.shard_dir,
-        split=arguments.split,
-        manifest=arguments.manifest,
-        subsets=arguments.subsets.split(",") if arguments.subsets else None,
-        features=config.experiment.features,
-        shards=config.shards,
-        model=config.experiment.model,
-        max_bad_fraction=arguments.max_bad_fraction,
-        num_workers=arguments.num_workers,
-        audio_reader=arguments.audio_reader,
-        executor=executor,
-        progress=True,
-    )

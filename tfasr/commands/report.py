@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tfasr.errors import UsageError
@@ -16,46 +17,35 @@ from tfasr.tta.published.results import SOURCES
 _log = logging.getLogger(__name__)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dirs",
-        nargs="+",
-        metavar="RUN_DIR",
-        help="a run's folder, a published log, or a folder of either",
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", help="also write report.html, figures and tables to this folder"
-    )
-    parser.add_argument(
-        "--format", choices=(*WRITERS, JSON), default="table", help="default: %(default)s"
-    )
-    parser.add_argument(
+def add_target_arguments(add: Callable, policy: str | None, targets: str = "the run set") -> None:
+    add(
         "--target",
         action="append",
         default=[],
         metavar="METRIC=VALUE",
-        help="such as cer=0.10, a fraction; repeatable; default: the targets the runs set",
+        help=f"such as cer=0.10, a fraction; repeatable; default: the targets {targets}",
     )
-    parser.add_argument(
+    add(
         "--policy",
         choices=sorted(POLICIES),
-        help="the clock and the rule; naming one also shows the others, and makes JSON by groups",
+        default=policy,
+        help="the clock and the rule; naming one makes the report show the others too",
     )
-    parser.add_argument(
-        "--window", type=int, help="evaluations whose median must meet the target; paper: 3"
+    add("--window", type=int, help="evaluations whose median must meet the target; paper: 3")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "run_dirs", nargs="+", metavar="RUN_DIR", help="a run, a published log, or a folder of them"
     )
-    parser.add_argument(
-        "--power", action="store_true", help="also say how many runs would show a gap of 10 %%"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="compare runs that are not comparable, and say why"
-    )
-    parser.add_argument(
-        "--profile",
-        action="store_true",
-        help="also say which group is faster at which target, over all that they reached",
-    )
-    parser.add_argument(
+    add("--out", metavar="DIR", help="also write report.html, figures and tables to this folder")
+    add("--format", choices=(*WRITERS, JSON), default="table", help="default: %(default)s")
+    add_target_arguments(add, None)
+    add("--power", action="store_true", help="also say how many runs would show a gap of 10 %%")
+    add("--force", action="store_true", help="compare runs that are not comparable, and say why")
+    add("--profile", action="store_true", help="also say which group is faster at which target")
+    add(
         "--hardware",
         action="append",
         default=[],
@@ -63,37 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
         "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
     )
-    parser.add_argument(
-        "--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'"
-    )
-    parser.add_argument(
-        "--beside",
-        choices=SOURCES,
-        help="whose published results to show in the same tables, never ranked against the runs",
-    )
-    _add_other_questions(parser)
-
-
-def _add_other_questions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add("--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'")
+    add("--beside", choices=SOURCES, help="whose published results to show in the same tables")
+    add(
         "--explain",
         action="store_true",
-        help="print how each time came about instead: the clock's start, what was left out, each "
-        "evaluation, the bracket, the result, each with its line of events.jsonl",
+        help="print how each time came about instead, each part with its line of events.jsonl",
     )
-    parser.add_argument(
+    add(
         "--errors",
         action="store_true",
-        help="what the runs' hypotheses get wrong, with intervals and tests, instead of times; "
-        "files of hypotheses (ours, or NeMo manifests with pred_text) may stand beside runs",
+        help="what the runs' hypotheses get wrong, instead of times; files of hypotheses (ours, or "
+        "NeMo manifests with pred_text) may be given too",
     )
-    parser.add_argument(
-        "--worst",
-        type=int,
-        default=10,
-        metavar="N",
-        help="utterances of which --errors shows the alignment; default: %(default)s",
-    )
+    add("--worst", type=int, default=10, metavar="N", help="alignments of --errors; default: 10")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,22 +74,15 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(_explained(args))
         if args.out is None:
             return 0
+    names = ("out", "policy", "window", "power", "force", "profile", "hardware", "errors", "worst")
     text = report(
         args.run_dirs,
-        out=args.out,
         output_format=args.format,
         targets=args.target,
-        policy=args.policy,
-        window=args.window,
-        power=args.power,
-        force=args.force,
-        profile=args.profile,
-        hardware=args.hardware,
         price_usd_per_hour=args.price_usd_per_hour,
-        errors=args.errors,
-        worst=args.worst,
         many=True,
         beside=args.beside,
+        **{name: getattr(args, name) for name in names},
     )
     if not args.explain:
         sys.stdout.write(text)

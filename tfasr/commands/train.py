@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from tfasr.cluster.description import named_cluster
@@ -9,19 +10,12 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
 from tfasr.training.logs import LOGS
 
-# ``tfasr launch``: trains in several processes on this machine; ends all when one fails.
-
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", "--workers", type=int, required=True, help="how many processes train together"
-    )
-    parser.add_argument(
-        "arguments",
-        nargs=argparse.REMAINDER,
-        metavar="-- train FLAGS",
-        help="what each of them runs: train and its flags, but for --cluster and --rank",
-    )
+    add = parser.add_argument
+    add("-n", "--workers", type=int, required=True, help="how many processes train together")
+    more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
+    add("arguments", **more, help="what each of them runs, without --cluster and --rank")
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
@@ -46,50 +40,31 @@ def run_launch(arguments: argparse.Namespace) -> int:
     return launch(arguments.workers, [*words, "--cluster", "tf_config"])
 
 
+def add_gin_arguments(add: Callable) -> None:
+    add(
+        "--gin_file", action="append", help="preset or file, repeatable; default: the paper's model"
+    )
+    add("--gin_binding", action="append", default=[], metavar="LINE",
+        help="overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable")  # fmt: skip
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--gin_file",
-        action="append",
-        help="preset or file, repeatable, such as demo.gin and hardware/rented_per_hour.gin; "
-        "default: the paper's model",
-    )
-    parser.add_argument(
-        "--gin_binding",
-        action="append",
-        default=[],
-        metavar="LINE",
-        help="a line of gin that overrides the files, such as 'TrainingConfig.epochs = 5'; "
-        "repeatable",
-    )
-    parser.add_argument(
-        "--shard_dir", required=True, help="holds the prepared splits train and validation"
-    )
-    parser.add_argument("--run_dir", required=True, help="the run's folder, created where missing")
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument(
-        "--no_memory_probe",
-        action="store_true",
-        help="do not check first whether the longest batch fits into memory",
-    )
-    parser.add_argument(
-        "--log_to",
-        action="append",
-        choices=tuple(LOGS),
-        default=[],
-        help="where scalars are written too; repeatable",
-    )
-    parser.add_argument(
-        "--dry_run", action="store_true", help="build everything, estimate, write nothing"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add_gin_arguments(add)
+    add("--shard_dir", required=True, help="holds the prepared splits train and validation")
+    add("--run_dir", required=True, help="the run's folder, created where missing")
+    add("--resume", action="store_true", help="continue an interrupted run")
+    add("--no_memory_probe", action="store_true", help="do not test that the longest batch fits")
+    logs = {"action": "append", "choices": tuple(LOGS), "default": []}
+    add("--log_to", **logs, help="where scalars are written too; repeatable")
+    add("--dry_run", action="store_true", help="build everything, estimate, write nothing")
+    add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
         help="train together with the same command in other processes, see docs/cluster.md: what "
         "TF_CONFIG or SLURM's variables describe, or the addresses of all, the chief's first",
     )
-    parser.add_argument(
-        "--rank", type=int, help="which of the addresses in --cluster this process is, from 0"
-    )
+    add("--rank", type=int, help="this process's place in --cluster's addresses, from 0")
 
 
 def run(arguments: argparse.Namespace) -> None:

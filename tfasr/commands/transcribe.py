@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.decoding.choice import DECODERS
+from tfasr.commands.evaluate import add_decoder_arguments
 from tfasr.errors import RunError, UsageError
 from tfasr.recognising.files import FORMATS, stream_json
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STREAMED = ("json", "text")
-
 log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "audio",
         nargs="+",
         metavar="FILE|DIR|-",
@@ -33,25 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
         "rate (16 kHz)",
     )
-    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
-    parser.add_argument(
-        "--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help="a folder for a file for each recording; those that are there already are skipped",
-    )
-    add_recogniser_arguments(parser)
-    parser.add_argument("--batch_size", type=int, default=16, help="default: %(default)s")
-    parser.add_argument(
+    add("--run_dir", required=True, help="a folder that tfasr train wrote")
+    add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
+    add("--out", metavar="DIR", help="gets a file for each recording; existing ones are skipped")
+    add_recogniser_arguments(add)
+    add("--batch_size", type=int, default=16, help="default: %(default)s")
+    add(
         "--stream",
         action="store_true",
         help="hear one recording, or -, as it comes: a line of JSON in Vosk's shape for whatever "
         "changes; the model must be able to",
     )
-    parser.add_argument("--chunk_ms", type=float, default=100.0, help="of --stream")
-    parser.add_argument(
+    add("--chunk_ms", type=float, default=100.0, help="of --stream")
+    add(
         "--no_endpoints",
         action="store_true",
         help="with --stream: the whole recording is one utterance; otherwise 1.2 s of silence, or "
@@ -59,34 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of `recogniser_of`, but for --run_dir."""
-    parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
-    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    parser.add_argument("--beam_width", type=int, help="default: the run's own")
-    parser.add_argument("--recombine", action="store_true", default=None, help="for word_beam")
+def add_recogniser_arguments(add: Callable) -> None:
+    add("--checkpoint", default="best", help="of a run: best, last or a file")
+    add_decoder_arguments(add)
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
-    """Returns the recogniser that flags name."""
     from tfasr.recognising.recogniser import load_recogniser
 
-    return load_recogniser(
-        arguments.run_dir,
-        checkpoint=arguments.checkpoint,
-        decoder=arguments.decoder,
-        beam_width=arguments.beam_width,
-        recombine=arguments.recombine,
-    )
+    names = ("checkpoint", "decoder", "beam_width", "recombine")
+    return load_recogniser(arguments.run_dir, **{name: getattr(arguments, name) for name in names})
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError: if the flags or the run do not fit.
-        RunError: if a recording could not be transcribed; the others are.
-    """
     if arguments.batch_size < 1:
         raise UsageError(f"--batch_size must be at least 1. Received: {arguments.batch_size}.")
     if arguments.format is None:
@@ -94,13 +73,17 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stream:
         _run_stream(arguments)
         return
+    written_as = FORMATS[arguments.format]
     if STDIN in arguments.audio:
-        _run_on_stdin(arguments)
+        _check_alone(arguments, "- must stand alone, without other recordings and without --out.")
+        recogniser = recogniser_of(arguments)
+        transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
+        sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
         return
     from tfasr.recognising.files import find_sources
 
     sources = find_sources(arguments.audio)
-    if arguments.out is None and len(sources) > 1 and not FORMATS[arguments.format].joins:
+    if arguments.out is None and len(sources) > 1 and not written_as.joins:
         raise UsageError(
             f"--format {arguments.format} is of one recording. Received: {len(sources)} without "
             "--out. Name a folder with --out, which then gets a file for each."
@@ -161,24 +144,14 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _run_on_stdin(arguments: argparse.Namespace) -> None:
+def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
     if len(arguments.audio) > 1 or arguments.out is not None:
-        raise UsageError(
-            "- must stand alone, without other recordings and without --out. Received: "
-            f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
-        )
-    recogniser = recogniser_of(arguments)
-    transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
-    written_as = FORMATS[arguments.format]
-    sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
+        out = " with --out" if arguments.out is not None else ""
+        raise UsageError(f"{rule} Received: {' '.join(arguments.audio)}{out}.")
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
-    if len(arguments.audio) > 1 or arguments.out is not None:
-        raise UsageError(
-            "--stream must be of one recording, without --out. Received: "
-            f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
-        )
+    _check_alone(arguments, "--stream must be of one recording, without --out.")
     if arguments.format not in STREAMED:
         raise UsageError(
             f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
@@ -191,11 +164,8 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
     (audio,) = arguments.audio
-    chunk_s = arguments.chunk_ms / 1000
-    if audio == STDIN:
-        chunks = _pcm(recogniser.sample_rate_hz, chunk_s)
-    else:
-        chunks = _file_chunks(audio, recogniser.sample_rate_hz, chunk_s)
+    rate_hz, chunk_s = recogniser.sample_rate_hz, arguments.chunk_ms / 1000
+    chunks = _pcm(rate_hz, chunk_s) if audio == STDIN else _file_chunks(audio, rate_hz, chunk_s)
     for chunk in chunks:
         _write_results(stream.push(chunk), arguments.format)
     _write_results(stream.finish(), arguments.format)
@@ -225,60 +195,40 @@ def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
         raise RunError(str(error)) from error
 
 
-# ``tfasr serve``: a page to drop recordings on or to speak into.
-
-LOCAL = ("127.0.0.1", "::1", "localhost")
+LIMITS = (
+    ("max_streams", 16, "streams at once, and as many files too"),
+    ("max_stream_s", 3600.0, "seconds of a stream, or until a file has come"),
+    ("max_upload_mb", 500.0, "millions of bytes of a file"),
+    ("max_upload_s", 14400.0, "seconds of audio in a file"),
+    ("idle_s", 30.0, "seconds until a client is let go that sends or reads nothing"),
+)
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote"
-    )
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="where to listen; default: %(default)s, which this machine alone can reach",
-    )
-    parser.add_argument(
-        "--port", type=int, default=8765, help="default: %(default)s; 0: any free one"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
+    add("--host", default="127.0.0.1", help="default: %(default)s, only for this machine")
+    add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
+    add(
         "--allow_host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which browsers may ask for the page, beside localhost and addresses, such "
-        "as a proxy's (NAME:PORT if it has a port of its own); repeatable",
+        help="another name by which browsers may ask for the page, such as a proxy's (NAME:PORT if "
+        "it has a port of its own); repeatable",
     )
-    add_recogniser_arguments(parser)
+    add_recogniser_arguments(add)
     limits = parser.add_argument_group("limits")
-    for name, kind, default, meaning in (
-        ("max_streams", int, 16, "streams at once, and as many files besides"),
-        ("max_stream_s", float, 3600.0, "seconds of a stream, or until a file has come"),
-        ("max_upload_mb", float, 500.0, "millions of bytes of a file"),
-        ("max_upload_s", float, 14400.0, "seconds of audio in a file"),
-        ("idle_s", float, 30.0, "seconds until a client is let go that sends or reads nothing"),
-    ):
-        limits.add_argument(
-            f"--{name}", type=kind, default=default, help=f"{meaning}; default: %(default)g"
-        )
+    for name, default, meaning in LIMITS:
+        text = f"{meaning}; default: %(default)g"
+        limits.add_argument(f"--{name}", type=type(default), default=default, help=text)
 
 
 def run_serve(arguments: argparse.Namespace) -> None:
-    """``tfasr serve``: a page to drop recordings on or to speak into.
-
-    Raises:
-        UsageError: if the flags or the run do not fit, or aiohttp is not installed.
-    """
+    """``tfasr serve``: a page to drop recordings on or to speak into."""
     from tfasr.serving.service import Limits
 
-    limits = Limits(
-        max_streams=arguments.max_streams,
-        max_stream_s=arguments.max_stream_s,
-        max_upload_mb=arguments.max_upload_mb,
-        max_upload_s=arguments.max_upload_s,
-        idle_s=arguments.idle_s,
-    )
+    limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     try:
         from tfasr.serving.server import serve
     except ModuleNotFoundError as error:
@@ -289,16 +239,12 @@ def run_serve(arguments: argparse.Namespace) -> None:
             "install aiohttp."
         ) from error
     recogniser = recogniser_of(arguments)
-    if arguments.host not in LOCAL:
+    if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(
             "--host %s: whoever reaches this machine may use the page, without a password or "
             "encryption; a microphone works through https or localhost alone.",
             arguments.host,
         )
-
-    def started(url: str) -> None:
-        print(f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True)
-
     serve(
         recogniser,
         name=Path(arguments.run_dir).resolve().name,
@@ -306,5 +252,5 @@ def run_serve(arguments: argparse.Namespace) -> None:
         port=arguments.port,
         limits=limits,
         allowed_hosts=arguments.allow_host,
-        started=started,
+        started=lambda url: print(f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True),
     )

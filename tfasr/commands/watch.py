@@ -6,48 +6,28 @@ import sys
 import time
 from pathlib import Path
 
-from tfasr.display.table import to_markdown, to_text
+from tfasr.commands.report import add_target_arguments
+from tfasr.display.table import WRITERS, to_markdown
 from tfasr.errors import UsageError
 from tfasr.kit.files import LOCK_FILE, write_whole
 from tfasr.reports.history import history_chart, history_json, history_table, load_history
 from tfasr.reports.load import run_folders
 from tfasr.reports.numbers import ask
 from tfasr.reports.watching import Watch, Watched, line, screen
-from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs
 
-# ``tfasr history``: times to accuracy over commits, and which part of them became slower.
-
-SLOWER = 3
-"""The exit code where a slowdown stands."""
-
+SLOWER = 3  # the exit code if a slowdown stands
 _log = logging.getLogger(__name__)
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", help="holds run folders, also within folders of commits")
-    parser.add_argument(
-        "--target",
-        action="append",
-        default=[],
-        metavar="METRIC=VALUE",
-        help="such as cer=0.10, a fraction; default: the hardest that all runs set",
-    )
-    parser.add_argument(
-        "--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s"
-    )
-    parser.add_argument("--window", type=int, help="evaluations whose median must meet the target")
-    parser.add_argument(
-        "--since",
-        default="",
-        metavar="COMMIT|DATE",
-        help="leave out what was before, so that a slowdown that is accepted is told no more",
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="keep runs of other configurations in the history"
-    )
-    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
-    parser.add_argument("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
+    add = parser.add_argument
+    add("folder", help="holds run folders, also within folders of commits")
+    add_target_arguments(add, policy="paper", targets="that all runs set, the hardest of them")
+    add("--since", default="", metavar="COMMIT|DATE", help="leave out earlier runs")
+    add("--force", action="store_true", help="keep runs of other configurations in the history")
+    add("--format", choices=("table", "markdown", "json"), default="table")
+    add("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
 
 
 def run_history(args: argparse.Namespace) -> int:
@@ -58,19 +38,11 @@ def run_history(args: argparse.Namespace) -> int:
     if len(args.target) > 1:
         raise UsageError(f"A history must be of one target. Received: {args.target}.")
     asked = ask(args.target, args.policy, args.window)
-    history = load_history(
-        args.folder,
-        target=asked.targets[0] if asked.targets else None,
-        policy=asked.policy,
-        window=args.window,
-        since=args.since,
-        force=args.force,
-    )
-    table = history_table(history)
-    writers = {"table": to_text, "markdown": to_markdown}
-    as_json = history_json(history)
-    text = as_json if args.format == "json" else writers[args.format]([table])
-    sys.stdout.write(text)
+    target = asked.targets[0] if asked.targets else None
+    options = {"policy": asked.policy, "window": args.window, "since": args.since}
+    history = load_history(args.folder, target=target, force=args.force, **options)
+    tables, as_json = [history_table(history)], history_json(history)
+    sys.stdout.write(as_json if args.format == "json" else WRITERS[args.format](tables))
     if args.out is not None:
         # Imported here: drawing is slow to load.
         from tfasr.display.vega import write_chart
@@ -79,33 +51,17 @@ def run_history(args: argparse.Namespace) -> int:
         out.mkdir(parents=True, exist_ok=True)
         write_chart(history_chart(history), out)
         write_whole(out / "history.json", as_json)
-        write_whole(out / "history.md", to_markdown([table]))
+        write_whole(out / "history.md", to_markdown(tables))
         _log.info("Wrote %s.", out / "history.png")
     return SLOWER if history.standing() else 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dirs",
-        nargs="+",
-        metavar="RUN_DIR",
-        help="a run's folder, also of one yet to begin, a published log, or a folder of either",
-    )
-    parser.add_argument(
-        "--target",
-        action="append",
-        default=[],
-        metavar="METRIC=VALUE",
-        help="such as wer=0.20, a fraction; repeatable; default: the targets the run set",
-    )
-    parser.add_argument(
-        "--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s"
-    )
-    parser.add_argument("--window", type=int, help="evaluations whose median must meet the target")
-    parser.add_argument("--once", action="store_true", help="look once, and do not wait")
-    parser.add_argument(
-        "--every_s", type=float, default=2.0, help="seconds between looks; default: %(default)s"
-    )
+    add = parser.add_argument
+    add("run_dirs", nargs="+", metavar="RUN_DIR", help="as for tfasr report, or yet to begin")
+    add_target_arguments(add, policy="paper")
+    add("--once", action="store_true", help="look once, and do not wait")
+    add("--every_s", type=float, default=2.0, help="seconds between looks; default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,37 +79,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _paths(given: list[str]) -> list[Path]:
-    found: list[Path] = []
-    for path in map(Path, given):
-        parent = path.parent
-        if not path.exists() and not parent.is_dir():
+def _paths(names: list[str]) -> list[Path]:
+    paths: list[Path] = []
+    for path in map(Path, names):
+        if not path.exists() and not path.parent.is_dir():
             raise UsageError(
-                f"A run to watch must be there or be about to begin in a folder that is. "
-                f"Received: {path}; there is no folder {parent}."
+                f"A run to watch must exist or be about to begin in an existing folder. "
+                f"Received: {path}; there is no folder {path.parent}."
             )
-        empty = path.is_dir() and not any(path.iterdir())
-        if not path.exists() or empty or _begins(path):
-            found.append(path)
+        folder = path.is_dir()
+        if not path.exists() or folder and (not any(path.iterdir()) or (path / LOCK_FILE).exists()):
+            paths.append(path)
         else:
             # A study keeps its runs deeper than a group of logs does.
-            found += (path.is_dir() and list(run_folders(path))) or find_logs(path)
-    return list(dict.fromkeys(found))
-
-
-def _begins(path: Path) -> bool:
-    return path.is_dir() and (path / LOCK_FILE).exists()
+            paths += (folder and list(run_folders(path))) or find_logs(path)
+    return list(dict.fromkeys(paths))
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
-    said: dict[Path, tuple[object, ...]] = {}
+    printed: dict[Path, tuple[object, ...]] = {}
     while True:
         runs = watch.look()
-        for one in runs:
-            news = (one.status, one.epoch, one.note)
-            if said.get(one.path) != news:
-                said[one.path] = news
-                print(line(one), flush=True)
+        for run in runs:
+            news = (run.status, run.epoch, run.note)
+            if printed.get(run.path) != news:
+                printed[run.path] = news
+                print(line(run), flush=True)
         if once or not _any_goes_on(runs):
             return
         time.sleep(every_s)
@@ -171,4 +122,4 @@ def _live(watch: Watch, every_s: float) -> None:
 
 
 def _any_goes_on(runs: list[Watched]) -> bool:
-    return any(one.goes_on for one in runs)
+    return any(run.goes_on for run in runs)

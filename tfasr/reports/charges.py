@@ -4,13 +4,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.reports.cluster import WorkerMachine, worker_machines
 from tfasr.tta.costs import Cost, HardwareConfig, cost_of, load_hardware
 from tfasr.tta.energy import (
-    EnergySample,
     EnergySpan,
     EnergyUse,
     added,
@@ -20,75 +18,57 @@ from tfasr.tta.energy import (
 )
 from tfasr.tta.run import Run
 
-# The energy of a run whose workers are on several hosts: every host once, or none at all.
-
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
-    """What energy counters showed in a run."""
+    """What energy counters showed in a run, over every host once."""
 
-    # Of each host its spans on the run's clock, and the names of its counters
-    sources: tuple[tuple[list[EnergySpan], list[str]], ...]
-    problem: str = ""  # why there is no sum; "" where there is one, or nothing was measured
+    sources: tuple[tuple[list[EnergySpan], list[str]], ...]  # by host, with counters' names
+    problem: str = ""  # why there is no sum
 
     @property
     def counters(self) -> list[str]:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns the energy of a run's beginning; None where that of a host is not known."""
+        """Returns the energy of a run's beginning, or None if that of a host is unknown."""
         if self.problem or not self.sources:
             return None
-        each = [
-            energy_use(spans, run.timeline.pieces, names, until_us=until_us)
-            for spans, names in self.sources
-        ]
+        pieces = run.timeline.pieces
+        each = [energy_use(spans, pieces, of, until_us=until_us) for spans, of in self.sources]
         return None if None in each else added(each)
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:
-    """Returns what is known of a run's energy: of the chief's host, and of all others."""
+    """Returns what is known of the energy of all hosts of a run."""
     if not run.path.is_dir():
         return MeasuredEnergy(())
+    by_host = []
     samples = read_samples(run.path)
-    own = [_source(run, samples, sorted({sample.counter for sample in samples}))] if samples else []
-    workers = _most_workers(run.timeline.of("cluster"), run)
-    if workers < 2:
-        return MeasuredEnergy(tuple(own))
-    machines = worker_machines(run.path)
-    others = [m for m in machines if m.rank and m.counters]
-    if not own and not others:
-        return MeasuredEnergy(())
-    problem = _problem(workers, machines, own)
-    more = [
-        _source(run, m.samples, [f"{name} of worker {m.rank}" for name in m.counters])
-        for m in others
-    ]
-    return MeasuredEnergy((*own, *more), problem)
+    if samples:
+        by_host.append((samples, sorted({sample.counter for sample in samples})))
+    facts = [run.events[place].get("value") for place in run.timeline.of("cluster")]
+    counts = [fact.get("workers") for fact in facts if isinstance(fact, dict)]
+    workers = max((count for count in counts if isinstance(count, int)), default=0)
+    problem = ""
+    if workers > 1:
+        machines = worker_machines(run.path)
+        others = [m for m in machines if m.rank and m.counters]
+        if samples or others:
+            problem = _problem(workers, machines, bool(samples))
+        by_host += [(m.samples, [f"{n} of worker {m.rank}" for n in m.counters]) for m in others]
+    spans = ((energy_spans(samples, run.timeline), names) for samples, names in by_host)
+    return MeasuredEnergy(tuple(spans), problem)
 
 
-def _source(
-    run: Run, samples: Iterable[EnergySample], names: list[str]
-) -> tuple[list[EnergySpan], list[str]]:
-    return energy_spans(samples, run.timeline), names
-
-
-def _most_workers(places: Iterable[int], run: Run) -> int:
-    counts: list[Any] = []
-    for place in places:
-        value = run.events[place].get("value")
-        counts.append(value.get("workers") if isinstance(value, dict) else None)
-    return max((count for count in counts if isinstance(count, int)), default=0)
-
-
-def _problem(workers: int, machines: Sequence[WorkerMachine], own: Sequence[Any]) -> str:
-    unmeasured = {m.rank: m for m in machines if not (own if m.rank == 0 else m.measured)}
+def _problem(workers: int, machines: Sequence[WorkerMachine], chief_measured: bool) -> str:
     missing = sorted(set(range(workers)) - {m.rank for m in machines})
     if missing:
         return (
             f"no energy: of the machines of workers {', '.join(map(str, missing))} nothing is "
             "known; copy their events-worker files into the run's folder"
         )
+    unmeasured = {m.rank: m for m in machines if not (m.measured if m.rank else chief_measured)}
     if unmeasured:
         named = ", ".join(f"worker {rank} ({m.hostname})" for rank, m in unmeasured.items())
         return f"no energy: a sum would lack that of {named}, whose host shows no energy counter"
@@ -97,10 +77,7 @@ def _problem(workers: int, machines: Sequence[WorkerMachine], own: Sequence[Any]
 
 @dataclass(frozen=True)
 class TargetCharge:
-    """Cost and energy until a target was met.
-
-    From the run's beginning: the creation of its process where that is known.
-    """
+    """Cost and energy until a target was met, from the beginning of the run's process."""
 
     cost: Cost
     energy: EnergyUse | None
@@ -119,38 +96,42 @@ class RunCharges:
 
 
 class Machines:
-    """Says on which machine a run ran: what was asked for, else what the run recorded.
+    """On which machine a run ran: what ``--hardware`` names, else what the run recorded.
 
-    Args:
-        asked: "FILE" for all runs, or "NAME=FILE" for the run or the folder of runs of that name;
-            a name goes before the file for all.
-        price_usd_per_hour: replaces the rent of all machines.
-
-    Raises:
-        UsageError: if a description cannot be read, or one is given twice.
+    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which goes
+    before the file for all. Raises `UsageError` for a wrong or repeated description.
     """
 
     def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
-        self._price = price_usd_per_hour
+        self._price = (
+            {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
+        )
         self._by_name: dict[str, HardwareConfig] = {}
-        for one in asked:
-            name, _, file = one.rpartition("=") if not Path(one).is_file() else ("", "", one)
+        for text in asked:
+            name, _, file = text.rpartition("=") if not Path(text).is_file() else ("", "", text)
             if name in self._by_name:
                 of = f"the run {name!r}" if name else "all runs"
                 raise UsageError(f"--hardware must name one machine for {of}. Received: two.")
             self._by_name[name] = load_hardware(file, price_usd_per_hour=price_usd_per_hour)
 
     def of(self, run: Run, folder: str) -> tuple[HardwareConfig | None, list[str]]:
-        """Returns a run's machine, or None, and what has to be said about it."""
-        names = [name for name in (run.name, folder) if name in self._by_name]
-        if names:
-            return self._by_name[names[0]], []
-        if "" in self._by_name:
-            return self._by_name[""], []
-        return self._recorded(run)
+        """Returns a run's machine, or None, and notes about it."""
+        for name in (run.name, folder, ""):
+            if name in self._by_name:
+                return self._by_name[name], []
+        stated = [run.events[index].get("value") for index in run.timeline.of("hardware")]
+        if not stated and not self._price:
+            return None, []
+        if any(other != stated[0] for other in stated):
+            return None, ["sessions state different machines: choose with --hardware"]
+        fact = stated[0] if stated and isinstance(stated[0], dict) else {}
+        known = {field.name for field in fields(HardwareConfig)} & fact.keys()
+        try:
+            return HardwareConfig(**{name: fact[name] for name in known} | self._price), []
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"The run {run.name} must describe its machine: {error}") from error
 
     def check_all_used(self, names: Collection[str]) -> None:
-        """Raises UsageError if a machine was named for a run or folder that is not among these."""
         unused = sorted(self._by_name.keys() - set(names) - {""})
         if unused:
             raise UsageError(
@@ -158,70 +139,33 @@ class Machines:
                 f"Runs and folders: {', '.join(sorted(set(names)))}"
             )
 
-    def _recorded(self, run: Run) -> tuple[HardwareConfig | None, list[str]]:
-        stated = [run.events[index].get("value") for index in run.timeline.of("hardware")]
-        price = {} if self._price is None else {"price_usd_per_hour": self._price}
-        if not stated and not price:
-            return None, []
-        if any(other != stated[0] for other in stated):
-            return None, ["sessions state different machines: choose with --hardware"]
-        return _from_ledger(stated[0] if stated else {}, price, run.name), []
-
 
 def charges_of(
     run: Run,
     machine: tuple[HardwareConfig | None, list[str]],
     untils: Sequence[Mapping[str, float] | None],
 ) -> RunCharges:
-    """Returns the cost and energy of a run on a machine of `Machines.of`.
-
-    ``untils``: for each target the seconds by interval until it was met; None if it never was.
-    """
-    hardware, notes = machine
+    """Returns a run's charges; ``untils`` has for each target seconds by interval, or None."""
+    hardware, notes = machine[0], list(machine[1])
     measured = measured_energy(run)
-    charges = [
-        None if until is None else _charge(run, hardware, measured, until) for until in untils
-    ]
-    told = [*notes, *([measured.problem] if measured.problem else [])]
+    charges: list[TargetCharge | None] = []
+    for until in untils:
+        charges.append(None)
+        if until is not None:
+            charged_s = math.fsum(until.values())
+            energy = measured.use(run, round(charged_s * 1e6))
+            charges[-1] = TargetCharge(cost_of(hardware, charged_s, energy), energy)
+    met = [charge for charge in charges if charge]
     counters = [] if measured.problem else measured.counters
-    return RunCharges(hardware, charges, counters, [*told, *_notes(hardware, charges, counters)])
-
-
-def _charge(
-    run: Run,
-    hardware: HardwareConfig | None,
-    measured: MeasuredEnergy,
-    until: Mapping[str, float],
-) -> TargetCharge:
-    charged_s = math.fsum(until.values())
-    energy = measured.use(run, round(charged_s * 1e6))
-    return TargetCharge(cost_of(hardware, charged_s, energy), energy)
-
-
-def _notes(
-    hardware: HardwareConfig | None,
-    charges: Iterable[TargetCharge | None],
-    counters: Sequence[str],
-) -> list[str]:
-    notes = []
+    if measured.problem:
+        notes.append(measured.problem)
     if hardware is not None and hardware.hourly_usd is None:
         notes.append("no price in dollars: --price_usd_per_hour gives one")
     if counters:
         notes.append(f"energy of {', '.join(counters)}, and of nothing else")
-    for charge in charges:
-        energy = charge.energy if charge else None
-        if energy is not None and energy.total_unknown_s:
-            notes.append(f"the energy of {energy.total_unknown_s:.1f} s is unknown, and not in it")
-            break
-    if any(charge and charge.cost.kwh_is == "estimate" for charge in charges):
+    unknown_s = [charge.energy.total_unknown_s for charge in met if charge.energy is not None]
+    for seconds in list(filter(None, unknown_s))[:1]:
+        notes.append(f"the energy of {seconds:.1f} s is unknown, and not in it")
+    if any(charge.cost.kwh_is == "estimate" for charge in met):
         notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
-    return notes
-
-
-def _from_ledger(value: object, price: dict[str, float], name: str) -> HardwareConfig:
-    known = {field.name for field in fields(HardwareConfig)}
-    stated: dict[str, Any] = dict(value) if isinstance(value, dict) else {}
-    try:
-        return HardwareConfig(**{k: v for k, v in stated.items() if k in known} | price)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"The run {name} must describe its machine: {error}") from error
+    return RunCharges(hardware, charges, counters, notes)

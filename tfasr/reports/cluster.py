@@ -7,7 +7,7 @@ added up: who was ready a longer time before that end waited for who was ready l
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,11 @@ from tfasr.kit.files import WORKER_EVENTS
 from tfasr.ledger.events import read_events
 from tfasr.tta.energy import EnergySample
 
-# What the workers of a cluster noted, each in a file of its own.
-
 Events = Sequence[Mapping[str, Any]]
 
 
 def read_worker_files(run_dir: Path) -> dict[int, Events]:
-    """Returns the events of each worker by its rank; {} of a run of one process.
-
-    A damaged file can't be trusted and counts as empty.
-    """
+    """Returns the events of each worker by its rank; a damaged file counts as empty."""
     files: dict[int, Events] = {}
     for path in run_dir.glob(WORKER_EVENTS) if run_dir.is_dir() else []:
         rank = path.stem.rpartition("-")[2]
@@ -36,6 +31,16 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
             except UsageError:
                 files[int(rank)] = []
     return files
+
+
+def _places(events: Events, key: str) -> Iterator[tuple[tuple[int, int], Any, Any]]:
+    """Yields session and step, value and metadata of the events of steps."""
+    for event in events:
+        metadata = event.get("metadata")
+        if event["key"] == key and isinstance(metadata, dict):
+            place = metadata.get("session"), metadata.get("step")
+            if all(isinstance(number, int) for number in place):
+                yield place, event.get("value"), metadata
 
 
 _SECONDS = ("input_wait_s", "step_s", "ready_s")
@@ -51,56 +56,33 @@ class WorkerPart:
     utterances: int  # of its shares
     input_wait_s: float  # seconds until its shares were there
     step_s: float  # seconds from then until all workers' gradients were applied
-    # Of them, those for the worker that was last; a lower bound, since what keeps all of them
-    # waiting, such as the network, is nobody's
-    waited_s: float
+    waited_s: float  # part of step_s spent waiting for the last worker, not for the network
     held_up_s: float  # seconds that the first of the others waited for this one, where it was last
-    # Seconds from when the last worker had its gradients until all were applied: the exchange and
-    # the update. With synchronised batch normalisation, the exchange of statistics is not in it
+    # From when the last worker had its gradients until all were applied; without the statistics of
+    # synchronised batch normalisation
     exchange_s: float
-    # How often it sent as many bytes as all gradients have: in a ring of n workers 2 (n - 1) / n
-    # times a step
-    sent_buffers: float = 0.0
+    sent_buffers: float = 0.0  # gradients sent, in buffers: 2 (n - 1) / n a step in a ring of n
 
     @property
     def waited_share(self) -> float:
-        """The part of its steps that it waited for others, a fraction."""
         return self.waited_s / self.step_s if self.step_s else 0.0
 
 
-def worker_parts(run_dir: Path) -> list[WorkerPart]:
-    """Returns the parts of a run's workers by rank; [] where fewer than two noted their steps."""
-    return parts_of(read_worker_files(run_dir))
-
-
 def parts_of(files: Mapping[int, Events]) -> list[WorkerPart]:
-    """Returns the parts of workers by rank, from what each noted; see `worker_parts`."""
-    noted = {rank: _steps(events) for rank, events in files.items()}
+    noted = {
+        rank: {place: value for place, value, _ in _places(events, "worker_step") if _whole(value)}
+        for rank, events in files.items()
+    }
     together = _noted_by_all(noted)
     ranks = sorted({rank for parts in together for rank in parts})
     return [_part(rank, together) for rank in ranks] if len(ranks) > 1 else []
-
-
-def _steps(events: Events) -> Steps:
-    steps = {}
-    for event in events:
-        value, metadata = event.get("value"), event.get("metadata")
-        if event["key"] != "worker_step" or not isinstance(metadata, dict) or not _whole(value):
-            continue
-        place = metadata.get("session"), metadata.get("step")
-        if all(isinstance(number, int) for number in place):
-            steps[place] = value
-    return steps
 
 
 def _whole(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("utterances"), int)
-        and all(
-            isinstance(value.get(name), int | float) and 0 <= value[name] < math.inf
-            for name in _SECONDS
-        )
+        and all(_number(value.get(name)) and value[name] >= 0 for name in _SECONDS)
     )
 
 
@@ -109,25 +91,25 @@ def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any
     for rank, steps in noted.items():
         for session, _ in steps:
             sessions.setdefault(session, set()).add(rank)
-    found = []
+    together = []
     for place in sorted({place for steps in noted.values() for place in steps}):
         ranks = sessions[place[0]]
         parts = {rank: noted[rank][place] for rank in ranks if place in noted[rank]}
         if len(parts) == len(ranks) > 1 and not any(p.get("compiled") for p in parts.values()):
-            found.append(parts)
-    return found
+            together.append(parts)
+    return together
 
 
 def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart:
     steps = [parts for parts in together if rank in parts]
     waits = [_waits(parts) for parts in steps]
-    own = [parts[rank] for parts in steps]
+    of_rank = [parts[rank] for parts in steps]
     return WorkerPart(
         rank,
-        len(own),
-        sum(one["utterances"] for one in own),
-        math.fsum(one["input_wait_s"] for one in own),
-        math.fsum(one["step_s"] for one in own),
+        len(of_rank),
+        sum(step["utterances"] for step in of_rank),
+        math.fsum(step["input_wait_s"] for step in of_rank),
+        math.fsum(step["step_s"] for step in of_rank),
         math.fsum(wait[rank] for wait in waits),
         math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
         math.fsum(min(_from_ready(parts).values()) for parts in steps),
@@ -136,12 +118,9 @@ def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart
 
 
 def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns how long each worker waited in a step for the last one.
-
-    The last to begin has the shortest step, the last to have its gradients the shortest time from
-    them to the end. With synchronised batch normalisation workers already wait in the model, and
-    only the first tells.
-    """
+    # Seconds that each worker waited in a step for the last one. The last to begin has the shortest
+    # step, the last to have its gradients the shortest time from them to the end. With synchronised
+    # batch normalisation workers already wait in the model, and only the first shows it.
     from_ready = _from_ready(parts)
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
     return {
@@ -154,9 +133,6 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
 
 
-# What the exchange of gradients took in the steps, against what the workers' link can do.
-
-
 @dataclass(frozen=True)
 class Exchange:
     """A run's exchange, over the steps of its workers' table."""
@@ -167,14 +143,12 @@ class Exchange:
     exchange_s: float  # from the last worker's gradients until all were summed and applied
     share: float  # that part of the chief's steps, a fraction
     achieved_bytes_per_s: float  # what the chief sent to sum gradients up in a ring, in that time
-    # The same for a buffer of their size and nothing else, before the first step of the last
-    # session; None where it was not measured
-    measured_bytes_per_s: float | None
+    measured_bytes_per_s: float | None  # of such a buffer alone, before the first step
     latency_s: float | None  # of a sum of a few numbers; None likewise
 
 
 def exchange_of(parts: Sequence[WorkerPart], cluster: Any) -> Exchange | None:
-    """Returns a run's exchange from its workers' parts and the ledger's fact; None if unknown."""
+    """Returns the exchange from the workers' parts and the ledger's fact, or None if unknown."""
     known = cluster if isinstance(cluster, dict) else {}
     size, count = known.get("gradient_bytes"), known.get("workers")
     if not parts or not _positive(size) or not _positive(count):
@@ -183,25 +157,15 @@ def exchange_of(parts: Sequence[WorkerPart], cluster: Any) -> Exchange | None:
     if not chief.steps or not chief.exchange_s or not chief.step_s:
         return None
     link = known.get("link") if isinstance(known.get("link"), dict) else {}
-    bandwidth, latency_s = link.get("bytes_per_s"), link.get("small_s")
-    return Exchange(
-        workers=int(count),
-        gradient_bytes=int(size),
-        steps=chief.steps,
-        exchange_s=chief.exchange_s,
-        share=chief.exchange_s / chief.step_s,
-        achieved_bytes_per_s=chief.sent_buffers * size / chief.exchange_s,
-        measured_bytes_per_s=bandwidth if _positive(bandwidth) else None,
-        latency_s=latency_s if _positive(latency_s) else None,
-    )
+    measured = (link.get(name) for name in ("bytes_per_s", "small_s"))
+    bandwidth, latency_s = (value if _positive(value) else None for value in measured)
+    share, achieved = chief.exchange_s / chief.step_s, chief.sent_buffers * size / chief.exchange_s
+    sizes = int(count), int(size), chief.steps
+    return Exchange(*sizes, chief.exchange_s, share, achieved, bandwidth, latency_s)
 
 
 def _positive(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < math.inf
-
-
-# What each worker's machine did: utilisation, and energy with every counter counted once.
+    return _number(value) and value > 0
 
 
 @dataclass(frozen=True)
@@ -213,27 +177,23 @@ class WorkerMachine:
     cpu_percent: float | None  # how busy all cores of its host were; None where it is not known
     process_percent: float | None  # how busy the worker kept them; likewise
     gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
-    # The energy counters that are counted with this worker: those of its host that no worker of a
-    # lower rank has counted
-    counters: tuple[str, ...]
+    counters: tuple[str, ...]  # of its host, without those that a lower rank has counted
     shares_with: int | None  # the rank whose counters are this worker's too
     samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
 
     @property
     def measured(self) -> bool:
-        """Whether energy of its host is counted, here or with another worker."""
         return bool(self.counters) or self.shares_with is not None
 
 
 def worker_machines(run_dir: Path) -> list[WorkerMachine]:
-    """Returns the machines of a run's workers by rank; [] where no worker noted any."""
+    """Returns the machines of a run's workers by rank."""
     return machines_of(read_worker_files(run_dir))
 
 
 def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
-    """Returns the machines of workers by rank, from what each noted; see `worker_machines`."""
     taken: dict[tuple[str, str], int] = {}
-    found = []
+    machines = []
     chief_s = _steps_s(files.get(0, []))
     for rank, events in sorted(files.items()):
         machine = next((e for e in reversed(events) if e["key"] == "worker_machine"), None)
@@ -241,29 +201,29 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
         if not isinstance(value, dict) or not isinstance(value.get("counters"), dict):
             continue
         host = str(value.get("host"))
-        identities = {str(name): str(own) for name, own in value["counters"].items()}
-        shared = {taken[host, one] for one in identities.values() if (host, one) in taken}
-        own = [name for name, one in identities.items() if (host, one) not in taken]
-        taken |= {(host, identities[name]): rank for name in own}
+        places = {str(name): (host, str(counter)) for name, counter in value["counters"].items()}
+        shared = {taken[place] for place in places.values() if place in taken}
+        names = [name for name, place in places.items() if place not in taken]
+        taken |= {places[name]: rank for name in names}
         samples = list(_samples(events))
-        offsets = {0: None} if rank == 0 else _offsets_s(_steps_s(events), chief_s)
-        found.append(
+        offsets = _offsets_s(_steps_s(events), chief_s) if rank else None
+        machines.append(
             WorkerMachine(
                 rank,
                 str(value.get("hostname", "")),
                 _mean(samples, "cpu_percent"),
                 _mean(samples, "process_percent"),
                 _mean(samples, "gpu_percent"),
-                tuple(own),
+                tuple(names),
                 min(shared, default=None),
-                tuple(_energy(samples, own, offsets if rank else None)),
+                tuple(_energy(samples, names, offsets)),
             )
         )
-    return found
+    return machines
 
 
+# Session, monotonic clock in seconds, wall clock in milliseconds, and what was noted
 Noted = tuple[int, float, float, Mapping[str, Any]]
-"""Session, monotonic clock in seconds, wall clock in milliseconds, and what was noted."""
 
 
 def _samples(events: Events) -> Iterable[Noted]:
@@ -291,25 +251,18 @@ def _mean(samples: Iterable[Noted], name: str) -> float | None:
 
 
 def _steps_s(events: Events) -> dict[tuple[int, int], float]:
-    found = {}
-    for event in events:
-        metadata = event.get("metadata")
-        if event["key"] == "worker_step" and isinstance(metadata, dict):
-            place = metadata.get("session"), metadata.get("step")
-            if all(isinstance(n, int) for n in place) and _number(metadata.get("mono_s")):
-                found[place] = metadata["mono_s"]
-    return found
+    steps = _places(events, "worker_step")
+    return {place: at["mono_s"] for place, _, at in steps if _number(at.get("mono_s"))}
 
 
 def _offsets_s(
-    own: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
+    worker: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
     # What to add to a worker's clock for the chief's, by session: steps end together.
-    found: dict[int, list[float]] = {}
-    for place, mono_s in own.items():
-        if place in chief:
-            found.setdefault(place[0], []).append(chief[place] - mono_s)
-    return {session: statistics.median(offsets) for session, offsets in found.items()}
+    offsets: dict[int, list[float]] = {}
+    for place in worker.keys() & chief.keys():
+        offsets.setdefault(place[0], []).append(chief[place] - worker[place])
+    return {session: statistics.median(values) for session, values in offsets.items()}
 
 
 def _energy(
@@ -322,12 +275,16 @@ def _energy(
             continue
         for name in names:
             shown = energy.get(name)
-            if not isinstance(shown, list) or len(shown) != 2 or not _number(shown[0]):
-                continue
-            limit = shown[1] if _number(shown[1]) else None
-            yield EnergySample(time_ms, session, mono_s + offset_s, name, shown[0], limit)
+            if isinstance(shown, list) and len(shown) == 2 and _number(shown[0]):
+                limit = shown[1] if _number(shown[1]) else None
+                yield EnergySample(time_ms, session, mono_s + offset_s, name, shown[0], limit)
 
 
 def _number(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value)
+
+
+def worker_parts(run_dir: Path) -> list[WorkerPart]:
+    """Returns the parts of a run's workers by rank, [] if fewer than two noted their steps."""
+    return parts_of(read_worker_files(run_dir))

@@ -8,7 +8,9 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,10 @@ from tfasr.display.table import (
     to_markdown,
     to_text,
 )
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
-from tfasr.reports.numbers import RunAnalysis, distinct_names
+from tfasr.reports.numbers import RunAnalysis, distinct_names, report_written_to
 from tfasr.scoring.bootstrap import FEWEST_SPEAKERS, RESAMPLES, Interval
 from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
 from tfasr.scoring.summary import (
@@ -43,14 +45,11 @@ from tfasr.scoring.summary import (
     verdict,
 )
 
-SUFFIXES = (".jsonl", ".json")
 HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 
 
 @dataclass(frozen=True)
 class System:
-    """One system's hypotheses: a run's, or those in a file."""
-
     name: str  # distinct within the report
     path: Path  # the file they were read from
     scored: list[Scored]  # the utterances in the file's order
@@ -60,8 +59,6 @@ class System:
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """Systems, and how each stands to the first one."""
-
     systems: list[System]  # in the order given
     comparisons: list[PairedComparison | str]  # with the first, or why there is none
     worst: int  # how many utterances to show of each
@@ -69,45 +66,45 @@ class ErrorReport:
 
 
 def is_hypotheses(path: str | Path) -> bool:
-    """Whether a path is a file of hypotheses rather than a run or a log."""
     path = Path(path)
-    return path.is_file() and path.suffix in SUFFIXES
+    return path.is_file() and path.suffix in (".jsonl", ".json")
 
 
 def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> ErrorReport:
-    """Scores the hypotheses of runs and files and compares each with the first.
-
-    A run without hypotheses is left out and said.
-
-    Raises:
-        UsageError: if nothing has hypotheses, or a file is broken.
-    """
-    files = [one for one in sources if isinstance(one, Path)]
+    """Scores the hypotheses of runs and files and compares each with the first."""
+    files = [source for source in sources if isinstance(source, Path)]
     of_files = dict(zip(files, distinct_names(files), strict=True))
     systems, notes = [], []
     for source in sources:
         if isinstance(source, Path):
             systems.append(_system(of_files[source], source, []))
-            continue
-        path = best_hypotheses(source)
-        if path is None:
-            notes.append(_absent(source))
+        elif (path := best_hypotheses(source)) is None:
+            notes.append(
+                f"{source.name} has no hypotheses in {source.path / 'hypotheses'}. tfasr evaluate "
+                f"--run_dir {source.path} --split validation --hypotheses FILE.jsonl writes them; "
+                "name FILE.jsonl in its place."
+            )
         else:
             systems.append(_system(source.name, path, _notes(source, path)))
     if not systems:
         raise UsageError(" ".join(notes) or "Errors must be those of a run or a file.")
-    comparisons = [_paired(systems[0], other) for other in systems[1:]]
+    comparisons: list[PairedComparison | str] = []
+    for other in systems[1:]:
+        try:
+            comparisons.append(compare_pairs(systems[0].scored, other.scored))
+        except UsageError as error:
+            comparisons.append(str(error))
     return ErrorReport(systems, comparisons, worst, notes)
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
-    """Returns the hypotheses of the epoch with the lowest CER; None where the run has none."""
-    found = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
-    points = [point for point in run.curves.get("cer", []) if point.epoch in found]
+    """Returns the hypotheses of the epoch with the lowest CER, or None if the run has none."""
+    files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
+    points = [point for point in run.curves.get("cer", []) if point.epoch in files]
     if points:
         # The first of equals, as training keeps its best checkpoint; NaN is never the best.
-        return found[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
-    return found[max(found)] if found else None
+        return files[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
+    return files[max(files)] if files else None
 
 
 def _system(name: str, path: Path, notes: list[str]) -> System:
@@ -118,19 +115,10 @@ def _system(name: str, path: Path, notes: list[str]) -> System:
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
     notes = [f"epoch {_epoch(path)}, the one with the lowest CER of those with hypotheses"]
     expected = (run.comparability or {}).get("validation_utterances")
-    with path.open("rb") as file:
-        written = sum(1 for line in file if line.strip())
+    written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:
         notes.append(f"{path.name} holds {written} of the split's {expected} utterances")
     return notes
-
-
-def _absent(run: RunAnalysis) -> str:
-    return (
-        f"{run.name} has no hypotheses in {run.path / 'hypotheses'}. tfasr evaluate --run_dir "
-        f"{run.path} --split validation --hypotheses FILE.jsonl writes them; name FILE.jsonl in "
-        "its place."
-    )
 
 
 def _epoch(path: Path) -> int:
@@ -138,21 +126,9 @@ def _epoch(path: Path) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _paired(first: System, other: System) -> PairedComparison | str:
-    try:
-        return compare_pairs(first.scored, other.scored)
-    except UsageError as error:
-        return str(error)
-
-
+# Systems whose speakers, confusions and alignments are shown; files have them all
 MOST_IN_DETAIL = 6
-"""Systems whose speakers, confusions and alignments are shown; files have them all."""
-
 _MOST_CONFUSIONS = 10
-
-
-def _rate(rate: float) -> float | None:
-    return None if math.isnan(rate) else rate
 
 
 def _range(interval: Interval, sign: str = "") -> str:
@@ -160,13 +136,11 @@ def _range(interval: Interval, sign: str = "") -> str:
 
 
 def error_tables(report: ErrorReport) -> list[Table]:
-    """Returns all tables of a report: rates and comparisons of all systems, details of some."""
     tables = [_rates_table(report)]
     if len(report.systems) > 1:
         tables.append(_comparison_table(report))
     for system in report.systems[:MOST_IN_DETAIL]:
-        tables.append(speaker_table(system))
-        tables.append(_confusion_table(system))
+        tables += [_speaker_table(system), _confusion_table(system)]
     return tables
 
 
@@ -182,20 +156,29 @@ def _rates_table(report: ErrorReport) -> Table:
     ]
     if len(report.systems) > MOST_IN_DETAIL:
         notes.append(f"Details below are of the first {MOST_IN_DETAIL} systems.")
-    return table_of("Errors", _RATES, report.systems, notes)
 
+    def summary(heading: str, name: str) -> Column[System]:
+        return Column(heading, "", lambda system: getattr(system.summary, name), _range)
 
-_RATES: list[Column[System]] = [
-    Column("System", "", lambda system: system.name),
-    Column("utterances", "", lambda system: system.summary.counts.utterances),
-    Column("words", "", lambda system: system.summary.counts.words),
-    Column("WER %", "", lambda system: _rate(system.summary.counts.wer), fixed(2, 100)),
-    Column("95 %", "", lambda system: system.summary.wer_interval, _range),
-    Column("95 % by\nspeaker", "", lambda system: system.summary.wer_interval_by_speaker, _range),
-    Column("CER %", "", lambda system: _rate(system.summary.counts.cer), fixed(2, 100)),
-    Column("95 % ", "", lambda system: system.summary.cer_interval, _range),
-    Column("95 % by\nspeaker ", "", lambda system: system.summary.cer_interval_by_speaker, _range),
-]
+    def rate(heading: str, name: str) -> Column[System]:
+        def value(system: System) -> float | None:
+            share = getattr(system.summary.counts, name)
+            return None if math.isnan(share) else share
+
+        return Column(heading, "", value, fixed(2, 100))
+
+    columns: list[Column[System]] = [
+        Column("System", "", lambda system: system.name),
+        Column("utterances", "", lambda system: system.summary.counts.utterances),
+        Column("words", "", lambda system: system.summary.counts.words),
+        rate("WER %", "wer"),
+        summary("95 %", "wer_interval"),
+        summary("95 % by\nspeaker", "wer_interval_by_speaker"),
+        rate("CER %", "cer"),
+        summary("95 % ", "cer_interval"),
+        summary("95 % by\nspeaker ", "cer_interval_by_speaker"),
+    ]
+    return table_of("Errors", columns, report.systems, notes)
 
 
 def _comparison_table(report: ErrorReport) -> Table:
@@ -216,51 +199,49 @@ def _comparison_table(report: ErrorReport) -> Table:
         "is about these hypotheses; other seeds of training would give others."
     )
     if tests > 1:
-        notes.append(
-            f"{tests} comparisons at once: each must reach p < 0.05 / {tests} (Bonferroni)."
-        )
+        notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")
     return table_of(f"Word errors against {first}", _COMPARISON, rows, notes)
 
 
-def _compared(
-    heading: str, value: Callable[[PairedComparison], Any], text: Callable[[Any], str] = str
-) -> Column:
-    def of_row(row: tuple[System, PairedComparison | str]) -> Any:
-        return None if isinstance(row[1], str) else value(row[1])
+def _compared(heading: str, name: str, text: Callable[[Any], str] = str, of: str = "") -> Column:
+    def value(row: tuple[System, PairedComparison | str]) -> Any:
+        part = getattr(row[1], of, None) if of else row[1]
+        return None if part is None or isinstance(part, str) else getattr(part, name)
 
     def missing(row: tuple[System, PairedComparison | str]) -> str:
         return REFUSED if isinstance(row[1], str) else UNKNOWN
 
-    return Column(heading, "", of_row, text, missing)
+    return Column(heading, "", value, text, missing)
 
 
-def _signed_range(interval: Interval) -> str:
-    return _range(interval, sign="+")
+_signed_range = partial(_range, sign="+")
+
+
+def _fewer_and_more(row: tuple[System, PairedComparison | str]) -> str:
+    compared = row[1]
+    if isinstance(compared, str):
+        return REFUSED
+    return f"{compared.fewer_errors} / {compared.more_errors}"
 
 
 _COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
     Column("System", "", lambda row: row[0].name),
-    _compared("WER\ndifference", lambda c: c.wer_difference, lambda rate: f"{100 * rate:+.2f}"),
-    _compared("95 %", lambda c: c.by_utterance and c.by_utterance.interval, _signed_range),
-    _compared("95 % by\nspeaker", lambda c: c.by_speaker and c.by_speaker.interval, _signed_range),
-    _compared(
-        "better\n%",
-        lambda c: c.by_utterance and c.by_utterance.probability_of_improvement,
-        percent,
-    ),
-    _compared("fewer / more\nerrors in", lambda c: f"{c.fewer_errors} / {c.more_errors}"),
-    _compared("z", lambda c: c.matched_pairs_z, "{:+.2f}".format),
-    _compared("p", lambda c: c.matched_pairs_p, probability_text),
-    _compared("permutation\np", lambda c: c.permutation_p, probability_text),
+    _compared("WER\ndifference", "wer_difference", lambda rate: f"{100 * rate:+.2f}"),
+    _compared("95 %", "interval", _signed_range, "by_utterance"),
+    _compared("95 % by\nspeaker", "interval", _signed_range, "by_speaker"),
+    _compared("better\n%", "probability_of_improvement", percent, "by_utterance"),
+    Column("fewer / more\nerrors in", "", lambda row: None, shown=_fewer_and_more),
+    _compared("z", "matched_pairs_z", "{:+.2f}".format),
+    _compared("p", "matched_pairs_p", probability_text),
+    _compared("permutation\np", "permutation_p", probability_text),
 ]
 
 
-def speaker_table(system: System) -> Table:
-    """Returns the table by speaker, as NIST's sclite has it; without speakers its last row."""
+def _speaker_table(system: System) -> Table:
+    # By speaker, as NIST's sclite has it; without speakers its last row.
     by_speaker = speaker_rows(system.scored)
-    rows = [_speaker_cells(row, "d") for row in by_speaker]
     sum_row, *others = summary_rows(system.scored, by_speaker)
-    rows.append(_speaker_cells(sum_row, "d"))
+    rows = [_speaker_cells(row, "d") for row in [*by_speaker, sum_row]]
     rows += [_speaker_cells(row, ".1f") for row in others]
     return Table(
         f"{system.name}: errors by speaker, % of words",
@@ -278,46 +259,41 @@ def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
 def _confusion_table(system: System) -> Table:
     counts = confusions(system.scored)
     columns = [
-        [(f"{said} → {heard}", times) for (said, heard), times in counts.substitutions],
+        [(f"{word} → {heard}", times) for (word, heard), times in counts.substitutions],
         counts.deletions,
         counts.insertions,
     ]
-    shown = [column[:_MOST_CONFUSIONS] for column in columns]
-    rows = []
-    for index in range(max(map(len, shown))):
-        cells = [column[index] if index < len(column) else ("", "") for column in shown]
-        rows.append([str(index + 1), *(str(part) for cell in cells for part in cell)])
-    kinds = [f"{len(column)} different {name}" for column, name in zip(
-        columns, ("substitutions", "deletions", "insertions"), strict=True)]  # fmt: skip
+    names = ("substitutions", "deletions", "insertions")
+    kinds = [f"{len(own)} different {name}" for own, name in zip(columns, names, strict=True)]
+    pairs = zip_longest(*(own[:_MOST_CONFUSIONS] for own in columns), fillvalue=("", ""))
     return Table(
         f"{system.name}: most frequent errors",
         ["#", "said → heard", "times", "left out", "times ", "added", "times  "],
-        rows,
+        [[str(n), *(str(part) for cell in row for part in cell)] for n, row in enumerate(pairs, 1)],
         [f"{', '.join(kinds)}."],
     )
 
 
+def _count(name: str) -> Column[tuple[System, Scored]]:
+    return Column("", name.removesuffix("_words"), lambda row: getattr(row[1].counts, name))
+
+
+def _text(name: str) -> Column[tuple[System, Scored]]:
+    return Column("", name, lambda row: getattr(row[1].transcript, name))
+
+
+_COUNTS = ("words", "correct_words", "substitutions", "deletions", "insertions", "characters")
 _UTTERANCES: list[Column[tuple[System, Scored]]] = [
     Column("", "system", lambda row: row[0].name),
-    Column("", "id", lambda row: row[1].transcript.id),
-    Column("", "speaker", lambda row: row[1].transcript.speaker),
-    Column("", "words", lambda row: row[1].counts.words),
-    Column("", "correct", lambda row: row[1].counts.correct_words),
-    Column("", "substitutions", lambda row: row[1].counts.substitutions),
-    Column("", "deletions", lambda row: row[1].counts.deletions),
-    Column("", "insertions", lambda row: row[1].counts.insertions),
-    Column("", "characters", lambda row: row[1].counts.characters),
-    Column("", "character_edits", lambda row: row[1].counts.character_edits),
-    Column("", "reference", lambda row: row[1].transcript.reference),
-    Column("", "hypothesis", lambda row: row[1].transcript.hypothesis),
+    *map(_text, ("id", "speaker")),
+    *map(_count, (*_COUNTS, "character_edits")),
+    *map(_text, ("reference", "hypothesis")),
 ]
 
 
 def errors_to_text(report: ErrorReport) -> str:
-    parts = [to_text(error_tables(report))]
-    for title, text in _alignments(report).items():
-        parts.append(f"{title}\n\n{text}")
-    return "\n".join(parts)
+    alignments = (f"{title}\n\n{text}" for title, text in _alignments(report).items())
+    return "\n".join([to_text(error_tables(report)), *alignments])
 
 
 def errors_to_markdown(report: ErrorReport) -> str:
@@ -329,19 +305,13 @@ def errors_to_markdown(report: ErrorReport) -> str:
 
 
 def errors_to_json(report: ErrorReport) -> str:
-    """Returns one object: ``systems``, ``comparisons`` with the first of them, ``notes``.
-
-    Rates and intervals are fractions; what the data do not allow is null. A comparison that is
-    refused has ``refused``, the reason, and nothing else.
-    """
-    first = report.systems[0].name
+    """Returns systems, comparisons with the first (or why one is ``refused``) and notes."""
     comparisons = []
-    for system, found in zip(report.systems[1:], report.comparisons, strict=True):
-        about = {"first": first, "second": system.name}
-        if isinstance(found, PairedComparison):
-            comparisons.append({**about, **dataclasses.asdict(found), "refused": None})
-        else:
-            comparisons.append({**about, "refused": found})
+    for system, compared in zip(report.systems[1:], report.comparisons, strict=True):
+        refused = compared if isinstance(compared, str) else None
+        values = {} if refused is not None else dataclasses.asdict(compared)
+        about = {"first": report.systems[0].name, "second": system.name}
+        comparisons.append({**about, **values, "refused": refused})
     whole = {
         "systems": [_system_json(system, report.worst) for system in report.systems],
         "comparisons": comparisons,
@@ -350,35 +320,18 @@ def errors_to_json(report: ErrorReport) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def errors_to_csv(report: ErrorReport) -> str:
-    """Returns a row for each system and utterance, with the counts that all rates are made of."""
-    rows = [(system, scored) for system in report.systems for scored in system.scored]
-    return table_to_csv(table_of("Utterances", _UTTERANCES, rows))
-
-
 def errors_to_html(report: ErrorReport) -> str:
-    """Returns the sections of a page: tables and alignments, everything escaped."""
     sections = [_html_table(table) for table in error_tables(report)]
     for title, text in _alignments(report).items():
-        sections.append(
-            f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>\n"
-        )
+        summary = f"<summary>{escape(title)}</summary>"
+        sections.append(f"<details>{summary}<pre>{escape(text)}</pre></details>\n")
     return "".join(sections)
-
-
-def write_errors(report: ErrorReport, folder: Path) -> None:
-    """Writes ``errors.txt``, ``errors.md``, ``errors.json`` and ``errors.csv`` into a folder."""
-    write_whole(folder / "errors.txt", errors_to_text(report))
-    write_whole(folder / "errors.md", errors_to_markdown(report))
-    write_whole(folder / "errors.json", errors_to_json(report))
-    write_whole(folder / "errors.csv", errors_to_csv(report))
 
 
 def _alignments(report: ErrorReport) -> dict[str, str]:
     alignments = {}
     for system in report.systems[:MOST_IN_DETAIL]:
-        wrong = worst(system.scored, report.worst)
-        if wrong:
+        if wrong := worst(system.scored, report.worst):
             title = f"{system.name}: the {len(wrong)} utterances with the most word errors"
             alignments[title] = "\n".join(map(alignment_text, wrong))
     return alignments
@@ -420,6 +373,7 @@ def _html_table(table: Table) -> str:
     )
 
 
+# The formats of ``tfasr report --errors`` by name
 WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
     "format of errors",
     {
@@ -429,11 +383,6 @@ WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
     },
     plural="formats of errors",
 )
-"""The formats of ``tfasr report --errors`` by name."""
-
-
-def logs_among(paths: Sequence[str | Path]) -> list[str | Path]:
-    return [path for path in paths if not is_hypotheses(path)]
 
 
 def errors_text(
@@ -443,12 +392,7 @@ def errors_text(
     output_format: str,
     out: str | Path | None,
 ) -> tuple[str, str]:
-    """Returns the error report as text, and as the HTML of a page's section.
-
-    Raises:
-        UsageError: if nothing has hypotheses, or a file is broken.
-        RunError: if ``out`` cannot be written.
-    """
+    """Returns the error report as text and as HTML; raises `UsageError` or `RunError`."""
     if output_format not in WRITERS:
         raise UsageError(
             f"--errors must be shown as one of {tuple(WRITERS)}. Received: {output_format!r}. "
@@ -458,39 +402,37 @@ def errors_text(
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")
     report = error_report(_in_order(paths, runs), worst=worst)
     if out is not None:
-        try:
-            Path(out).mkdir(parents=True, exist_ok=True)
-            write_errors(report, Path(out))
-        except OSError as error:
-            raise RunError(
-                f"The report must be written to {out}, and could not be: {error}. "
-                "Choose another --out, or make room."
-            ) from error
+        folder = Path(out)
+        utterances = [(system, scored) for system in report.systems for scored in system.scored]
+        with report_written_to(out):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "errors.txt", errors_to_text(report))
+            write_whole(folder / "errors.md", errors_to_markdown(report))
+            write_whole(folder / "errors.json", errors_to_json(report))
+            table = table_of("Utterances", _UTTERANCES, utterances)
+            write_whole(folder / "errors.csv", table_to_csv(table))
     return WRITERS[output_format](report), errors_to_html(report)
 
 
 def errors_alone(
     paths: Sequence[str | Path], worst: int, output_format: str, out: str | Path | None
 ) -> str:
-    """Returns the error report on files of hypotheses, without any run."""
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
-        # Imported here: drawing is the slowest thing to load.
-        from tfasr.reports.page import write_document
+        from tfasr.reports.page import write_document  # drawing is the slowest thing to load
 
         write_document(Path(out) / "report.html", "Errors", [section])
     return text
 
 
 def _in_order(paths: Sequence[str | Path], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:
-    left = list(runs)
     sources: dict[Path, RunAnalysis | Path] = {}
     for path in map(Path, paths):
         if is_hypotheses(path):
             sources.setdefault(path.resolve(), path)
             continue
-        for run in left:
-            own = run.path.resolve()
-            if path.resolve() in (own, own.parent):
-                sources.setdefault(own, run)
+        for run in runs:
+            folder = run.path.resolve()
+            if path.resolve() in (folder, folder.parent):
+                sources.setdefault(folder, run)
     return list(sources.values())

@@ -30,22 +30,18 @@ class GroupResult:
     target: Target  # metric and value
     members: list[int]  # indices of the group's runs in the report
     brackets: list[Bracket]  # one for each of them
-    statistics: GroupStatistics  # what they say together
-    # With the first group, its p-value adjusted for all comparisons of the report; None for the
-    # first, and where that is refused
+    statistics: GroupStatistics
+    # With the first group, p adjusted for the whole report; None for the first, and if refused
     comparison: GroupComparison | None
-    # Of the ratio of geometric means to the first group, over the runs that reached the target;
-    # None as above, where none did, and where a log has no steps
+    # Of the ratio of geometric means to the first group, over the runs that reached the target
     decomposition: Decomposition | None
 
 
-def configuration(run: Run) -> str | None:
-    """Returns what runs of one group have in common, or None where the run does not say.
+Results = Sequence[Sequence[GroupResult]]  # for each target what each group says of it
 
-    That is the configuration as used without its seeds, what makes results comparable, and the
-    batch size, optimizer and workers that the ledger states. A run that was started from Python
-    has no gin text: its experiment's values serve, or what a recorder was told.
-    """
+
+def configuration(run: Run) -> str | None:
+    """Returns what runs of one group have in common, without seeds, or None if it is unknown."""
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
@@ -68,7 +64,7 @@ def _settings(path: Path) -> str | None:
 
 
 def group_name(names: Sequence[str]) -> str:
-    """Returns what a group of runs is called: what its runs' names begin with."""
+    """Returns what the names of a group's runs begin with."""
     if len(names) == 1:
         return names[0]
     common = os.path.commonprefix(list(names)).rstrip("-_./ ")
@@ -84,13 +80,11 @@ def named_groups(
     for index, shared in enumerate(configurations):
         members.setdefault(shared or f"alone {index}", []).append(index)
     names: dict[int, str] = {}
-    taken: set[str] = set()
-    for own in members.values():
-        name = group_name([runs[index].name for index in own])
-        while name in taken:
+    for indices in members.values():
+        name = group_name([runs[index].name for index in indices])
+        while name in names.values():
             name += "'"
-        taken.add(name)
-        names |= dict.fromkeys(own, name)
+        names |= dict.fromkeys(indices, name)
     return [replace(run, group=names[index]) for index, run in enumerate(runs)]
 
 
@@ -103,7 +97,6 @@ def group_members(runs: Sequence[RunAnalysis]) -> dict[str, list[int]]:
 
 
 def colours(report: Report) -> list[int]:
-    """Returns for each run the number of its colour: one for each group."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(run.group, len(numbers)) for run in report.runs]
 
@@ -111,94 +104,63 @@ def colours(report: Report) -> list[int]:
 def group_results(report: Report) -> list[list[GroupResult]]:
     """Returns for each target what each group says of it, groups in the report's order."""
     # A page asks several times; kept with the report, as a cached property would be.
-    kept = vars(report)
-    if "_group_results" not in kept:
+    cache = vars(report)
+    if "_group_results" not in cache:
         members = group_members(report.runs)
-        kept["_group_results"] = _adjusted(
-            [
-                _results(report, members, index, target)
-                for index, target in enumerate(report.targets)
-            ]
-        )
-    return kept["_group_results"]
+        results = [_results(report, members, n, target) for n, target in enumerate(report.targets)]
+        compared = [one for row in results for one in row if one.comparison is not None]
+        tests = iter(adjusted([one.comparison for one in compared]))
+        cache["_group_results"] = [
+            [one if one.comparison is None else replace(one, comparison=next(tests)) for one in row]
+            for row in results
+        ]
+    return cache["_group_results"]
 
 
 def _results(
     report: Report, members: dict[str, list[int]], index: int, target: Target
 ) -> list[GroupResult]:
-    results: list[GroupResult] = []
     first: list[int] = next(iter(members.values()))
-    for group, own in members.items():
-        brackets = [report.runs[run].results[index].bracket for run in own]
-        comparable = own is not first and not any(report.refused(run) for run in own)
-        reference = [report.runs[run].results[index].bracket for run in first]
-        results.append(
-            GroupResult(
-                group,
-                target,
-                own,
-                brackets,
-                group_statistics(brackets),
-                compare_groups(reference, brackets) if comparable else None,
-                _decomposition(report, first, own, index) if comparable else None,
-            )
-        )
+    reference = [report.runs[run].results[index].bracket for run in first]
+    results: list[GroupResult] = []
+    for group, runs in members.items():
+        brackets = [report.runs[run].results[index].bracket for run in runs]
+        statistics, comparison, factors = group_statistics(brackets), None, None
+        if runs is not first and not any(map(report.refused, runs)):
+            comparison = compare_groups(reference, brackets)
+            factors = _decomposition(report, first, runs, index)
+        results.append(GroupResult(group, target, runs, brackets, statistics, comparison, factors))
     return results
 
 
-def _adjusted(results: list[list[GroupResult]]) -> list[list[GroupResult]]:
-    compared = [one for of_target in results for one in of_target if one.comparison is not None]
-    found = iter(adjusted([one.comparison for one in compared]))
-    return [
-        [one if one.comparison is None else replace(one, comparison=next(found)) for one in row]
-        for row in results
-    ]
-
-
 def _decomposition(
-    report: Report, first: Sequence[int], own: Sequence[int], target: int
+    report: Report, first: Sequence[int], other: Sequence[int], target: int
 ) -> Decomposition | None:
-    reached = [
-        [found for run in group if (found := report.runs[run].results[target]).tta.reached]
-        for group in (first, own)
-    ]
-    parts = [[one.parts for one in group] for group in reached]
-    if not all(parts) or any(one is None or one.total_s <= 0 for one in [*parts[0], *parts[1]]):
-        return None
-    never = (len(first) - len(reached[0]), len(own) - len(reached[1]))
-    return decompose(*parts, never=never)
+    parts, never = [], []
+    for group in (first, other):
+        results = [report.runs[run].results[target] for run in group]
+        parts.append([result.parts for result in results if result.tta.reached])
+        never.append(len(group) - len(parts[-1]))
+    known = all(parts) and all(part and part.total_s > 0 for part in [*parts[0], *parts[1]])
+    return decompose(*parts, never=tuple(never)) if known else None
 
 
-# The verdict of a comparison of two groups of runs, as a sentence.
-
+# Range of coefficients of variation of times to accuracy over seeds, in published logs
 SEEDS_ALONE = (0.03, 0.20)
-"""The range of coefficients of variation of times to accuracy over seeds, in published logs."""
-
 _WORTH_NAMING = math.log(1.02)
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
-    """Returns which of two groups reaches a target sooner, how surely, and why.
-
-    Such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 % interval 1.20 to
-    2.21; Welch's t on logarithms, n = 3 and 3); p = 0.01. By geometric means, batch_64 needs 3.14
-    times the utterances, against which it has 1.69 times the steady throughput."
-    """
+    """Returns which of two groups reaches a target sooner, how surely, and why."""
     label = target_label(*other.target)
-    compared = other.comparison
-    if compared is None:
+    if other.comparison is None:
         return f"{label}: {other.group} against {first.group}: {REFUSED}."
-    said = f"{label}: {_answer(first, other)}."
     warning = reading_warning(first, other)
-    if warning is not None:
-        said += f" {warning}."
-    if other.decomposition is not None:
-        said += _why(first, other, other.decomposition)
-    return said
+    text = f"{label}: {_answer(first, other)}.{'' if warning is None else f' {warning}.'}"
+    return text + ("" if other.decomposition is None else _why(other.group, other.decomposition))
 
 
 def one_run_each(variation: float | None = None) -> str:
-    """Returns what seeds alone do to the time of a single run, here if ``variation`` is known."""
     if variation is None:
         low, high = (round(100 * share) for share in SEEDS_ALONE)
         return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
@@ -206,7 +168,7 @@ def one_run_each(variation: float | None = None) -> str:
 
 
 def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
-    """Returns a caveat for ratios of which some rest on a single run, or "" if there are none."""
+    """Returns a caveat for ratios that rest on a single run, or "" if there are none."""
     if min(sizes, default=0) != 1 or len(sizes) < 2:
         return ""
     which = "each is of one run (n = 1)" if max(sizes) == 1 else "some are of one run (n = 1)"
@@ -214,13 +176,13 @@ def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
 
 
 def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
-    """Returns the largest coefficient of variation over seeds of groups at hand, or None."""
+    """Returns the largest coefficient of variation over seeds of these groups, or None."""
     known = [one.statistics.coefficient_of_variation for one in results]
     return max((one for one in known if one), default=None)
 
 
 def reading_warning(first: GroupResult, other: GroupResult) -> str | None:
-    """Returns what first hits do to a ratio, in numbers; None where that is less than 2 %."""
+    """Returns a warning if late evaluations bias the ratio by 2 % or more, else None."""
     compared = other.comparison
     bias = compared and compared.reading_bias
     if bias is None or abs(math.log(bias)) < _WORTH_NAMING:
@@ -239,55 +201,48 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
     arrived = all(group.statistics.reached == group.statistics.n for group in (first, other))
     if compared.p_value is None and arrived:
         return f"{times} ({_few(first, other)})"
-    return f"{_verdict(first, other)}{_measured(first, other, times)}"
-
-
-def _verdict(first: GroupResult, other: GroupResult) -> str:
-    compared = other.comparison
-    if compared.adjusted_p is None:
-        return ""
-    if compared.sooner is not None:
-        return f"{(first if compared.sooner == 'first' else other).group} is faster: "
-    return "undecided: "
+    verdict = ""
+    if compared.adjusted_p is not None:
+        winners = {"first": f"{first.group} is faster: ", "second": f"{other.group} is faster: "}
+        verdict = winners.get(compared.sooner, "undecided: ")
+    return f"{verdict}{_measured(first, other, times)}"
 
 
 def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
     compared = other.comparison
     if compared.interval is not None:
         low, high = compared.interval
-        said = f"{times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, "
+        text = f"{times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, "
     else:
-        said = f"{_arrived(first)}, {_arrived(other)}"
+        text = f"{_arrived(first)}, {_arrived(other)}"
         if compared.ratio is not None:
             until_s = min(first.statistics.restriction_s, other.statistics.restriction_s)
-            said += (
+            text += (
                 f"; of the first {until_s / 60:.3g} min, which both were seen for, {other.group} "
                 f"spends {_ratio(compared.ratio)} times as much before it arrives"
             )
-        said += " ("
+        text += " ("
     if compared.p_value is None:
-        return f"{said}{_few(first, other)})"
-    return f"{said}n = {first.statistics.n} and {other.statistics.n}); {_tested(compared)}"
+        return f"{text}{_few(first, other)})"
+    return f"{text}n = {first.statistics.n} and {other.statistics.n}); {_tested(compared)}"
 
 
 def _tested(compared: GroupComparison) -> str:
-    said = f"p = {compared.p_value:.2g}"
-    if compared.test == "gehan":
-        said = f"Gehan's permutation test {said}"
+    gehan = "Gehan's permutation test " if compared.test == "gehan" else ""
+    text = f"{gehan}p = {compared.p_value:.2g}"
     if compared.comparisons > 1:
-        said += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
+        text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
     if compared.test == "welch" and compared.permutation_p is not None:
-        said += f"; permutation test p = {compared.permutation_p:.2g}"
+        text += f"; permutation test p = {compared.permutation_p:.2g}"
     if compared.below_bracket:
         share = f"{100 * compared.bracket:.2g} % of the time to the target"
-        said += f"; the gap is no larger than the time between evaluations, {share}"
+        text += f"; the gap is no larger than the time between evaluations, {share}"
     if compared.interpolated_interval is not None:
         low, high = compared.interpolated_interval
-        said += (
-            f"; second reading, interpolated between evaluations: "
-            f"{_ratio(compared.interpolated_ratio)} ({low:.2f} to {high:.2f})"
-        )
-    return said
+        ratio = _ratio(compared.interpolated_ratio)
+        text += f"; second reading, interpolated between evaluations: {ratio} "
+        text += f"({low:.2f} to {high:.2f})"
+    return text
 
 
 def _few(first: GroupResult, other: GroupResult) -> str:
@@ -296,9 +251,8 @@ def _few(first: GroupResult, other: GroupResult) -> str:
         few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
         if min(sizes) > 1:
             return few
-        known = [group.statistics.coefficient_of_variation for group in (first, other)]
-        variation = max((one for one in known if one), default=None)
-        return f"{few}; n = {sizes[0]} and {sizes[1]}: {one_run_each(variation)}"
+        seeds = one_run_each(spread_at_hand([first, other]))
+        return f"{few}; n = {sizes[0]} and {sizes[1]}: {seeds}"
     if first.statistics.reached + other.statistics.reached < sum(sizes):
         return f"no test: a run never arrived, and fewer than {FEWEST_FOR_TEST} runs in a group"
     return "no interval: a run met the target at its first evaluation"
@@ -309,31 +263,26 @@ def _ratio(ratio: float | None) -> str:
 
 
 def _arrived(group: GroupResult) -> str:
-    found = group.statistics
-    reached = f"{found.reached} of {found.n} runs of {group.group} reached it"
-    return reached if found.median_s is None else f"{reached}, median {found.median_s / 60:.3g} min"
+    of = group.statistics
+    reached = f"{of.reached} of {of.n} runs of {group.group} reached it"
+    return reached if of.median_s is None else f"{reached}, median {of.median_s / 60:.3g} min"
 
 
-def _why(first: GroupResult, other: GroupResult, product: Decomposition) -> str:
-    logs = {name: math.log(factor) for name, factor in product.factors.items()}
+def _why(group: str, product: Decomposition) -> str:
     direction = 1 if product.ratio >= 1 else -1
-    for_it = max(logs, key=lambda name: direction * logs[name])
-    against = min(logs, key=lambda name: direction * logs[name])
+    logs = {name: direction * math.log(factor) for name, factor in product.factors.items()}
     parts = [
         _reason(name, product)
-        for name, sign in ((for_it, 1), (against, -1))
-        if sign * direction * logs[name] > _WORTH_NAMING
+        for name, sign in ((max(logs, key=logs.get), 1), (min(logs, key=logs.get), -1))
+        if sign * logs[name] > _WORTH_NAMING
     ]
     if not parts:
         return ""
+    where = "By geometric means, " if max(product.runs) > 1 else "The reason: "
     if any(product.never):
         arrived = f"{product.runs[0]} and {product.runs[1]}"
         where = f"By the geometric means of the {arrived} runs that arrived, "
-    elif max(product.runs) > 1:
-        where = "By geometric means, "
-    else:
-        where = "The reason: "
-    return f" {where}{other.group} {', against which it '.join(parts)}."
+    return f" {where}{group} {', against which it '.join(parts)}."
 
 
 def _reason(name: str, product: Decomposition) -> str:

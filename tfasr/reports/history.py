@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,89 +29,53 @@ from tfasr.tta.metrics import Target, check_target
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run, load_run
 
-# Where a series of repeated measurements changed its level: sooner or later, but not on noise.
-
-FEWEST_BEFORE = 8
-"""Measurements before a change that the noise is known from."""
-
-FEWEST_AFTER = 4
-"""Measurements after it."""
-
-LEAST_CHANGE = math.log(1.03)
-"""The least shift of medians that is told, as a logarithm: 3 %."""
-
-_Z = 2.5
-"""What the standardised rank sum has to reach; chosen by benchmarks/history.py."""
-
-_SPREADS = 3.0
-"""How many standard errors of the median difference the shift has to reach."""
+FEWEST_BEFORE = 8  # measurements before a change, from which the noise is known
+FEWEST_AFTER = 4  # measurements after it
+LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
+_Z = 2.5  # what the standardised rank sum has to reach; chosen by benchmarks/history.py
+_SPREADS = 3.0  # how many standard errors of the median difference the shift has to reach
 
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting change of level.
+    """A lasting change of level."""
 
-    Attributes:
-        index: of the first measurement after it.
-        found_at: of the measurement with which it was found.
-        before: the median of the level before, since the last change.
-        after: the median from it to the measurement with which it was found.
-        z: the standardised rank sum.
-    """
-
-    index: int
-    found_at: int
-    before: float
-    after: float
-    z: float
+    index: int  # of the first measurement after it
+    found_at: int  # of the measurement with which it was found
+    before: float  # the median of the level before, since the last change
+    after: float  # the median from it to the measurement with which it was found
+    z: float  # the standardised rank sum
 
     @property
     def ratio(self) -> float:
-        """The level after over the level before."""
         return self.after / self.before
 
 
 def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> list[Change]:
     """Returns where a series changed, as it would have been found while it grew.
 
-    With each measurement, every place since the last change is tried at which the level may have
-    changed: those after it are compared with those before by the sum of their ranks, so that
-    neither a single slow run nor the shape of the noise matters. A change is told if the ranks
-    differ by `_Z` standard deviations and the medians by 3 % and by `_SPREADS` standard errors of
-    their difference; then it stands, and what comes later is compared with the level after it.
-
-    Args:
-        values: positive measurements in the order of time; NaN where one is missing.
-        starts: of each, whether a change may begin there: the first run of a commit; by default
-            anywhere.
+    With each measurement, every place since the last change is tried: values after it are compared
+    with those before by the sum of their ranks, so that neither a single slow run nor the shape of
+    the noise matters. ``values`` are in the order of time, NaN if missing; ``starts`` says where a
+    change may begin, by default anywhere.
     """
     known = [i for i, value in enumerate(values) if value > 0 and math.isfinite(value)]
     logs = np.log(np.asarray(values, float)[known]) if known else np.zeros(0)
-    may = np.array([starts is None or starts[i] for i in known], bool)
     # A missing run that began a commit leaves its start to the next one.
-    if starts is not None:
-        may = _passed_on(starts, known)
+    may = np.array(
+        [starts is None or any(starts[a + 1 : b + 1]) for a, b in pairwise([-1, *known])], bool
+    )
     found: list[Change] = []
     begin = 0
     for end in range(1, len(known) + 1):
         split = _best_split(logs[begin:end], may[begin:end])
         if split is None:
             continue
-        at, z = split
-        before, after = np.median(logs[begin : begin + at]), np.median(logs[begin + at : end])
-        found.append(
-            Change(known[begin + at], known[end - 1], math.exp(before), math.exp(after), z)
-        )
-        begin += at
+        at, z = begin + split[0], split[1]
+        before, after = np.median(logs[begin:at]), np.median(logs[at:end])
+        found.append(Change(known[at], known[end - 1], math.exp(before), math.exp(after), z))
+        begin = at
     return found
-
-
-def _passed_on(starts: Sequence[bool], known: Sequence[int]) -> np.ndarray:
-    places, last = [], -1
-    for index in known:
-        places.append(any(starts[last + 1 : index + 1]))
-        last = index
-    return np.array(places, bool)
 
 
 def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
@@ -120,7 +84,8 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
     splits = splits[may[splits]] if splits.size else splits
     if not splits.size:
         return None
-    ranks = _ranks(logs)
+    _, inverse, counts = np.unique(logs, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     sums = ranks.sum() - np.cumsum(ranks)[splits - 1]
     after = count - splits
     # Ties make ranks vary less.
@@ -141,30 +106,18 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
 
 def _place(logs: np.ndarray, may: np.ndarray) -> int:
     splits = np.arange(FEWEST_BEFORE, logs.size)
-    rests = [
-        sum(np.abs(side - np.median(side)).sum() for side in (logs[:at], logs[at:]))
-        for at in splits[may[splits]]
-    ]
-    return int(splits[may[splits]][int(np.argmin(rests))])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
+    splits = splits[may[splits]]
+    sides = ((logs[:at], logs[at:]) for at in splits)
+    spreads = [sum(np.abs(side - np.median(side)).sum() for side in pair) for pair in sides]
+    return int(splits[int(np.argmin(spreads))])
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    """Returns the standard error of the difference of medians, from both sides' own spread.
-
-    A machine that wanders makes neighbours alike: their correlation, where it is positive, makes
-    medians err more.
-    """
+    # The standard error of the difference of medians, from both sides' own spread. A machine that
+    # wanders makes neighbours alike: their correlation, if positive, makes medians err more.
     sides = [side - np.median(side) for side in (before, after)]
-    spreads = [1.4826 * np.median(np.abs(side)) for side in sides]
-    spread = math.sqrt(
-        (spreads[0] ** 2 * before.size + spreads[1] ** 2 * after.size) / (before.size + after.size)
-    )
+    spreads = [(1.4826 * np.median(np.abs(side))) ** 2 * side.size for side in sides]
+    spread = math.sqrt(sum(spreads) / (before.size + after.size))
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
     squares = sum(float(side @ side) for side in sides)
     alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
@@ -172,13 +125,13 @@ def _error(before: np.ndarray, after: np.ndarray) -> float:
     return 1.2533 * inflated * math.sqrt(1 / before.size + 1 / after.size)
 
 
+# What is followed over time; the first is the product of the others
 SERIES = {
-    "time_s": "time to the target",
-    "utterances": "utterances to the target",
-    "step_s": "step time per utterance",
-    "rest": "time that is not steps",
+    "time_s": ("time to the target", 1 / 60, "min"),
+    "utterances": ("utterances to the target", 1.0, ""),
+    "step_s": ("step time per utterance", 1000.0, "ms"),
+    "rest": ("time that is not steps", 1.0, "times the steps"),
 }
-"""What is followed over time; the first is the product of the others."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +140,7 @@ class Entry:
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
     mark: str  # the commit it was trained at, or the date where it does not say one
-    # By the names of `SERIES`; None where not known, as of a target never reached. ``step_s`` is
-    # known of every run that took steps
-    values: dict[str, float | None]
+    values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
     about: dict[str, Any] | None  # what makes it comparable
     configuration: str | None  # what runs of one history have in common
 
@@ -209,7 +160,7 @@ class History:
         return [(name, change) for name, change in last if change.ratio > 1]
 
     def starts(self) -> list[bool]:
-        """Returns of each run whether it is the first of its commit or date."""
+        """Returns for each run whether it is the first of its commit or date."""
         marks = [entry.mark for entry in self.entries]
         return [not n or marks[n - 1] != mark for n, mark in enumerate(marks)]
 
@@ -225,29 +176,31 @@ def load_history(
 ) -> History:
     """Reads the runs in a folder, or in its folders, as one history.
 
-    Args:
-        folder: holds run folders, also within folders of commits.
-        target: metric and value; by default the hardest that all runs set themselves.
-        policy: the clock.
-        window: the evaluations whose median must meet the target; by default the policy's.
-        since: a commit, its beginning, or a date such as 2026-11-21: what was before is left out.
-        force: keep runs of other configurations, or such that are not comparable.
-
-    Raises:
-        UsageError: if there is no run, no target that all of them set, or nothing since.
+    ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, its
+    beginning, or a date; ``force`` keeps runs of other configurations. Raises `UsageError` if there
+    is no run, no common target, or nothing since.
     """
     runs, notes = _runs(Path(folder))
     if target is None:
-        target = _common_target([run for _, run in runs])
+        common = set(runs[0][1].targets).intersection(*(run.targets for _, run in runs))
+        if not common:
+            raise UsageError(
+                "A history must be of one target. The runs set none that is common to all: name "
+                "one, such as --target cer=0.10."
+            )
+        target = merged_targets([sorted(common)])[-1]
     check_target(*target)
     window = policy.window if window is None else window
     entries = [_entry(name, run, target, policy, window) for name, run in runs]
     entries.sort(key=lambda entry: entry.began_ms)
-    entries, more = (entries, []) if force else _alike(entries)
-    entries = _since(entries, since)
-    history = History(target, entries, {}, notes + more)
-    starts = history.starts()
-    found = {name: changes([_value(entry, name) for entry in entries], starts) for name in SERIES}
+    if not force:
+        entries, more = _alike(entries)
+        notes += more
+    history = History(target, _since(entries, since), {}, notes)
+    starts, found = history.starts(), {}
+    for name in SERIES:
+        values = [entry.values[name] for entry in history.entries]
+        found[name] = changes([math.nan if v is None else v for v in values], starts)
     return replace(history, found=found)
 
 
@@ -255,11 +208,6 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not folder.is_dir():
         raise UsageError(f"A history must be given a folder of runs. Received: {folder}.")
     paths = list(run_folders(folder))
-    if not paths:
-        raise UsageError(
-            f"A history must be given a folder of run folders, each with {EVENTS_FILE}. Received: "
-            f"{folder}, which holds none."
-        )
     runs, notes = [], []
     for path, name in zip(paths, distinct_names(paths), strict=True):
         try:
@@ -267,18 +215,12 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
         except UsageError as error:
             notes.append(f"{name} is left out. {error}")
     if not runs:
-        raise UsageError(" ".join(notes))
-    return runs, notes
-
-
-def _common_target(runs: Sequence[Run]) -> Target:
-    common = set(runs[0].targets).intersection(*(run.targets for run in runs))
-    if not common:
         raise UsageError(
-            "A history must be of one target. The runs set none that is common to all: name one, "
-            "such as --target cer=0.10."
+            " ".join(notes)
+            or f"A history must be given a folder of run folders, each with {EVENTS_FILE}. "
+            f"Received: {folder}, which holds none."
         )
-    return merged_targets([sorted(common)])[-1]
+    return runs, notes
 
 
 def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> Entry:
@@ -290,8 +232,10 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     values["step_s"] = 1 / speed if speed else None
     if reached.reached:
         values |= _until(run, policy, metric, reached.epoch, reached.seconds)
-    commit = _commit(run)
-    mark = commit or date_text(began_ms)
+    commit = object_or_empty(run.path / RUN_FILE).get("revision")
+    mark = date_text(began_ms)
+    if isinstance(commit, str):
+        mark = commit[:12] + ("+" if commit.endswith("+") else "") or mark
     return Entry(run.path, name, began_ms, mark, values, run.comparability, configuration(run))
 
 
@@ -312,13 +256,7 @@ def _until(
     }
 
 
-def _commit(run: Run) -> str | None:
-    commit = object_or_empty(run.path / RUN_FILE).get("revision")
-    return commit[:12] + ("+" if commit.endswith("+") else "") if isinstance(commit, str) else None
-
-
 def date_text(began_ms: float) -> str:
-    """Returns the day of a wall clock's time, or "no date" of one that no calendar has."""
     try:
         return datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
     except (ValueError, OverflowError, OSError):
@@ -327,7 +265,7 @@ def date_text(began_ms: float) -> str:
 
 def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
     newest = entries[-1]
-    kept, notes = [], []
+    alike, notes = [], []
     for entry in entries:
         differing = differences(newest.about, entry.about)
         if differing:
@@ -336,18 +274,11 @@ def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
                 f"{newest.name}; they differ in {difference_text(differing)}."
             )
         elif entry.configuration != newest.configuration:
-            notes.append(
-                f"{entry.name} is left out: its configuration is not that of the newest run, "
-                f"{newest.name}."
-            )
+            other = f"its configuration is not that of the newest run, {newest.name}"
+            notes.append(f"{entry.name} is left out: {other}.")
         else:
-            kept.append(entry)
-    return kept, notes
-
-
-def _value(entry: Entry, name: str) -> float:
-    value = entry.values[name]
-    return math.nan if value is None else value
+            alike.append(entry)
+    return alike, notes
 
 
 def _since(entries: list[Entry], since: str) -> list[Entry]:
@@ -362,19 +293,10 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
     )
 
 
-# A history of runs as text, as a chart and for programs.
-
 SLOWER, FASTER = "#d9660d", "#1f9e6e"
-_UNITS = {
-    "time_s": (1 / 60, "min"),
-    "utterances": (1.0, ""),
-    "step_s": (1000.0, "ms"),
-    "rest": (1.0, "times the steps"),
-}
 
 
 def history_table(history: History) -> Table:
-    """Returns a row for each commit or date, medians over its runs, and what changed."""
     notes = [
         *findings(history),
         "Medians over the runs of a commit, or of a date where runs say no commit. The time is the "
@@ -386,11 +308,9 @@ def history_table(history: History) -> Table:
     label = target_label(*history.target)
 
     def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
-        """Returns the column of a series: medians over the runs that have it."""
-
         def value(entries: list[Entry]) -> float | None:
             known = [entry.values[name] for entry in entries if entry.values[name] is not None]
-            return _UNITS[name][0] * statistics.median(known) if known else None
+            return SERIES[name][1] * statistics.median(known) if known else None
 
         return Column(heading, "", value, "{:.4g}".format, missing)
 
@@ -411,84 +331,69 @@ def history_table(history: History) -> Table:
 def findings(history: History) -> list[str]:
     """Returns a sentence for each change, slowdowns that stand first, or that there is none."""
     standing = history.standing()
-    said = [f"SLOWER: {_change_text(history, name, change)}." for name, change in standing]
-    for name, own in history.found.items():
-        said += [
-            f"{'Faster' if change.ratio < 1 else 'Was slower'}: "
-            f"{_change_text(history, name, change)}."
-            for change in own
-            if (name, change) not in standing
-        ]
-    if said:
-        return said
-    enough = FEWEST_BEFORE + FEWEST_AFTER
-    if len(history.entries) < enough:
-        return [
-            f"Not known yet: {len(history.entries)} of the {enough} runs that a change needs to be "
-            "told from noise."
-        ]
-    return ["No change that is more than noise."]
+    lines = [f"SLOWER: {_change_text(history, name, change)}." for name, change in standing]
+    for name, changed in history.found.items():
+        for change in changed:
+            if (name, change) not in standing:
+                verb = "Faster" if change.ratio < 1 else "Was slower"
+                lines.append(f"{verb}: {_change_text(history, name, change)}.")
+    runs, enough = len(history.entries), FEWEST_BEFORE + FEWEST_AFTER
+    few = f"Not known yet: {runs} of the {enough} runs that a change needs to be told from noise."
+    return lines or [few if runs < enough else "No change that is more than noise."]
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
-    scale, unit = _UNITS[name]
+    label, scale, unit = SERIES[name]
     levels = " to ".join(f"{scale * value:.4g}" for value in (change.before, change.after))
     levels += f" {unit}" if unit else ""
-    mark = history.entries[change.index].mark
-    found_with = history.entries[change.found_at].name
-    shift = f"{SERIES[name]} {100 * (change.ratio - 1):+.1f} % from {mark} on"
-    return f"{shift} ({levels}; found with {found_with})"
+    shift = f"{label} {100 * (change.ratio - 1):+.1f} %"
+    first, found_with = history.entries[change.index], history.entries[change.found_at].name
+    return f"{shift} from {first.mark} on ({levels}; found with {found_with})"
 
 
 def history_chart(history: History) -> Chart:
-    """Returns a panel for each series: a dot a run, medians between changes, and the changes."""
-    panels = [_panel(history, name) for name in SERIES]
     caption = (
         f"Time to {target_label(*history.target)} and what it is made of, run by run; lines are "
         "medians between changes, upright lines the first run after a change"
     )
+    panels = [_panel(history, name) for name in SERIES]
     return Chart("history", caption, panels, wide=True, width=640)
 
 
 def _panel(history: History, name: str) -> Panel:
-    scale, unit = _UNITS[name]
+    label, scale, unit = SERIES[name]
+    entries, found = history.entries, history.found[name]
     known = [
         (place, scale * entry.values[name])
-        for place, entry in enumerate(history.entries)
+        for place, entry in enumerate(entries)
         if entry.values[name] is not None
     ]
+    span = _span([y for _, y in known]) if known else (0.0, 1.0)
     marks: list[Mark] = []
-    edges = [0, *(change.index for change in history.found[name]), len(history.entries)]
-    for change in history.found[name]:
-        colour = SLOWER if change.ratio > 1 else FASTER
-        series = "slower from here" if change.ratio > 1 else "faster from here"
-        marks.append(
-            Line(
-                x=[change.index - 0.5] * 2, y=_span([y for _, y in known]), dash="dashed",
-                colour=colour, series=series, width=1.6,
-            )
-        )  # fmt: skip
-    for begin, end in zip(edges, edges[1:], strict=False):
-        own = [y for x, y in known if begin <= x < end]
-        if own:
-            level = statistics.median(own)
-            marks.append(Line(x=[begin - 0.4, end - 0.6], y=[level] * 2, colour=INK, width=1.2))
+    for change in found:
+        look = (SLOWER, "slower from here") if change.ratio > 1 else (FASTER, "faster from here")
+        about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
+        marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
+    for begin, end in pairwise([0, *(change.index for change in found), len(entries)]):
+        values = [y for x, y in known if begin <= x < end]
+        if values:
+            level = [statistics.median(values)] * 2
+            marks.append(Line(x=[begin - 0.4, end - 0.6], y=level, colour=INK, width=1.2))
     if known:
         x, y = zip(*known, strict=True)
-        texts = [f"{history.entries[at].name}\n{history.entries[at].mark}" for at in x]
+        texts = [f"{entries[at].name}\n{entries[at].mark}" for at in x]
         marks.append(Points(x=x, y=y, colour=run_colour(0), size=5, texts=texts))
     ticks = [n for n, first in enumerate(history.starts()) if first]
     ticks = ticks[:: max(1, len(ticks) // 16)]
     last = name == list(SERIES)[-1]
     axis = Axis(
         "commit or date of the runs" if last else "",
-        limits=(-0.8, len(history.entries) - 0.2),
+        limits=(-0.8, len(entries) - 0.2),
         ticks=ticks,
-        tick_labels=[history.entries[n].mark[:10] if last else "" for n in ticks],
+        tick_labels=[entries[n].mark[:10] if last else "" for n in ticks],
         label_angle=-40 if last else 0,
     )
-    label = f"{SERIES[name]}{', ' if unit else ''}{unit}"
-    span = _span([value for _, value in known]) if known else (0.0, 1.0)
+    label = f"{label}{', ' if unit else ''}{unit}"
     return Panel(marks or [Rule(value=0.0)], axis, Axis("", limits=span), 120, label)
 
 
@@ -499,23 +404,17 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def history_json(history: History) -> str:
-    """Returns the runs and the changes for a program; times in seconds."""
-    runs: list[dict[str, Any]] = [
-        {"run": entry.name, "mark": entry.mark, "began_ms": entry.began_ms, **entry.values}
-        for entry in history.entries
-    ]
-    standing = history.standing()
+    entries, standing = history.entries, history.standing()
+    runs = [{"run": e.name, "mark": e.mark, "began_ms": e.began_ms, **e.values} for e in entries]
     found = [
         {
-            "series": name, "from_run": history.entries[change.index].name,
-            "from": history.entries[change.index].mark,
-            "found_with": history.entries[change.found_at].name, "before": change.before,
+            "series": name, "from_run": entries[change.index].name,
+            "from": entries[change.index].mark,
+            "found_with": entries[change.found_at].name, "before": change.before,
             "after": change.after, "ratio": change.ratio, "stands": (name, change) in standing,
         }
-        for name, own in history.found.items()
-        for change in own
+        for name, changed in history.found.items()
+        for change in changed
     ]  # fmt: skip
-    return to_json_text(
-        {"metric": history.target[0], "target": history.target[1], "runs": runs,
-         "changes": found, "notes": history.notes}
-    )  # fmt: skip
+    about = {"metric": history.target[0], "target": history.target[1]}
+    return to_json_text({**about, "runs": runs, "changes": found, "notes": history.notes})

@@ -28,10 +28,7 @@ from tfasr.tta.metrics import check_target, declare, declared
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.run import Run, read_metrics, read_targets
 
-# Run folders within folders, as a study or a history keeps them.
-
-DEEPEST = 3
-"""How many folders deep runs are looked for."""
+DEEPEST = 3  # how many folders deep runs are looked for
 
 
 def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
@@ -44,19 +41,14 @@ def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
                 yield from run_folders(path, deepest - 1)
 
 
-# Many runs analysed at once: in one process, or in several where there are many.
-
 _FEWEST_FOR_PROCESSES = 64
 _MOST_PROCESSES = 8
 _RUNS_AT_ONCE = 8
-
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A log to be analysed, with what a report asks of it."""
-
     path: Path  # the log
     name: str  # how the report calls the run
     folder: str  # the name of what was given to the report: the log, or a folder of logs
@@ -74,51 +66,32 @@ class Analysed:
 
 
 def analyse(task: Task) -> Analysed:
-    """Reads a log and analyses it; the events are let go.
-
-    Raises:
-        UsageError: if the log cannot be read and is not optional.
-    """
+    """Reads a log and analyses it; raises `UsageError` if it can't be read and is not optional."""
     try:
-        return _analysed(task)
+        run = task.loaded or load_log(task.path, task.name)
+        analysis = analyse_run(run, task.question)
+        charges = None
+        if task.machines is not None:
+            machine = task.machines.of(run, task.folder)
+            charges = charges_of(run, machine, [result.until_s for result in analysis.results])
+        return Analysed(replace(analysis, name=task.name, charges=charges), configuration(run))
     except UsageError as error:
         if not task.optional:
             raise
         return Analysed(None, error=str(error))
 
 
-def _analysed(task: Task) -> Analysed:
-    run = task.loaded or load_log(task.path, task.name)
-    found = analyse_run(run, task.question)
-    charges = None
-    if task.machines is not None:
-        machine = task.machines.of(run, task.folder)
-        charges = charges_of(run, machine, [result.until_s for result in found.results])
-    return Analysed(replace(found, name=task.name, charges=charges), configuration(run))
-
-
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
-    """Returns what became of each task, in their order.
-
-    Args:
-        tasks: what to do.
-        processes: how many may work at once. More than one start Python anew, and the program's
-            main module with it, which therefore has to be one that can be imported.
-
-    Raises:
-        UsageError: if a log cannot be read and is not optional.
-    """
-    if processes < 2:
-        return [analyse(task) for task in tasks]
-    try:
-        context = get_context("spawn")  # a fork would take the parent's threads' locks with it
-        with ProcessPoolExecutor(
-            processes, context, _begin, (loaded_plugins(), declared())
-        ) as pool:
-            return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
-    except BrokenExecutor:
-        _log.warning("The processes that read the runs were ended; reading on in this one.")
-        return [analyse(task) for task in tasks]
+    """Returns each task's result; several processes import the program's main module anew."""
+    if processes > 1:
+        try:
+            context = get_context("spawn")  # a fork would take the parent's threads' locks with it
+            known = loaded_plugins(), declared()
+            with ProcessPoolExecutor(processes, context, _begin, known) as pool:
+                return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
+        except BrokenExecutor:
+            _log.warning("The processes that read the runs were ended; reading on in this one.")
+    return [analyse(task) for task in tasks]
 
 
 def _begin(plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
@@ -130,7 +103,6 @@ def _begin(plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> N
 
 
 def processes_for(runs: int) -> int:
-    """Returns how many processes are worth their start for that many runs."""
     if runs < _FEWEST_FOR_PROCESSES:
         return 1
     usable = getattr(os, "sched_getaffinity", None)  # not every system has it
@@ -144,74 +116,63 @@ def load_report(
     machines: Machines | None = None,
     many: bool = False,
 ) -> Report:
-    """Returns the report on runs; those that come as paths are let go one by one.
-
-    Raises:
-        UsageError: if there is no run, a path holds none, or a machine is named for none of them.
-    """
+    """Returns the report on runs; those given as paths are released one by one."""
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
-    found, notes = _logs(sources)
+    logs, notes = _logs(sources)
     # Targets have to be known before any run is analysed, and what they are of before that.
-    for log, _ in found:
+    for log, _ in logs:
         declare(read_metrics(log), log)
     wanted = [check_target(*target) for target in question.targets] or merged_targets(
         loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
-        for log, _ in found
+        for log, _ in logs
     )
     question = replace(question, targets=tuple(dict.fromkeys(wanted)))
     tasks = [
         Task(
-            path=log,
-            name=name,
-            folder=given.resolve().name,
-            machines=machines,
-            question=question,
-            optional=log != given,
+            *(log, name, source.resolve().name, machines, question),
+            optional=log != source,
             loaded=loaded.get(log.resolve()),
         )
-        for (log, given), name in zip(found, _names(found, loaded), strict=True)
+        for (log, source), name in zip(logs, _names(logs, loaded), strict=True)
     ]
     if machines is not None:
         machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
-    analysed, configurations = [], []
-    processes = processes_for(len(tasks)) if many else 1
-    for (log, given), one in zip(found, analyse_all(tasks, processes), strict=True):
-        if one.run is None:
-            notes.append(f"{log} is left out. {one.error}")
+    runs, configurations = [], []
+    results = analyse_all(tasks, processes_for(len(tasks)) if many else 1)
+    for (log, source), result in zip(logs, results, strict=True):
+        if result.run is None:
+            notes.append(f"{log} is left out. {result.error}")
             continue
-        analysed.append(one.run)
+        runs.append(result.run)
         # A folder of runs is a group by being one, single runs by their configuration.
-        configurations.append(str(given.resolve()) if log != given else one.configuration)
-    if not analysed:
+        configurations.append(str(source.resolve()) if log != source else result.configuration)
+    if not runs:
         raise UsageError(" ".join(notes))
-    grouped = named_groups(analysed, configurations)
-    return make_report(grouped, question, notes=notes)
+    return make_report(named_groups(runs, configurations), question, notes=notes)
 
 
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
-    logs = [
-        (log, given)
-        for source in sources
-        for given in [source.path if isinstance(source, Run) else Path(source)]
-        for log in ([given] if isinstance(source, Run) else find_logs(given))
-    ]
-    found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
-    if not found:
+    named = []
+    for source in sources:
+        path = source.path if isinstance(source, Run) else Path(source)
+        named += [(log, path) for log in ([path] if isinstance(source, Run) else find_logs(path))]
+    logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
+    if not logs:
         raise UsageError("A report must be given at least one run folder. Received: none.")
     notes = []
-    if len(found) < len(logs):
-        notes.append(f"{len(logs) - len(found)} run folders were named twice and stand here once.")
+    if len(logs) < len(named):
+        notes.append(f"{len(named) - len(logs)} run folders were named twice and stand here once.")
         _log.warning(notes[0])
-    return found, notes
+    return logs, notes
 
 
-def _names(found: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
-    paths = [log.with_suffix("") if log.is_file() else log for log, _ in found]
-    own = []
-    for path, (log, given) in zip(paths, found, strict=True):
+def _names(logs: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
+    paths = [log.with_suffix("") if log.is_file() else log for log, _ in logs]
+    names = []
+    for path, (log, source) in zip(paths, logs, strict=True):
         if log.resolve() in loaded:
-            own.append(loaded[log.resolve()].name)
+            names.append(loaded[log.resolve()].name)
         else:
-            name = path.resolve().name
-            own.append(name if log == given else f"{given.resolve().name}/{path.name}")
-    return own if len(set(own)) == len(own) else distinct_names(paths)
+            group = "" if log == source else f"{source.resolve().name}/"
+            names.append(group + (path.name if group else path.resolve().name))
+    return names if len(set(names)) == len(names) else distinct_names(paths)

@@ -5,8 +5,8 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import read_text
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import RunCharges
@@ -43,35 +43,26 @@ from tfasr.tta.policies import (
 )
 from tfasr.tta.run import Run
 
-# Whether two runs may be ranked: what makes their results comparable, and what differs.
-
+# what differs, by name: the first run's value and the other's, as text
 Differences = dict[str, tuple[str, str]]
-"""What differs, by name: the first run's value and the other's, as text."""
-
 ABSENT = "not stated"
 _LONGEST = 60
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what keeps two runs' results from being comparable; {} where nothing does.
-
-    Two runs without a ``comparability`` are taken to be alike; one with and one without are not.
-    """
-    if first is None and other is None:
-        return {}
+    """Returns what keeps two runs' results from being comparable; both may lack a comparability."""
     if first is None or other is None:
-        stated = "stated"
-        return {"comparability": (ABSENT, stated) if first is None else (stated, ABSENT)}
+        states = tuple(ABSENT if one is None else "stated" for one in (first, other))
+        return {} if first is other else {"comparability": states}
     missing = object()
     return {
         key: (_shown(first, key), _shown(other, key))
-        for key in [*first, *(key for key in other if key not in first)]
+        for key in first | other
         if first.get(key, missing) != other.get(key, missing)
     }
 
 
 def difference_text(found: Differences) -> str:
-    """Returns "beam_width (8, here 256) and lexicon (...)": what differs from the first run."""
     return ", ".join(f"{key} ({first}, here {other})" for key, (first, other) in found.items())
 
 
@@ -82,12 +73,9 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-# Facts about a run beside its times to accuracy: the machine, the batch, an epoch, utilisation.
-
-
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run says about itself; None or {} where it says nothing."""
+    """What a run says about itself; None or {} if unknown."""
 
     system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
     global_batch_size: int | None  # utterances of one optimizer update
@@ -103,15 +91,12 @@ class RunFacts:
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
     swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
     wait_s: float | None  # mean seconds of waiting for an evaluation in another process
-    # Means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the most that was seen
-    utilisation: dict[str, float]
+    utilisation: dict[str, float]  # means over the run, ``_bytes`` the most that was seen
 
 
 def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
-    """Returns a run's facts; ``with_utilisation`` also reads the samples beside the ledger."""
     stated = run.comparability or {}
-    spent = run.intervals
-    useful = run.timeline.useful
+    useful, spent = run.timeline.useful, run.intervals
     evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
     epochs = epoch_seconds(run)
     decoder = stated.get("decoder")
@@ -124,9 +109,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
 
     return RunFacts(
         system=run.system.get("system") or {},
-        global_batch_size=run.fact("global_batch_size"),
-        num_replicas=run.fact("num_replicas"),
-        train_samples=run.fact("train_samples"),
+        **{key: run.fact(key) for key in ("global_batch_size", "num_replicas", "train_samples")},
         optimizer=run.fact("opt_name"),
         decoder=decoder.get("name"),
         # A greedy decoder has no beam, whatever its config says.
@@ -144,7 +127,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
 
 def epoch_seconds(run: Run) -> list[float]:
     """Returns the seconds of each epoch that one process trained whole, without evaluations."""
-    found = []
+    seconds = []
     line = run.timeline
     starts = {session.start for session in line.sessions}
     partial, began, evaluating_since, evaluated_us = False, None, None, 0
@@ -163,22 +146,27 @@ def epoch_seconds(run: Run) -> list[float]:
             evaluating_since = None
         elif key == "epoch_stop" and began is not None:
             if not partial and line.useful[index]:
-                found.append((now - began - evaluated_us) / 1e6)
+                seconds.append((now - began - evaluated_us) / 1e6)
             partial, began = False, None
-    return found
+    return seconds
 
 
 def mean_utilisation(run: Run) -> dict[str, float]:
-    """Returns the means of the samples of a run, over all devices, and the most memory of a GPU."""
-    cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
-    found = {
-        "cpu_percent": _mean(cpu.get("cpu_percent")),
-        "process_percent": _mean(cpu.get("process_percent")),
-        "gpu_percent": _mean(gpu.get("utilisation_percent")),
-        "gpu_power_w": _mean(gpu.get("power_w")),
-        "gpu_memory_bytes": _most(gpu.get("memory_used_bytes")),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    """Returns the means of a run's samples over all devices, and the most memory of a GPU."""
+    columns = {device: _columns(run, device) for device in ("cpu", "gpu")}
+    values = {}
+    for heading, device, name, of in (
+        ("cpu_percent", "cpu", "cpu_percent", np.mean),
+        ("process_percent", "cpu", "process_percent", np.mean),
+        ("gpu_percent", "gpu", "utilisation_percent", np.mean),
+        ("gpu_power_w", "gpu", "power_w", np.mean),
+        ("gpu_memory_bytes", "gpu", "memory_used_bytes", np.max),
+    ):
+        column = columns[device].get(name, np.zeros(0))
+        known = column[np.isfinite(column)]
+        if known.size:
+            values[heading] = float(of(known))
+    return values
 
 
 def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
@@ -197,45 +185,32 @@ def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
         return run.utilisation(device)
 
 
-def _mean(values: np.ndarray | None) -> float | None:
-    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
-    return float(known.mean()) if known.size else None
-
-
-def _most(values: np.ndarray | None) -> float | None:
-    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
-    return float(known.max()) if known.size else None
-
-
-# What a report calls its runs and its targets.
-
-
 def distinct_names(paths: Sequence[Path]) -> list[str]:
     """Returns a short name for each folder: its own, with as many parents as tell them apart."""
     parts = [path.resolve().parts for path in paths]
     depths = [1] * len(parts)
-    names = ["/".join(own[-1:]) for own in parts]
+    names = [path[-1] if path else "" for path in parts]
     for depth in range(2, max(map(len, parts), default=0) + 1):
         counts = Counter(names)
         if max(counts.values()) == 1:
             break
-        depths = [
-            depth if counts[name] > 1 else old for name, old in zip(names, depths, strict=True)
-        ]
-        names = ["/".join(own[-deep:]) for own, deep in zip(parts, depths, strict=True)]
+        depths = [depth if counts[name] > 1 else d for name, d in zip(names, depths, strict=True)]
+        names = ["/".join(path[-deep:]) for path, deep in zip(parts, depths, strict=True)]
     return names
 
 
 def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
     """Returns every target once: metrics in their usual order, the easiest value first."""
-    targets = {target for targets in of_runs for target in targets}
-    return sorted(
-        targets, key=lambda target: (_rank(target[0]), metric_named(target[0]).hardness(target[1]))
-    )
+    order = {metric: place for place, metric in enumerate(METRICS)}
+
+    def rank(target: Target) -> tuple[int, str, float]:
+        metric, value = target
+        return order.get(metric, len(order)), metric, metric_named(metric).hardness(value)
+
+    return sorted({target for targets in of_runs for target in targets}, key=rank)
 
 
 def target_label(metric: str, value: float) -> str:
-    """Returns a target as people read it: "CER 10 %"."""
     if not metric_named(metric).rate:
         return f"{metric_label(metric)} {value:g}"
     return f"{metric_label(metric)} {100 * value:.4g} %"
@@ -246,16 +221,7 @@ def metric_label(metric: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Returns a text that begins a line, as "Accuracy 90 %" for "accuracy 90 %"."""
     return text[:1].upper() + text[1:]
-
-
-def _rank(metric: str) -> tuple[int, str]:
-    known = list(METRICS)
-    return (known.index(metric) if metric in known else len(known), metric)
-
-
-# The question that a report answers about its runs, as one object.
 
 
 @dataclass(frozen=True)
@@ -270,7 +236,6 @@ class Question:
 
     @property
     def own_window(self) -> int:
-        """The evaluations whose median must meet a target."""
         return self.policy.window if self.window is None else self.window
 
 
@@ -282,14 +247,7 @@ def ask(
     beside: Iterable[Policy] = (),
     **options: bool,
 ) -> Question:
-    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
-
-    Whether there are such metrics is known once the runs are, which may declare some.
-
-    Raises:
-        UsageError: if a target is written wrong, there is no such policy, or the window is less
-            than 1.
-    """
+    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10"."""
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
     written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
@@ -298,8 +256,6 @@ def ask(
 
 @dataclass(frozen=True)
 class TargetResult:
-    """When a run met a target, and what it spent until then."""
-
     tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
     bracket: Bracket  # the evaluations between which the true time lies
     until_s: dict[str, float] | None  # by interval, from the run's beginning; None if not met
@@ -331,12 +287,11 @@ class RunAnalysis:
     @cached_property
     def worker_joules(self) -> dict[int, float]:
         """Joules by rank of the workers with counters, from the first to the last sample."""
-        used = {machine.rank: used_joules(machine.samples) for machine in self.machines}
-        return {rank: joules for rank, joules in used.items() if joules is not None}
+        used = ((machine.rank, used_joules(machine.samples)) for machine in self.machines)
+        return {rank: joules for rank, joules in used if joules is not None}
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the run's beginning to its last event, downtime excluded."""
         return sum(self.intervals_s.values())
 
     @property
@@ -346,8 +301,6 @@ class RunAnalysis:
 
 @dataclass(frozen=True)
 class Report:
-    """The runs of a report, and whether each may be compared with the first."""
-
     runs: list[RunAnalysis]  # in the order given
     question: Question  # its targets are those of the runs if none were asked for
     differences: list[Differences]  # for each run, what forbids a comparison with the first
@@ -359,12 +312,10 @@ class Report:
 
     @property
     def policy(self) -> Policy:
-        """The policy whose clock and rule all times are read by."""
         return self.question.policy
 
     @property
     def window(self) -> int:
-        """Over how many evaluations the median must meet a target."""
         return self.question.own_window
 
     @cached_property
@@ -372,7 +323,7 @@ class Report:
         return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
-        """Whether the run at that index must not be compared with the first one."""
+        """Whether the run must not be compared with the first one."""
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
@@ -384,18 +335,26 @@ class Report:
         return own / first
 
 
+@contextmanager
+def report_written_to(out: object) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"The report must be written to {out}, and could not be: {error}. "
+            "Choose another --out, or make room."
+        ) from error
+
+
 def train_s(intervals_s: Mapping[str, float]) -> float:
-    """Returns the seconds spent on optimizer updates: input wait, compilation, training."""
     return intervals_s["input_wait"] + intervals_s["compile"] + intervals_s["train"]
 
 
 def eval_s(intervals_s: Mapping[str, float]) -> float:
-    """Returns the seconds that evaluation took: forward passes, decoding, swaps and waiting."""
     return math.fsum(intervals_s[name] for name in EVALUATION)
 
 
 def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
-    """Returns what a report says about a run, without a reference to the run itself."""
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -403,24 +362,20 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     files = read_worker_files(run.path)
     workers = tuple(parts_of(files))
+    same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
-        name=run.name,
         group=group or run.name,
-        path=run.path,
         results=[_result(run, target, question) for target in question.targets],
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
         series=run_series(run, question.policy) if question.over_time else None,
-        comparability=run.comparability,
-        config=run.config,
-        status=run.status,
-        sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
         facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
+        **{name: getattr(run, name) for name in same},
     )
 
 
@@ -432,8 +387,8 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
     by_policy: dict[str, float | None] = {}
     for other in question.beside:
         curve = run.accuracy_curve(metric, other)
-        under_other = first_sustained(curve, value, metric=metric, window=other.window)
-        by_policy[other.name] = under_other.seconds
+        reached = first_sustained(curve, value, metric=metric, window=other.window)
+        by_policy[other.name] = reached.seconds
     until_s = parts = None
     if tta.reached:
         readings = clock.readings(run.timeline, metric)
@@ -443,27 +398,24 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
         # Logs of other benchmarks may hold no steps, without which there are no factors.
         with suppress(ValueError):
             parts = parts_until(run.timeline, elapsed_s)
-    return TargetResult(
-        tta, bracket(points, value, window=window, metric=metric), until_s, parts, by_policy
-    )
+    limits = bracket(points, value, window=window, metric=metric)
+    return TargetResult(tta, limits, until_s, parts, by_policy)
 
 
 def make_report(
     runs: Sequence[RunAnalysis], question: Question, *, notes: Sequence[str] = ()
 ) -> Report:
-    """Returns the report on runs that were analysed for the question's targets."""
     of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
+    compared, ending = "not compared", " --force compares them all the same."
+    if question.force:
+        compared, ending = "compared", ""
     for run, differing in zip(runs, of_runs, strict=True):
-        if differing and question.force:
+        if differing:
+            force = " by force" if question.force else ""
             notes.append(
-                f"{run.name} is compared with {runs[0].name} by force: they differ in "
-                f"{difference_text(differing)}."
-            )
-        elif differing:
-            notes.append(
-                f"{run.name} is not compared with {runs[0].name}: they differ in "
-                f"{difference_text(differing)}. --force compares them all the same."
+                f"{run.name} is {compared} with {runs[0].name}{force}: they differ in "
+                f"{difference_text(differing)}.{ending}"
             )
     if not question.targets:
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
@@ -497,11 +449,7 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
             f"TFASR_INSTRUCTION_SET held its compiled layers to {instructions.get('name')}: they "
             "may be slower than the processor allows"
         )
-    return notes + _shared_notes(run.fact("shared_with_training"))
-
-
-def _shared_notes(shared: Any) -> list[str]:
-    notes = []
+    shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None
         if isinstance(count, int) and count > 0:

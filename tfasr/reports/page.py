@@ -4,10 +4,11 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tfasr.display.vega import (
 from tfasr.kit.files import whole_file
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import (
-    GroupResult,
+    Results,
     colours,
     finding,
     group_members,
@@ -34,35 +35,26 @@ from tfasr.reports.groups import (
 )
 from tfasr.reports.numbers import Report, sentence, target_label
 
-# The page's parts that belong to its charts, and what keeps it from the network.
-
 _WIDE = ' class="wide"'
+_TIP = '<div id="tip" role="status" hidden></div>\n'  # about the place that a reader points at
 _CONTROLS = (
-    (
-        "x",
-        "Horizontal axis:",
-        (("minutes", "minutes"), ("epochs", "epochs"), ("utterances", "utterances")),
-    ),
-    ("x-scale", "scale:", (("linear", "linear"), ("log", "log"))),
-    ("y-scale", "Vertical axis:", (("linear", "linear"), ("log", "log"))),
+    ("x", "Horizontal axis:", ("minutes", "epochs", "utterances")),
+    ("x-scale", "scale:", ("linear", "log")),
+    ("y-scale", "Vertical axis:", ("linear", "log")),
 )
 
 
 def write_document(
     path: Path, title: str, body: Iterable[str], charts: Sequence[Chart] | None = None
 ) -> None:
-    """Writes a whole page: its head, its heading, a body and the version at its foot.
-
-    It goes to the file part by part: a page of megabytes would be held several times, as text and
-    as bytes.
-
-    Raises:
-        OSError: if it cannot be written; the file is then as it was before.
-    """
+    """Writes a page part by part, since one of megabytes would be held several times."""
     script, hashes = ("", []) if charts is None else _scripts(charts)
+    allowed = " ".join(f"'{digest}'" for digest in hashes)
     head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{_content_policy(hashes)}\n"
+        f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src '
+        f"{allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action "
+        "'none'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>{_own_file('page.css')}</style>\n</head>\n<body>\n"
@@ -76,69 +68,53 @@ def write_document(
 
 def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
     # One chart after the other: the objects of all at once would take ten times the text's room.
-    texts = ",".join(f"{_json(one.name)}:{_json(_described(one))}" for one in charts)
-    text = f'{{"ink":{_json(INK)},"config":{_json(config_of(INK))},"charts":{{{texts}}}}}'
+    texts = []
+    for chart in charts:
+        views = chart.views or {"": chart.panels}
+        described = {"columns": chart.columns, "legend": page_legend(chart)}
+        described["views"] = {view: page_panels(panels) for view, panels in views.items()}
+        texts.append(f"{_json(chart.name)}:{_json(described)}")
+    text = f'{{"ink":{_json(INK)},"config":{_json(config_of(INK))},"charts":{{{",".join(texts)}}}}}'
     # Within a script element only "</" and "<!--" mean anything, and JSON can do without "<".
     data = text.replace("<", "\\u003c")
-    run = [page_library(), _own_file("page.js")]
-    elements = "".join(f"<script>{code}</script>\n" for code in run)
+    scripts = [page_library(), _own_file("page.js")]
+    elements = "".join(f"<script>{code}</script>\n" for code in scripts)
+    # A parser hands on line ends as "\n", and hashes what it hands on.
+    plain = (code.replace("\r\n", "\n").replace("\r", "\n").encode() for code in scripts)
+    digests = (base64.b64encode(hashlib.sha256(code).digest()).decode() for code in plain)
     return (
         f'<script type="application/json" id="charts">{data}</script>\n{elements}',
-        [_hash(code) for code in run],
+        [f"sha256-{digest}" for digest in digests],
     )
-
-
-def _described(one: Chart) -> dict[str, Any]:
-    return {
-        "columns": one.columns,
-        "legend": page_legend(one),
-        "views": {
-            view: page_panels(panels) for view, panels in (one.views or {"": one.panels}).items()
-        },
-    }
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _content_policy(hashes: Sequence[str]) -> str:
-    allowed = " ".join(f"'{one}'" for one in hashes)
-    policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-
-
 def controls() -> str:
-    """Returns the choices of axes, hidden until the script can obey them."""
-    fields = "".join(
-        f"<fieldset><legend>{label}</legend>{_choices(name, values)}</fieldset>"
-        for name, label, values in _CONTROLS
-    )
-    return f'<form class="controls" id="controls" hidden>{fields}</form>\n'
+    fields = []
+    for name, label, values in _CONTROLS:
+        choices = "".join(
+            f'<label><input type="radio" name="{name}" value="{value}"'
+            f"{'' if index else ' checked'}>{value}</label>"
+            for index, value in enumerate(values)
+        )
+        fields.append(f"<fieldset><legend>{label}</legend>{choices}</fieldset>")
+    return f'<form class="controls" id="controls" hidden>{"".join(fields)}</form>\n'
 
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
-    """Writes charts into a folder as files, and returns them as figures of the page.
-
-    A figure has places for what the script draws, and a still drawing until there is any.
-    """
+    """Writes charts as files, and returns them as figures with a still drawing each."""
     page_library()  # first: beside the process that makes it, drawing would take the most memory
     return "".join(
-        f'<figure id="{escape(one.name)}"{_WIDE if one.wide else ""}>'
-        f"<figcaption>{escape(one.caption)}. "
+        f'<figure id="{escape(chart.name)}"{_WIDE if chart.wide else ""}>'
+        f"<figcaption>{escape(chart.caption)}. "
         '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
         '<div class="legend"></div><div class="plot"></div>'
-        f'<div class="still">{embedded_svg(write_chart(one, folder))}</div></figure>\n'
-        for one in charts
+        f'<div class="still">{embedded_svg(write_chart(chart, folder))}</div></figure>\n'
+        for chart in charts
     )
-
-
-def tip() -> str:
-    """Returns what tells of the place that a reader points at; a page has one."""
-    return '<div id="tip" role="status" hidden></div>\n'
 
 
 def table_element(table: Table, of_runs: Sequence[int]) -> str:
@@ -159,28 +135,12 @@ def table_element(table: Table, of_runs: Sequence[int]) -> str:
 
 
 def list_element(items: Iterable[str], kind: str) -> str:
-    """Returns a list of a kind that the style sheet knows; nothing where it is empty."""
     entries = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f'<ul class="{kind}">{entries}</ul>\n' if entries else ""
 
 
-def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
-    checked = " checked"
-    return "".join(
-        f'<label><input type="radio" name="{name}" value="{value}"'
-        f"{checked if not index else ''}>{label}</label>"
-        for index, (value, label) in enumerate(values)
-    )
-
-
 def _own_file(name: str) -> str:
     return resources.files("tfasr.reports").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(code: str) -> str:
-    # A parser hands on line ends as "\n", and hashes what it hands on.
-    digest = hashlib.sha256(code.replace("\r\n", "\n").replace("\r", "\n").encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 _MOST_CONFIGURATIONS = 50
@@ -192,129 +152,100 @@ def write_page(
     shown: Sequence[Table],
     appendix: str = "",
     *,
-    results: Sequence[Sequence[GroupResult]] | None = None,
+    results: Results | None = None,
 ) -> None:
     """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.
 
-    The page is one file without a reference to any other, and its content policy forbids the
-    browser to fetch anything. Its curves are interactive; where no script runs, still figures
-    stand in their places. Both have the page's own text colour, so that they read in light and
-    in dark. What comes from the runs, names and configurations, is escaped.
+    The page refers to no other file, and its content policy forbids the browser to fetch anything.
+    What comes from the runs, names and configurations, is escaped.
     """
     results = group_results(report) if results is None else results
     charts, left_out = report_charts(report, results)
     drawn = pictures(charts, folder)
-    body = _body(report, results, drawn, left_out, shown, appendix)
-    write_document(folder / "report.html", "Time to accuracy", body, charts)
+
+    def body() -> Iterator[str]:
+        first, *others = shown
+        of_runs = colours(report)
+        yield list_element(answers(report, results), "answers")
+        yield table_element(first, of_runs)
+        yield f'{controls()}<div class="figures">\n{drawn}{_TIP}</div>\n'
+        yield list_element(left_out, "notes")
+        for table in others:
+            yield f"<h2>{escape(table.title)}</h2>{table_element(table, of_runs)}"
+        yield appendix
+        yield _configurations(report)
+
+    write_document(folder / "report.html", "Time to accuracy", body(), charts)
 
 
-def _body(
-    report: Report,
-    results: Sequence[Sequence[GroupResult]],
-    drawn: str,
-    left_out: Sequence[str],
-    shown: Sequence[Table],
-    appendix: str,
-) -> Iterator[str]:
-    first, *others = shown
-    of_runs = colours(report)
-    yield list_element(answers(report, results), "answers")
-    yield table_element(first, of_runs)
-    yield f'{controls()}<div class="figures">\n{drawn}{tip()}</div>\n'
-    yield list_element(left_out, "notes")
-    for one in others:
-        yield f"<h2>{escape(one.title)}</h2>{table_element(one, of_runs)}"
-    yield appendix
-    yield _configurations(report)
-
-
-def answers(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[str]:
+def answers(report: Report, results: Results) -> list[str]:
     """Returns a sentence for each target: who met it first, and how long the others took."""
-    grouped = any(len(members) > 1 for members in group_members(report.runs).values())
-    if grouped:
-        return [
-            answer
-            for of_target in results
-            for answer in (
-                _group_answer(of_target),
-                *(finding(of_target[0], other) for other in of_target[1:4]),
-            )
-        ]
-    return [_answer(report, index) for index in range(len(report.targets))]
-
-
-def _group_answer(results: Sequence[GroupResult]) -> str:
-    parts = []
-    for result in results[:4]:
-        found = result.statistics
-        times = "never" if found.median_s is None else f"median {found.median_s / 60:.3g} min"
-        parts.append(f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)")
-    if len(results) > 4:
-        parts.append(f"{len(results) - 4} more groups")
-    return f"{sentence(target_label(*results[0].target))}: {'; '.join(parts)}."
+    if all(len(members) < 2 for members in group_members(report.runs).values()):
+        return [_answer(report, index) for index in range(len(report.targets))]
+    sentences = []
+    for of_target in results:
+        parts = []
+        for result in of_target[:4]:
+            of = result.statistics
+            times = "never" if of.median_s is None else f"median {of.median_s / 60:.3g} min"
+            parts.append(f"{result.group}: {times} ({of.reached} of {of.n} runs reached it)")
+        if len(of_target) > 4:
+            parts.append(f"{len(of_target) - 4} more groups")
+        label = sentence(target_label(*of_target[0].target))
+        sentences.append(f"{label}: {'; '.join(parts)}.")
+        sentences += [finding(of_target[0], other) for other in of_target[1:4]]
+    return sentences
 
 
 def _answer(report: Report, target: int) -> str:
     label = sentence(target_label(*report.targets[target]))
-    compared = [
-        (run, run.results[target].tta)
-        for index, run in enumerate(report.runs)
-        if not report.refused(index)
-    ]
-    times = sorted(
-        ((tta.minutes, run.name, tta.epoch) for run, tta in compared if tta.reached),
-        key=lambda found: found[0],
-    )
-    if not times:
+    runs = [run for index, run in enumerate(report.runs) if not report.refused(index)]
+    compared = [(run.name, run.results[target].tta) for run in runs]
+    reached = [(tta.minutes, name, tta.epoch) for name, tta in compared if tta.reached]
+    if not reached:
         return f"{label}: no run has reached it."
-    (fastest, name, epoch), *slower = times
+    (fastest, name, epoch), *slower = sorted(reached, key=itemgetter(0))
     parts = [f"{label}: {name} in {fastest:.3g} min (epoch {epoch})"]
-    parts += [f"{other} in {took:.3g} min, {took / fastest:.2f} times as long"
-              for took, other, _ in slower[:3]]  # fmt: skip
+    for took, other, _ in slower[:3]:
+        parts.append(f"{other} in {took:.3g} min, {took / fastest:.2f} times as long")
     if slower:
         parts.append(f"n = 1 each, and {one_run_each()}")
     if len(slower) > 3:
         parts.append(f"{len(slower) - 3} more runs after them")
-    never = [run.name for run, tta in compared if not tta.reached]
+    never = [name for name, tta in compared if not tta.reached]
     if never:
-        shown = ", ".join(never[:3]) + (f" and {len(never) - 3} more" if len(never) > 3 else "")
-        parts.append(f"never: {shown}")
+        more = f" and {len(never) - 3} more" if len(never) > 3 else ""
+        parts.append(f"never: {', '.join(never[:3])}{more}")
     return "; ".join(parts) + "."
 
 
 def _configurations(report: Report) -> str:
     saved = [run for run in report.runs if run.config is not None]
-    notes = []
-    if len(saved) > _MOST_CONFIGURATIONS:
-        notes = [f"Those of the first {_MOST_CONFIGURATIONS} of {len(saved)} runs."]
-        saved = saved[:_MOST_CONFIGURATIONS]
     if not saved:
         return ""
+    most, notes = _MOST_CONFIGURATIONS, []
+    if len(saved) > most:
+        notes = [f"Those of the first {most} of {len(saved)} runs."]
     shown = "".join(
         f"<details><summary>{escape(run.name)}</summary><pre>{escape(run.config)}</pre></details>\n"
-        for run in saved
+        for run in saved[:most]
     )
     return f"<h2>Configurations</h2>\n{shown}{list_element(notes, 'notes')}"
-
-
-# A page of several reports: sections with tables and figures, one after the other.
 
 
 @dataclass(frozen=True)
 class Section:
     title: str  # its heading
-    said: Sequence[str] = ()  # sentences below the heading
+    answers: Sequence[str] = ()  # sentences below the heading
     tables: Sequence[Table] = ()  # in their order
     of_runs: Sequence[int] = ()  # the numbers of the runs' colours
     charts: Sequence[Chart] = ()  # below the tables; their names are distinct within the page
     notes: Sequence[str] = ()  # below the figures
-    links: Sequence[tuple[str, str]] = field(default_factory=list)  # words and relative addresses
 
 
 def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
-    """Writes ``report.html`` of sections, and each figure as a PNG and an SVG; returns the page."""
     charts = [chart for section in sections for chart in section.charts]
-    body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{tip()}"
+    body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{_TIP}"
     write_document(folder / "report.html", title, [body], charts)
     return folder / "report.html"
 
@@ -327,11 +258,5 @@ def _section(section: Section, folder: Path) -> str:
     figures = ""
     if section.charts:
         figures = f'<div class="figures">\n{pictures(section.charts, folder)}</div>\n'
-    links = "".join(
-        f'<li><a href="{escape(address)}">{escape(words)}</a></li>'
-        for words, address in section.links
-    )
-    below = f'<ul class="notes">{links}</ul>\n' if links else ""
-    said = list_element(section.said, "answers")
-    notes = list_element(section.notes, "notes")
-    return f"<h2>{escape(section.title)}</h2>\n{said}{tables}{figures}{notes}{below}"
+    above, below = list_element(section.answers, "answers"), list_element(section.notes, "notes")
+    return f"<h2>{escape(section.title)}</h2>\n{above}{tables}{figures}{below}"

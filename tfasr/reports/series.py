@@ -10,29 +10,12 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 
-# A Gaussian filter for curves, and thinning of points too close to be told apart.
-
 SIGMA = 10.0
 _REACH = 4.0
 
 
 def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Returns values smoothed by a Gaussian, mirrored at both ends.
-
-    The same as ``scipy.ndimage.gaussian_filter1d`` with its defaults.
-
-    Args:
-        values: float ``(n,)``, finite.
-        sigma: standard deviation in samples, larger than 0.
-
-    Returns:
-        Float ``(n,)``.
-
-    Raises:
-        ValueError: if ``sigma`` is not positive.
-
-    Source: the paper (arXiv 2003.12366), Figure 7: sigma 10.
-    """
+    """As ``scipy.ndimage.gaussian_filter1d``. Source: the paper (arXiv 2003.12366), Figure 7."""
     if not sigma > 0:
         raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
     values = np.asarray(values, dtype=float)
@@ -51,9 +34,8 @@ def thin(length: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
+# what a curve can be drawn over; the first is the policy's clock
 AXES = ("minutes", "epochs", "utterances")
-"""What a curve can be drawn over; the first is the policy's clock."""
-
 CURVE_POINTS = 400
 _ROLLING_SHARE = 0.02
 _STEPS_PER_BIN = 3
@@ -63,10 +45,7 @@ _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
 @dataclass(frozen=True)
 class Series:
-    """Values over each of `AXES` that the run's log knows; arrays of one length.
-
-    They are float32: what is drawn has five digits, and a report holds those of all its runs.
-    """
+    """Values over each of `AXES` that the run's log knows, float32 to save memory."""
 
     x: dict[str, np.ndarray]
     y: np.ndarray
@@ -74,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """When an evaluation ran, in minutes of the policy's clock, and what it evaluated."""
+    """When an evaluation ran, in minutes of the policy's clock."""
 
     epoch: int
     start_min: float
@@ -84,19 +63,16 @@ class Evaluation:
 @dataclass(frozen=True)
 class RunSeries:
     loss: Series  # smoothed and thinned
-    # ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all, input wait and
-    # compilation counted; what the log does not state is left out
+    # ``audio_s_per_s`` and ``utterances_per_s``, if stated, over the last 2 % of all steps
     throughput: dict[str, Series]
     evaluations: list[Evaluation]  # in the order of their time
-    # Trained on until the end of each epoch; {} where not stated
-    utterances_by_epoch: dict[int, float]
-    # Utterances per second of the wall clock, evaluations and all else included, over minutes since
-    # the creation of the model; None where not stated
+    utterances_by_epoch: dict[int, float]  # until the end of each; {} if not stated
+    # Utterances per second of the wall clock, over minutes; None if not stated
     wall_throughput: Series | None = None
 
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
-    """Returns what a run's steps say over time on a policy's clock; lost work is left out."""
+    """Returns a run's steps over time on a policy's clock, without lost work."""
     line, steps = run.timeline, run.timeline.steps
     minutes = np.array(policy.times_s(line)) / 60
     epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
@@ -104,26 +80,23 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
     x = {"minutes": minutes[steps.indices]}
     if None not in epochs and epochs == sorted(epochs):
         x["epochs"] = _progress(epochs)
+    done = {}
     if np.isfinite(utterances).all():
         x["utterances"] = np.cumsum(utterances)
-    done = dict(zip(epochs, x["utterances"], strict=True)) if "utterances" in x else {}
-    done.pop(None, None)
+        done = dict(zip(epochs, x["utterances"], strict=True))
+        done.pop(None, None)
+    loss = steps.column("loss")
+    # A logarithmic axis has no place for anything else.
+    shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
+    some = thin(shown.size, CURVE_POINTS)
+    smooth = gaussian_smooth(loss[shown])[some].astype(np.float32)
     return RunSeries(
-        _loss(x, steps),
+        Series(_single(x, shown[some]), smooth),
         _throughput(x, steps),
         _evaluations(line, minutes),
         done,
         _wall_throughput(np.array(PAPER.times_s(line)), steps),
     )
-
-
-def _loss(x: dict[str, np.ndarray], steps: Steps) -> Series:
-    loss = steps.column("loss")
-    # A logarithmic axis has no place for anything else.
-    shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
-    kept = thin(shown.size, CURVE_POINTS)
-    smooth = gaussian_smooth(loss[shown])[kept].astype(np.float32)
-    return Series(_single(x, shown[kept]), smooth)
 
 
 def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
@@ -143,10 +116,7 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
 
 
 def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
-    """Returns utterances per second of equal bins of the clock; a step counts while it lasts.
-
-    Source: the paper (arXiv 2003.12366), Figure 9, whose low points are evaluations.
-    """
+    """Per equal bin of the clock. Source: the paper (arXiv 2003.12366), Figure 9."""
     utterances = steps.column("utterances")
     if not len(steps) or not np.isfinite(utterances).all() or not clock_s[-1] > 0:
         return None

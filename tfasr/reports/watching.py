@@ -1,27 +1,27 @@
 """What can be seen of runs from outside while they go on, and when they will meet their targets."""
 
+import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE, object_or_empty
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.metrics import Target, check_target, metric_named
-from tfasr.tta.policies import PAPER, AccuracyPoint, Policy
+from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.published import load_log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-SILENT_AFTER_S = 60.0
-"""A run that says nothing for so long may be dead."""
-
+SILENT_AFTER_S = 60.0  # a run without news for so long may be dead
 _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
 
 
@@ -29,8 +29,7 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 class Watched:
     path: Path  # its folder, or a published log
     name: str  # the folder's name, with as many parents as tell it from the others
-    # "training", "silent" (it says nothing any more), "finished", "aborted", "interrupted",
-    # "starting", or "unreadable"
+    # "starting", "training", "silent", "finished", "aborted", "interrupted" or "unreadable"
     status: str
     epoch: int = 0  # evaluations so far
     epochs: int | None = None  # at most so many; None where that is not known
@@ -46,14 +45,7 @@ class Watched:
 
 
 class Watch:
-    """Looks at runs again and again; a ledger that did not grow is not read again.
-
-    Args:
-        paths: run folders, also of runs that have not begun, and published logs.
-        targets: metrics and values; by default those that each run set itself.
-        policy: the clock.
-        window: the evaluations whose median must meet a target; by default the policy's.
-    """
+    """Looks at runs, also future ones; a ledger that did not grow is not read again."""
 
     def __init__(
         self,
@@ -62,7 +54,7 @@ class Watch:
         policy: Policy = PAPER,
         window: int | None = None,
     ):
-        self.paths = list(dict.fromkeys(Path(path) for path in paths))
+        self.paths = list(dict.fromkeys(map(Path, paths)))
         bare = [path.with_suffix("") if path.is_file() else path for path in self.paths]
         self._names = dict(zip(self.paths, distinct_names(bare), strict=True))
         self._targets = list(targets)
@@ -94,88 +86,73 @@ class Watch:
             return Watched(path, name, "unreadable", note=str(error))
         # What a run declares of its metrics is known once it is read.
         targets = [check_target(*target) for target in self._targets] or run.targets
-        curves = {metric: run.accuracy_curve(metric, self._policy) for metric, _ in targets}
-        for metric in ("wer", "cer"):
-            curves.setdefault(metric, run.accuracy_curve(metric, self._policy))
-        forecasts = [
-            forecast(curves[metric], value, metric=metric, window=self._window)
-            for metric, value in targets
-        ]
+        metrics = dict.fromkeys([*(metric for metric, _ in targets), "wer", "cer"])
+        curves = {metric: run.accuracy_curve(metric, self._policy) for metric in metrics}
         longest = max(curves.values(), key=len)
-        found = Watched(
+        status = _ENDED.get(run.status, "training")
+        epochs = object_or_empty(path / PROGRESS_FILE).get("epochs")
+        ends_s = None
+        if not isinstance(epochs, int) or status != "training":
+            epochs = None
+        else:
+            pace = pace_s(longest)
+            if math.isfinite(pace) and pace > 0 and epochs >= len(longest):
+                ends_s = longest[-1].elapsed_s + pace * (epochs - len(longest))
+        return Watched(
             path,
             name,
-            _ENDED.get(run.status, "training"),
+            status,
             epoch=len(longest),
+            epochs=epochs,
             now_s=float(self._policy.times_s(run.timeline)[-1]),
+            ends_s=ends_s,
             latest={metric: points[-1].value for metric, points in curves.items() if points},
-            forecasts=forecasts,
+            forecasts=[
+                forecast(curves[metric], value, metric=metric, window=self._window)
+                for metric, value in targets
+            ],
             note="" if targets else "it has no target: name one, such as --target wer=0.2",
         )
-        return _with_end(found, longest, object_or_empty(path / PROGRESS_FILE))
 
 
-def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[str, Any]) -> Watched:
-    epochs = progress.get("epochs")
-    if not isinstance(epochs, int) or found.status != "training":
-        return found
-    pace = pace_s(points)
-    known = math.isfinite(pace) and pace > 0 and epochs >= len(points)
-    ends_s = points[-1].elapsed_s + pace * (epochs - len(points)) if known else None
-    return replace(found, epochs=epochs, ends_s=ends_s)
-
-
-def _as_of_now(found: Watched, silent_s: float) -> Watched:
-    if found.status != "training":
-        return found
-    silent_s = max(0.0, silent_s)
+def _as_of_now(watched: Watched, silent_s: float) -> Watched:
+    if watched.status != "training":
+        return watched
     # A step may take long; the heartbeat is what a living process touches.
-    beat = found.path / HEARTBEAT_FILE
-    try:
-        alive_s = max(0.0, time.time() - beat.stat().st_mtime)
-    except OSError:
-        alive_s = silent_s
-    if min(alive_s, silent_s) > SILENT_AFTER_S:
-        said = f"it says nothing for {min(alive_s, silent_s) / 60:.3g} min: it may be dead"
-        return replace(found, status="silent", note=said)
-    return replace(found, now_s=found.now_s + silent_s)
+    quiet_s = silent_s = max(0.0, silent_s)
+    with contextlib.suppress(OSError):
+        beat = (watched.path / HEARTBEAT_FILE).stat().st_mtime
+        quiet_s = min(silent_s, max(0.0, time.time() - beat))
+    if quiet_s > SILENT_AFTER_S:
+        note = f"it says nothing for {quiet_s / 60:.3g} min: it may be dead"
+        return replace(watched, status="silent", note=note)
+    return replace(watched, now_s=watched.now_s + silent_s)
 
-
-# Runs that go on, in words: a line for each, and a table that a terminal keeps current.
 
 _MOST_ROWS = 24
 
 
-def forecast_text(found: Forecast, now_s: float, ends_s: float | None = None) -> str:
-    """Returns "WER 20 % in 24-41 min (80 %)", or why that can't be said.
-
-    ``ends_s`` is when the run will come to its last epoch, if that is known.
-    """
-    label = target_label(found.metric, found.target)
-    if found.met_s is not None:
-        return f"{label} met after {duration(found.met_s)}"
-    if not found.known:
-        return f"{label} not known yet ({found.reason})"
-    low, high = max(0.0, found.low_s - now_s), found.high_s - now_s
+def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -> str:
+    # Such as "WER 20 % in 24-41 min (80 %)"; ``ends_s`` is when the last epoch ends.
+    label = target_label(future.metric, future.target)
+    if future.met_s is not None:
+        return f"{label} met after {duration(future.met_s)}"
+    if not future.known:
+        return f"{label} not known yet ({future.reason})"
+    low, high = max(0.0, future.low_s - now_s), future.high_s - now_s
     if high <= 0:
         return f"{label} due: it was expected by now"
-    said = f"{label} in {_range(low, high)} (80 %)"
-    if ends_s is not None and found.low_s > ends_s:
-        said += f"; its last epoch comes before, in {duration(max(0.0, ends_s - now_s))}"
-    elif ends_s is not None and found.high_s > ends_s:
-        said += f"; its last epoch is in {duration(max(0.0, ends_s - now_s))}"
-    return said
-
-
-def ended_text(found: Forecast, watched: Watched) -> str:
-    label = target_label(found.metric, found.target)
-    if found.met_s is not None:
-        return f"{label} met after {duration(found.met_s)}"
-    return f"{label} never met (in {duration(watched.now_s)})"
+    number, unit = _unit(high)
+    digits = _digits(high / number, unit)
+    ends = dict.fromkeys(f"{end / number:{digits}}" for end in (low, high))
+    text = f"{label} in {'-'.join(ends)} {unit} (80 %)"
+    if ends_s is not None and future.high_s > ends_s:
+        verb = "comes before, in" if future.low_s > ends_s else "is in"
+        text += f"; its last epoch {verb} {duration(max(0.0, ends_s - now_s))}"
+    return text
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in the unit that people would take: "40 s", "24 min", "3.1 h"."""
     number, unit = _unit(seconds)
     return f"{seconds / number:{_digits(seconds / number, unit)}} {unit}"
 
@@ -190,22 +167,20 @@ def _digits(number: float, unit: str) -> str:
     return ".0f" if unit == "s" or (unit == "min" and number >= 9.5) else ".1f"
 
 
-def _range(low_s: float, high_s: float) -> str:
-    number, unit = _unit(high_s)
-    digits = _digits(high_s / number, unit)
-    low, high = (f"{end / number:{digits}}" for end in (low_s, high_s))
-    return f"{high} {unit}" if low == high else f"{low}-{high} {unit}"
-
-
 def targets_text(watched: Watched) -> list[str]:
-    if watched.goes_on:
-        return [forecast_text(one, watched.now_s, watched.ends_s) for one in watched.forecasts]
-    return [ended_text(one, watched) for one in watched.forecasts]
+    texts = []
+    for future in watched.forecasts:
+        if watched.goes_on or future.met_s is not None:
+            texts.append(forecast_text(future, watched.now_s, watched.ends_s))
+        else:
+            label = target_label(future.metric, future.target)
+            texts.append(f"{label} never met (in {duration(watched.now_s)})")
+    return texts
 
 
 def line(watched: Watched) -> str:
     parts = [f"{watched.name}: {watched.status}", *_standing(watched), *targets_text(watched)]
-    return "; ".join([*parts, *([watched.note] if watched.note else [])])
+    return "; ".join([*parts, watched.note] if watched.note else parts)
 
 
 def _standing(watched: Watched) -> list[str]:
@@ -225,29 +200,23 @@ def screen(runs: Sequence[Watched]) -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{time.strftime('%H:%M:%S')}  {_counts(runs)}", title_justify="left")
+    statuses = Counter(run.status for run in runs).items()
+    counts = ", ".join(f"{count} {status}" for status, count in statuses)
+    table = Table(title=f"{time.strftime('%H:%M:%S')}  {counts}", title_justify="left")
     for heading in ("run", "status", "epoch", "time", "latest", "targets"):
         table.add_column(heading, no_wrap=heading == "epoch")
-    shown = sorted(runs, key=lambda one: not one.goes_on)[:_MOST_ROWS]
-    for one in shown:
-        standing = _standing(one)
+    shown = sorted(runs, key=lambda run: not run.goes_on)[:_MOST_ROWS]
+    for run in shown:
         cells = [
-            one.name,
-            one.status,
-            f"{one.epoch}{f'/{one.epochs}' if one.epochs else ''}",
-            duration(one.now_s),
-            ", ".join(standing[1:]),
-            "\n".join([*targets_text(one), *([one.note] if one.note else [])]),
+            run.name,
+            run.status,
+            f"{run.epoch}{f'/{run.epochs}' if run.epochs else ''}",
+            duration(run.now_s),
+            ", ".join(_standing(run)[1:]),
+            "\n".join([*targets_text(run), *([run.note] if run.note else [])]),
         ]
         # Text, not str: a run's name may hold what would pass for markup.
         table.add_row(*map(Text, cells))
     if len(runs) > len(shown):
         table.caption = f"and {len(runs) - len(shown)} more"
     return table
-
-
-def _counts(runs: Sequence[Watched]) -> str:
-    counts: dict[str, int] = {}
-    for one in runs:
-        counts[one.status] = counts.get(one.status, 0) + 1
-    return ", ".join(f"{count} {status}" for status, count in counts.items())

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
 from tfasr.reports.figures.curves import series_name
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, group_members, one_run_each
+from tfasr.reports.groups import Results, group_members, one_run_each
 from tfasr.reports.numbers import Report, metric_label, target_label
 from tfasr.reports.tables.runs import minutes_of
 from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups
@@ -32,91 +33,54 @@ from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, me
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, medians
 
-# Two groups of runs over all targets that both reached: which is faster where.
-
-FINE_TARGETS = 97
-"""Targets of the line; the first and the last are the ends of the range."""
-
-VERDICT_TARGETS = 9
-"""Those of them at which a verdict is given: evenly spread, the ends among them."""
-
+FINE_TARGETS = 97  # targets of the line; the first and the last are the ends of the range
+VERDICT_TARGETS = 9  # those at which a verdict is given: evenly spread, the ends among them
 _BETWEEN = (FINE_TARGETS - 1) // (VERDICT_TARGETS - 1)
-
 Curve = Sequence[AccuracyPoint]
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where the faster of two groups becomes the slower one.
+    """Where the faster of two groups becomes the slower one."""
 
-    Attributes:
-        target: at which both take the same time, between two targets of the line.
-        after: "first" or "second": the group that is faster at harder targets.
-    """
-
-    target: float
-    after: str
+    target: float  # at which both take the same time, between two targets of the line
+    after: str  # "first" or "second": the group that is faster at harder targets
 
 
 @dataclass(frozen=True)
 class TargetProfile:
-    """How much longer one group takes than another, at each target of a range.
+    """How much longer one group takes than another; arrays run from easy to hard targets."""
 
-    Arrays run from the easiest target to the hardest.
-
-    Attributes:
-        targets: `FINE_TARGETS` in equal ratios, from just harder than the best first value of any
-            run to the worst of the runs' best ones: every run missed each of them once and reached
-            it.
-        first_s: geometric mean of the first group's times, at the middles of the brackets.
-        ratio: the second group's over the first's.
-        low: lower ends of the 95 % interval at each target by itself; None for fewer than 3 runs
-            in a group.
-        high: upper ends.
-        together_low: at the targets of ``verdicts``, lower ends of intervals that hold together:
-            with a probability of 95 % none of them all misses its ratio (Bonferroni).
-        together_high: upper ends of those.
-        verdicts: comparisons at `VERDICT_TARGETS` of the targets, p-values not yet adjusted.
-        crossings: where the line passes a ratio of 1, whether or not that is more than chance.
-    """
-
+    # `FINE_TARGETS` in equal ratios, from just harder than the best first value of any run to the
+    # worst of the runs' best ones: every run missed each of them once and reached it
     targets: np.ndarray
-    first_s: np.ndarray
-    ratio: np.ndarray
-    low: np.ndarray | None
+    first_s: np.ndarray  # geometric mean of the first group, at the middles of the brackets
+    ratio: np.ndarray  # the second group's over the first's
+    low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs
     high: np.ndarray | None
+    # Of intervals at the targets of ``verdicts`` that all hold together with 95 % (Bonferroni)
     together_low: np.ndarray | None
     together_high: np.ndarray | None
-    verdicts: list[GroupComparison]
-    crossings: list[Crossing]
+    verdicts: list[GroupComparison]  # at `VERDICT_TARGETS`, p-values not yet adjusted
+    crossings: list[Crossing]  # where the line passes 1, whether or not by more than chance
 
     @property
     def verdict_targets(self) -> np.ndarray:
-        """The targets at which verdicts are given."""
         return self.targets[::_BETWEEN]
 
 
 def common_range(
     curves: Sequence[Curve], window: int, metric: str = "cer"
 ) -> tuple[float, float] | None:
-    """Returns the hardest and the easiest target that all runs missed once and then reached.
-
-    Error rates above 1 are left out. None where there is no such target: a run has one median
-    alone, or its first is better than what another one ever reached.
-    """
+    """Returns the hardest and the easiest target that all runs missed once and then reached."""
     kind = metric_named(metric)
-    found = [
-        [
-            kind.hardness(value)
-            for value in medians([point.value for point in curve], window, kind.worst)
-        ]
-        for curve in curves
-    ]
-    if not found or any(len(own) < 2 for own in found):
+    runs = [medians([point.value for point in curve], window, kind.worst) for curve in curves]
+    reached = [list(map(kind.hardness, values)) for values in runs]
+    if not reached or any(len(run) < 2 for run in reached):
         return None
-    hardest = min(max(own) for own in found)
+    hardest = min(map(max, reached))
     # Just harder than the best first value, so that every run missed it.
-    easiest = math.nextafter(max(own[0] for own in found), math.inf)
+    easiest = math.nextafter(max(run[0] for run in reached), math.inf)
     if kind.rate and kind.better == LOWER:
         easiest = max(easiest, kind.hardness(1.0))
     ends = abs(hardest), abs(easiest)  # of error rates hardness is the negative value
@@ -131,17 +95,7 @@ def target_profile(
     shares: int = 1,
     metric: str = "cer",
 ) -> TargetProfile | None:
-    """Returns the ratio of two groups' times over the targets that all of their runs reached.
-
-    Args:
-        first: a curve for each run of the group that is compared with.
-        window: the evaluations whose median must meet a target.
-        shares: how many groups are compared with the first one, among which the intervals that
-            hold together share their 5 %.
-
-    Returns:
-        None where there is no such range, see `common_range`.
-    """
+    """Returns the ratio of two groups' times; ``shares`` groups share 5 % of joint intervals."""
     span = common_range([*first, *second], window, metric)
     if span is None:
         return None
@@ -168,9 +122,14 @@ def target_profile(
         compare_groups(*([run[index] for run in group] for group in groups), by_order=False)
         for index in range(0, FINE_TARGETS, _BETWEEN)
     ]
-    return TargetProfile(
-        targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, _crossings(targets, shift)
-    )
+    crossings = []
+    for before, after in pairwise(np.flatnonzero(shift)):
+        if shift[before] * shift[after] < 0:
+            share = shift[before] / (shift[before] - shift[after])
+            at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
+            # A second group that takes longer leaves the first one ahead.
+            crossings.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
+    return TargetProfile(targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, crossings)
 
 
 def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
@@ -180,46 +139,25 @@ def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
     return np.log(np.maximum(low, 1e-3)), np.log(np.maximum(high, 1e-3))
 
 
-def _crossings(targets: np.ndarray, shift: np.ndarray) -> list[Crossing]:
-    known = np.flatnonzero(shift)
-    found = []
-    for before, after in zip(known, known[1:], strict=False):
-        if shift[before] * shift[after] < 0:
-            share = shift[before] / (shift[before] - shift[after])
-            at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
-            # A second group that takes longer leaves the first one ahead.
-            found.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
-    return found
-
-
 _USUAL = ("wer", "cer")
 
 
 @dataclass(frozen=True)
 class GroupProfile:
-    """A group against the first one, over all targets of a metric."""
-
     metric: str  # "cer", "wer" or another
     first: str  # the group that is compared with
     group: str  # the other one
     number: int  # its place among the report's groups
     sizes: tuple[int, int]  # runs of both
-    # The profile, its verdicts' p-values adjusted for all targets and groups; None where ``reason``
-    # says why there is none
-    found: TargetProfile | None
+    found: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
     reason: str = ""  # a sentence
 
     def name(self, which: str | None) -> str:
-        """Returns the group that a verdict or a crossing calls "first" or "second"."""
         return {"first": self.first, "second": self.group}.get(which, "undecided")
 
 
 def group_profiles(report: Report) -> list[GroupProfile]:
-    """Returns for each metric of the targets, or of the runs, each group's profile.
-
-    Raises:
-        UsageError: if there are no two groups.
-    """
+    """Returns each group's profile for each metric; raises `UsageError` for a single group."""
     members = group_members(report.runs)
     if len(members) < 2:
         raise UsageError(
@@ -233,113 +171,86 @@ def group_profiles(report: Report) -> list[GroupProfile]:
 
 def _of_metric(report: Report, members: dict[str, list[int]], metric: str) -> list[GroupProfile]:
     (first, reference), *others = members.items()
-    found = []
-    for number, (group, own) in enumerate(others, start=1):
+    profiles = []
+    for number, (group, indices) in enumerate(others, start=1):
         curves = [
-            [report.runs[run].curves.get(metric, []) for run in runs] for runs in (reference, own)
+            [report.runs[run].curves.get(metric, []) for run in runs]
+            for runs in (reference, indices)
         ]
         profile, reason = None, ""
-        if any(report.refused(run) for run in own):
+        if any(map(report.refused, indices)):
             reason = f"{group} is not compared with {first}: they are not comparable"
         else:
-            profile = target_profile(
-                *curves, window=report.window, shares=len(others), metric=metric
-            )
+            options = {"window": report.window, "shares": len(others), "metric": metric}
+            profile = target_profile(*curves, **options)
             if profile is None:
                 reason = (
                     f"{group} and {first} share no range of {metric_label(metric)}: there must be "
                     "a target that every one of their runs missed once and then reached"
                 )
-        sizes = (len(reference), len(own))
-        found.append(GroupProfile(metric, first, group, number, sizes, profile, reason))
-    return _adjusted(found)
-
-
-def _adjusted(profiles: list[GroupProfile]) -> list[GroupProfile]:
+        sizes = (len(reference), len(indices))
+        profiles.append(GroupProfile(metric, first, group, number, sizes, profile, reason))
     compared = [one for profile in profiles if profile.found for one in profile.found.verdicts]
-    rest = iter(adjusted(compared))
-    return [
-        profile
-        if profile.found is None
-        else replace(
-            profile,
-            found=replace(profile.found, verdicts=[next(rest) for _ in profile.found.verdicts]),
-        )
-        for profile in profiles
-    ]
+    tests = iter(adjusted(compared))
+    for place, profile in enumerate(profiles):
+        if profile.found is not None:
+            verdicts = [next(tests) for _ in profile.found.verdicts]
+            profiles[place] = replace(profile, found=replace(profile.found, verdicts=verdicts))
+    return profiles
 
 
 def profile_finding(profile: GroupProfile) -> str:
-    """Returns which of two groups wins where, in a sentence."""
-    label = metric_label(profile.metric)
-    if profile.found is None:
-        return f"{label}: {profile.reason}."
     found, metric = profile.found, profile.metric
+    label = metric_label(metric)
+    if found is None:
+        return f"{label}: {profile.reason}."
     easiest, hardest = (target_label(metric, found.targets[end]) for end in (0, -1))
     span = f"from {easiest} to {hardest}"
     if min(profile.sizes) < FEWEST_FOR_INTERVAL:
         least, most = found.ratio.min(), found.ratio.max()
-        said = (
+        text = (
             f"{span}, {profile.group} takes {least:.2f} to {most:.2f} times as long as "
             f"{profile.first} (n = {profile.sizes[1]} and {profile.sizes[0]}: no interval; "
             f"{one_run_each()})"
         )
     else:
-        said = f"{span}: {_stretches(profile)}"
-    return f"{said}.{_crossings_of_groups(profile)}"
+        text = f"{span}: {_stretches(profile)}"
+    if not found.crossings:
+        return f"{text}. The line crosses 1 nowhere."
+    at = ", ".join(target_label(metric, one.target) for one in found.crossings[:4])
+    more = len(found.crossings) - 4
+    text += f". The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
+    winners = {verdict.sooner for verdict in found.verdicts} - {None}
+    if len(winners) > 1:
+        return f"{text}: the winner flips with the target, beyond chance."
+    return f"{text}; that the winner flips is not shown."
 
 
 def _stretches(profile: GroupProfile) -> str:
-    found = profile.found
-    judged = zip(found.verdict_targets, found.verdicts, strict=True)
+    judged = zip(profile.found.verdict_targets, profile.found.verdicts, strict=True)
     parts = []
-    for sooner, own in groupby(judged, key=lambda pair: pair[1].sooner):
-        targets = [target for target, _ in own]
-        ends = dict.fromkeys([target_label(profile.metric, t) for t in (targets[0], targets[-1])])
-        where = " to ".join(ends)
-        parts.append(
-            f"undecided at {where}"
-            if sooner is None
-            else f"{profile.name(sooner)} is faster at {where}"
-        )
+    for sooner, pairs in groupby(judged, key=lambda pair: pair[1].sooner):
+        labels = [target_label(profile.metric, target) for target, _ in pairs]
+        where = " to ".join(dict.fromkeys((labels[0], labels[-1])))
+        winner = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
+        parts.append(f"{winner} at {where}")
     return "; ".join(parts)
 
 
-def _crossings_of_groups(profile: GroupProfile) -> str:
-    found = profile.found
-    if not found.crossings:
-        return " The line crosses 1 nowhere."
-    at = ", ".join(target_label(profile.metric, one.target) for one in found.crossings[:4])
-    more = len(found.crossings) - 4
-    said = f" The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
-    winners = {verdict.sooner for verdict in found.verdicts} - {None}
-    if len(winners) > 1:
-        return f"{said}: the winner flips with the target, beyond chance."
-    return f"{said}; that the winner flips is not shown."
-
-
 def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
-    by_metric: dict[str, list[GroupProfile]] = {}
-    for one in profiles:
-        by_metric.setdefault(one.metric, []).append(one)
-    return by_metric
+    return {metric: list(own) for metric, own in groupby(profiles, attrgetter("metric"))}
 
-
-# The winner by target: how much longer groups take than the first one, from easy to hard.
 
 _MOST_GROUPS = 4
 _WIDEST = 3.0
 
 
-def profile_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns for each metric the ratio of times over targets; nothing unless asked for."""
+def profile_charts(report: Report, results: Results) -> list[Chart]:
     if not report.question.profile:
         return []
-    charts = [
-        _chart(metric, [one for one in own if one.found is not None])
-        for metric, own in profiles_of_groups(group_profiles(report)).items()
-        if any(one.found is not None for one in own)
-    ]
+    by_metric = profiles_of_groups(group_profiles(report))
+    known = {m: [one for one in own if one.found is not None] for m, own in by_metric.items()}
+    charts = [_chart(metric, profiles) for metric, profiles in known.items() if profiles]
     if not charts:
         raise NotDrawnError("Winner by target: no two groups share a range of targets.")
     return charts
@@ -353,81 +264,66 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
     for profile in shown:
         marks += _marks(profile, scale)
     targets = np.concatenate([one.found.targets for one in shown]) * scale
-    known = [one.found.together_low is not None for one in shown]
     caption = (
         f"How many times as long groups take as {first} to reach a target; above 1 {first} is "
         "faster. Hard targets are on the right"
     )
-    if any(known):
+    if any(one.found.together_low is not None for one in shown):
         caption += (
             "; areas: 95 % interval at each target by itself; bars: intervals that hold together "
             "at all marked targets; filled: decided there, ring: undecided"
         )
     if len(profiles) > len(shown):
         caption += f"; the first {_MOST_GROUPS} groups"
-    x = Axis(
-        f"target, {metric_label(metric)}{unit}",
-        log=True,
-        # From easy to hard, as time goes.
-        limits=_from_easy_to_hard(targets),
-        ticks=_ticks(float(targets.min()), float(targets.max())),
-    )
+    least, most = float(targets.min()), float(targets.max())
+    limits = (least / 1.02, most * 1.02)
+    if targets[0] > targets[-1]:  # from easy to hard, as time goes
+        limits = limits[::-1]
+    label = f"target, {metric_label(metric)}{unit}"
+    x = Axis(label, log=True, limits=limits, ticks=_ticks(least, most))
     y = Axis("times as long", log=True, limits=_limits(shown))
     return Chart(f"profile_{metric}", caption, [Panel(marks, x, y, 300)], wide=True, width=640)
 
 
-def _from_easy_to_hard(targets: np.ndarray) -> tuple[float, float]:
-    low, high = float(targets.min()) / 1.02, float(targets.max()) * 1.02
-    return (high, low) if targets[0] > targets[-1] else (low, high)
-
-
 def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
     found, number = profile.found, profile.number
-    colour, series = run_colour(number), series_name(profile.group, profile.sizes[1], number)
+    look = {
+        "colour": run_colour(number),
+        "series": series_name(profile.group, profile.sizes[1], number),
+    }
     x = found.targets * scale
     marks: list[Mark] = []
     if found.low is not None:
-        marks.append(Area(x=x, low=found.low, high=found.high, colour=colour, series=series))
-    marks.append(Line(x=x, y=found.ratio, colour=colour, dash=run_dash(number), series=series))
-    at = found.verdict_targets * scale
-    ratio = found.ratio[:: (x.size - 1) // (at.size - 1)]
+        marks.append(Area(x=x, low=found.low, high=found.high, **look))
+    marks.append(Line(x=x, y=found.ratio, dash=run_dash(number), **look))
+    at, ratio = found.verdict_targets * scale, found.ratio[::_BETWEEN]
     if found.together_low is not None:
-        marks.append(
-            Segments(
-                x0=at, x1=at, y0=found.together_low, y1=found.together_high,
-                colour=colour, series=series, width=1.2,
-            )
-        )  # fmt: skip
+        ends = {"y0": found.together_low, "y1": found.together_high}
+        marks.append(Segments(x0=at, x1=at, width=1.2, **ends, **look))
     for decided, symbol in ((True, "circle"), (False, "ring")):
         chosen = [i for i, one in enumerate(found.verdicts) if (one.sooner is not None) == decided]
         if chosen:
-            marks.append(
-                Points(
-                    x=at[chosen], y=ratio[chosen], symbol=symbol, size=8, colour=colour,
-                    series=series, texts=[_text(profile, i, ratio[i]) for i in chosen],
-                )
-            )  # fmt: skip
+            texts = [_text(profile, i, ratio[i]) for i in chosen]
+            place = {"x": at[chosen], "y": ratio[chosen]}
+            marks.append(Points(symbol=symbol, size=8, texts=texts, **place, **look))
     return marks
 
 
 def _text(profile: GroupProfile, index: int, ratio: float) -> str:
-    found = profile.found
-    sooner = found.verdicts[index].sooner
-    target = target_label(profile.metric, found.verdict_targets[index])
+    sooner = profile.found.verdicts[index].sooner
+    target = target_label(profile.metric, profile.found.verdict_targets[index])
     verdict = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
     return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{verdict}"
 
 
 def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
-    ends = [1.0]
-    for one in profiles:
-        found = one.found
-        ends += [found.ratio.min(), found.ratio.max()]
-        for own in (found.low, found.high, found.together_low, found.together_high):
-            ends += [] if own is None else [own.min(), own.max()]
-    lines = [end for one in profiles for end in (one.found.ratio.min(), one.found.ratio.max())]
-    low = max(min(ends), min(*lines, 1.0) / _WIDEST)
-    high = min(max(ends), max(*lines, 1.0) * _WIDEST)
+    ends, lines = [1.0], [1.0]
+    for found in (profile.found for profile in profiles):
+        lines += [found.ratio.min(), found.ratio.max()]
+        for band in (found.low, found.high, found.together_low, found.together_high):
+            ends += [] if band is None else [band.min(), band.max()]
+    low = max(min(ends + lines), min(lines) / _WIDEST)
+    high = min(max(ends + lines), max(lines) * _WIDEST)
     return low / 1.05, high * 1.05
 
 
@@ -441,8 +337,6 @@ def _ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-# Table of the winner by target: the ratio of two groups' times at targets of a whole range.
-
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
     "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
@@ -451,92 +345,72 @@ _METHOD = (
     "Faster: p < 0.05 after Holm's method over the same, and a gap larger than the time between "
     "evaluations."
 )
-
-Row = tuple[GroupProfile, int]
-"""A group, and the number of a target of its verdicts."""
+Row = tuple[GroupProfile, int]  # a group, and the number of a target of its verdicts
 
 
 def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Table]:
-    """Returns for each metric a row for each group and target."""
-    return [_table(report, metric, own) for metric, own in profiles_of_groups(profiles).items()]
-
-
-def _table(report: Report, metric: str, profiles: Sequence[GroupProfile]) -> Table:
-    rows = [
-        (profile, number)
-        for profile in profiles
-        if profile.found is not None
-        for number in range(len(profile.found.verdict_targets))
-    ]
     runs = {run.group: index for index, run in reversed(list(enumerate(report.runs)))}
-    return table_of(
-        f"Winner by target: {metric_label(metric)}, times of {profiles[0].first} = 1",
-        _columns(report),
-        rows,
-        [*(profile_finding(one) for one in profiles), _METHOD],
-        colours=[runs[profile.group] for profile, _ in rows],
-        name=f"profile_{metric}",
-    )
+    tables = []
+    for metric, of_metric in profiles_of_groups(profiles).items():
+        known = [profile for profile in of_metric if profile.found is not None]
+        rows = [(one, n) for one in known for n in range(len(one.found.verdict_targets))]
+        tables.append(
+            table_of(
+                f"Winner by target: {metric_label(metric)}, times of {of_metric[0].first} = 1",
+                _columns(report),
+                rows,
+                [*map(profile_finding, of_metric), _METHOD],
+                colours=[runs[profile.group] for profile, _ in rows],
+                name=f"profile_{metric}",
+            )
+        )
+    return tables
 
 
 def _columns(report: Report) -> list[Column[Row]]:
     def target(row: Row) -> float:
         return float(row[0].found.verdict_targets[row[1]])
 
-    def along(name: str) -> Callable[[Row], float | None]:
-        """Returns what finds a value at the row's target on the line through all targets."""
-
-        def value(row: Row) -> float | None:
+    def value(name: str) -> Callable[[Row], float | None]:
+        def of_row(row: Row) -> float | None:
             values = getattr(row[0].found, name)
-            place = row[1] * (len(row[0].found.targets) - 1) // (VERDICT_TARGETS - 1)
-            return None if values is None else float(values[place])
+            if values is None:
+                return None
+            # Some are known at all targets of the line, some at those of the verdicts.
+            return float(values[row[1] * (_BETWEEN if len(values) == FINE_TARGETS else 1)])
 
-        return value
+        return of_row
 
-    def at(name: str) -> Callable[[Row], float | None]:
-        def value(row: Row) -> float | None:
-            values = getattr(row[0].found, name)
-            return None if values is None else float(values[row[1]])
+    def interval(heading: str, name: str, low: str, high: str) -> list[Column[Row]]:
+        of_low, of_high = value(low), value(high)
 
-        return value
+        def shown(row: Row) -> str:
+            low_end = of_low(row)
+            return UNKNOWN if low_end is None else f"{low_end:.2f} to {of_high(row):.2f}"
 
-    def interval(low: Callable, high: Callable) -> Callable[[Row], str]:
-        return lambda row: UNKNOWN if low(row) is None else f"{low(row):.2f} to {high(row):.2f}"
+        return [
+            Column(heading, f"{name}_95_low", of_low, shown=shown),
+            Column("", f"{name}_95_high", of_high),
+        ]
 
-    def adjusted_p(row: Row) -> float | None:
-        return row[0].found.verdicts[row[1]].adjusted_p
-
-    def faster(row: Row) -> str | None:
-        sooner = row[0].found.verdicts[row[1]].sooner
-        return None if sooner is None else row[0].name(sooner)
+    def verdict(row: Row) -> GroupComparison:
+        return row[0].found.verdicts[row[1]]
 
     return [
         Column("Runs", "group", lambda row: row[0].group),
         Column("", "first", lambda row: row[0].first),
         Column("", "metric", lambda row: row[0].metric),
         Column("target", "target", target, shown=lambda r: target_label(r[0].metric, target(r))),
-        Column("first\nmin", "first_s", along("first_s"), minutes_of(report)),
-        Column("times\nas long", "ratio", along("ratio"), fixed(2)),
-        Column(
-            "95 %\ninterval",
-            "ratio_95_low",
-            along("low"),
-            shown=interval(along("low"), along("high")),
-        ),
-        Column("", "ratio_95_high", along("high")),
-        Column(
-            "95 %\ntogether",
-            "together_95_low",
-            at("together_low"),
-            shown=interval(at("together_low"), at("together_high")),
-        ),
-        Column("", "together_95_high", at("together_high")),
-        Column("p,\nadjusted", "adjusted_p", adjusted_p, lambda p: f"{p:.2g}"),
-        Column("", "comparisons", lambda row: row[0].found.verdicts[row[1]].comparisons),
+        Column("first\nmin", "first_s", value("first_s"), minutes_of(report)),
+        Column("times\nas long", "ratio", value("ratio"), fixed(2)),
+        *interval("95 %\ninterval", "ratio", "low", "high"),
+        *interval("95 %\ntogether", "together", "together_low", "together_high"),
+        Column("p,\nadjusted", "adjusted_p", lambda r: verdict(r).adjusted_p, "{:.2g}".format),
+        Column("", "comparisons", lambda row: verdict(row).comparisons),
         Column(
             "faster",
             "faster",
-            faster,
-            missing=lambda row: "no test" if adjusted_p(row) is None else "undecided",
+            lambda row: (sooner := verdict(row).sooner) and row[0].name(sooner),
+            missing=lambda row: "no test" if verdict(row).adjusted_p is None else "undecided",
         ),
     ]

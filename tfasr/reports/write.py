@@ -26,13 +26,12 @@ from tfasr.display.table import (
     to_text,
     values_of,
 )
-from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
-from tfasr.reports.groups import GroupResult, finding, group_members, group_results
+from tfasr.reports.groups import GroupResult, Results, finding, group_members, group_results
 from tfasr.reports.load import load_report
-from tfasr.reports.numbers import Report, ask, eval_s, train_s
+from tfasr.reports.numbers import Report, ask, eval_s, report_written_to, train_s
 from tfasr.reports.tables.costs import charges_json, cost_tables
 from tfasr.reports.tables.paper import beside_tables, paper_tables
 from tfasr.reports.tables.runs import (
@@ -48,7 +47,6 @@ from tfasr.reports.tables.runs import (
 )
 from tfasr.reports.tables.workers import worker_tables
 from tfasr.reports.winners import group_profiles, profile_tables
-from tfasr.tta.comparison import GroupComparison
 from tfasr.tta.metrics import Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
@@ -56,9 +54,6 @@ from tfasr.tta.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-# Runs side by side from Python: ``tfasr.compare(["runs/small", "runs/large"])``.
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,10 +79,8 @@ class Comparison:
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """The names of the runs of each group, the first group first."""
-        members = group_members(self.report.runs)
-        return {
-            group: [self.report.runs[run].name for run in own] for group, own in members.items()
-        }
+        runs, members = self.report.runs, group_members(self.report.runs)
+        return {group: [runs[run].name for run in indices] for group, indices in members.items()}
 
     def result(self, group: str, **target: float) -> GroupResult:
         """Returns what a group says of a target, as in ``result("batch_64", cer=0.10)``.
@@ -108,9 +101,7 @@ class Comparison:
     @property
     def findings(self) -> list[str]:
         """A sentence for each target and each group but the first: which is faster, and why."""
-        return [
-            finding(of_target[0], other) for of_target in self.results for other in of_target[1:]
-        ]
+        return [finding(row[0], other) for row in self.results for other in row[1:]]
 
     @property
     def tables(self) -> list[Table]:
@@ -121,12 +112,8 @@ class Comparison:
     def to_dataframe(self) -> "pd.DataFrame":
         """Returns a row for each run and target: times in seconds, rates as fractions.
 
-        The columns are those of the table's CSV: ``time_to_accuracy_s`` with its bracket, the
-        seconds of each interval of the whole run, and its throughput. What is not known, and the
-        time of a target never reached, is missing.
-
-        Raises:
-            UsageError: if pandas is not installed.
+        The columns are those of the table's CSV; unknown values and unreached targets are missing.
+        Raises `UsageError` if pandas is not installed.
         """
         report, rows = self.report, []
         of_target = accuracy_columns(report)
@@ -138,11 +125,7 @@ class Comparison:
         return dataframe(rows, ["run", "group"])
 
     def groups_to_dataframe(self) -> "pd.DataFrame":
-        """Returns a row for each group of runs and target: its statistics, and against the first.
-
-        Raises:
-            UsageError: if pandas is not installed.
-        """
+        """Returns a row for each group and target; raises `UsageError` without pandas."""
         columns = group_columns(self.report)
         rows = [values_of(columns, result) for of_target in self.results for result in of_target]
         return dataframe(rows, ["group"])
@@ -193,39 +176,31 @@ def compare(
     return Comparison(report, group_results(report))
 
 
-# Each of a report's tables as files of its own, beside the page.
-
-
-def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Writes every table as ``NAME.csv`` and ``NAME.tex``; returns the paths."""
-    paths = []
-    names = file_names([table.name or table.title for table in tables])
-    for name, table in zip(names, tables, strict=True):
-        for suffix, text in (
-            ("csv", table_to_csv(table)),
-            ("tex", PREAMBLE + table_to_latex(table, name)),
-        ):
-            path = folder / f"{name}.{suffix}"
-            write_whole(path, text)
-            paths.append(path)
-    return paths
-
-
-# A report as text: for a terminal, for Markdown, for a program.
+def write_tables(tables: Sequence[Table], folder: Path) -> None:
+    for name, table in zip(file_names([t.name or t.title for t in tables]), tables, strict=True):
+        write_whole(folder / f"{name}.csv", table_to_csv(table))
+        write_whole(folder / f"{name}.tex", PREAMBLE + table_to_latex(table, name))
 
 
 def to_json(report: Report) -> str:
-    """Returns a list of objects, one for each run and target; times in seconds.
+    """Returns an object for each run and target, times in seconds; a run without targets has one.
 
-    A run is listed once, with ``metric`` and ``target`` null, where there are no targets. What
-    could not be measured, and a time of a target never reached, is null. ``until_target`` holds
-    the same times as the whole run's, from the first event to the end of the reaching epoch.
+    ``until_target`` has the times from the first event to the end of the reaching epoch.
     """
     objects = []
     of_target, charges = accuracy_columns(report), charges_json(report)
     of_run = [*time_columns(report), *throughput_columns(report)]
     for index, run in enumerate(report.runs):
-        about = _about(report, index, _others(of_run, run, _TIMES))
+        about = {
+            **_times(run.intervals_s),
+            **_others(of_run, run, _TIMES),
+            "epochs": run.epochs,
+            "sessions": run.sessions,
+            "status": run.status,
+            "path": str(run.path),
+            "differs_from_first": report.differences[index],
+            "notes": run.notes,
+        }
         places = [RunAtTarget(report, index, target) for target in range(len(report.targets))]
         rows = [_result(at, values_of(of_target, at)) | charges(at) for at in places]
         empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
@@ -233,12 +208,8 @@ def to_json(report: Report) -> str:
     return to_json_text(objects)
 
 
-def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
-    """Returns a list of objects, one for each group of runs and target; times in seconds.
-
-    ``time_to_accuracy_s`` and ``bracket`` are lists over the group's ``runs``; a run that never
-    reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
-    """
+def groups_to_json(report: Report, results: Results) -> str:
+    """Returns an object for each group of runs and target, with lists over the group's ``runs``."""
     charges = charges_json(report)
     objects = [_group(report, result, charges) for of_target in results for result in of_target]
     return to_json_text(objects)
@@ -261,7 +232,11 @@ def _group(
 ) -> dict[str, Any]:
     target = report.targets.index(result.target)
     ttas = [report.runs[run].results[target].tta for run in result.members]
-    comparison, product = result.comparison, result.decomposition
+    comparison, product, against_first = result.comparison, result.decomposition, None
+    if comparison is not None:
+        derived = ("reading_bias", "sooner", "verdict")
+        against_first = dataclasses.asdict(comparison)
+        against_first |= {name: getattr(comparison, name) for name in derived}
     whole = {
         "group": result.group,
         "policy": report.policy.name,
@@ -274,17 +249,12 @@ def _group(
         "bracket": [[one.last_miss_s, one.first_hit_s] for one in result.brackets],
         "interpolated_s": [one.interpolated_s for one in result.brackets],
         **dataclasses.asdict(result.statistics),
-        "against_first": None if comparison is None else _against_first(comparison),
+        "against_first": against_first,
         "factors": None if product is None else dataclasses.asdict(product),
         "charges": [charges(RunAtTarget(report, run, target)) for run in result.members],
     }
     stated = whole.keys() | _AGAINST_FIRST | _INTERVAL
     return whole | _others(group_columns(report), result, stated)
-
-
-def _against_first(found: GroupComparison) -> dict[str, Any]:
-    derived = {name: getattr(found, name) for name in ("reading_bias", "sooner", "verdict")}
-    return dataclasses.asdict(found) | derived
 
 
 def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
@@ -298,20 +268,6 @@ def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
         "bracket": [values.pop("last_miss_s"), values.pop("first_hit_s")],
         **values,
         "until_target": None if until_s is None else _times(until_s),
-    }
-
-
-def _about(report: Report, index: int, speed: dict[str, Any]) -> dict[str, Any]:
-    run = report.runs[index]
-    return {
-        **_times(run.intervals_s),
-        **speed,
-        "epochs": run.epochs,
-        "sessions": run.sessions,
-        "status": run.status,
-        "path": str(run.path),
-        "differs_from_first": report.differences[index],
-        "notes": run.notes,
     }
 
 
@@ -348,29 +304,26 @@ def report(
 
     Args:
         run_dirs: run folders, published logs, or folders of either, each of which is a group of
-            runs of one configuration; the first is the one that others are compared with.
+            runs of one configuration; the others are compared with the first.
         out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
             of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
             and CSV hold all tables; CSV holds seconds and fractions, unrounded.
-        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
-            the runs set themselves.
+        targets: as ``("cer", 0.10)`` or "cer=0.10"; by default those that the runs set themselves.
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
-            Where it is named, the tables show all policies beside it, and JSON is by groups.
+            If named, the tables show all policies, and JSON is by groups.
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
-        profile: also compare groups over all targets that they reached, see
-            `tfasr.reports.winners`.
+        profile: also compare groups over all targets that they reached.
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
-        errors: return what the runs' hypotheses get wrong instead, see `tfasr.reports.errors`;
-            ``run_dirs`` may then hold files of hypotheses too.
-        worst: of how many utterances to show the alignment then.
-        many: read many runs in several processes, see `tfasr.reports.load`.
-        beside: whose published results also stand beside the runs, of
-            `tfasr.tta.published.results.SOURCES`, such as "paper".
+        errors: return what the runs' hypotheses get wrong instead; ``run_dirs`` may then hold files
+            of hypotheses too.
+        worst: how many utterances to align then.
+        many: read many runs in several processes.
+        beside: whose published results to show too, such as "paper".
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
@@ -379,82 +332,58 @@ def report(
     check_format(output_format)
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
-    question = ask(
-        targets,
-        policy or PAPER,
-        window,
-        beside=POLICIES.values() if full or out is not None else (),
-        over_time=out is not None,
-        force=force,
-        profile=profile,
-    )
+    policies = POLICIES.values() if full or out is not None else ()
+    options = {"over_time": out is not None, "force": force, "profile": profile}
+    question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
         # Imported here: a report on times alone does without jiwer and SciPy.
-        from tfasr.reports.errors import errors_alone, errors_text, logs_among
+        from tfasr.reports.errors import errors_alone, errors_text, is_hypotheses
 
-        logs = logs_among(run_dirs)
+        logs = [path for path in run_dirs if not is_hypotheses(path)]
         if not logs:
             return errors_alone(run_dirs, worst, output_format, out)
-    analysed = load_report(
-        logs, question, machines=Machines(hardware, price_usd_per_hour), many=many
-    )
+    machines = Machines(hardware, price_usd_per_hour)
+    analysed = load_report(logs, question, machines=machines, many=many)
     results = group_results(analysed)
     wrong, appendix = "", ""
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
-        _write(analysed, results, Path(out), power=power, appendix=appendix, beside=source)
+        _write(analysed, results, Path(out), _tables(analysed, True, power, source), appendix)
     if errors:
         return wrong
     if output_format == JSON:
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
-    shown = _tables(analysed, results, full=full, power=power, beside=source)
-    return WRITERS[output_format](shown)
+    return WRITERS[output_format](_tables(analysed, full, power, source))
 
 
-def _tables(
-    analysed: Report,
-    results: list[list[GroupResult]],
-    *,
-    full: bool,
-    power: bool,
-    beside: PublishedSource | None,
-) -> list[Table]:
-    first, *others = tables(analysed)
-    profiled = analysed.question.profile
-    more = profile_tables(analysed, group_profiles(analysed)) if profiled else []
-    more += group_tables(analysed, results, power=power)
-    more += factor_tables(analysed, results)
-    more += cost_tables(analysed)
-    more += worker_tables(analysed)
-    more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
-    last = [] if beside is None else beside_tables(analysed, beside)
-    return [first, *more, *others, *last]
+def _tables(report: Report, full: bool, power: bool, source: PublishedSource | None) -> list[Table]:
+    results = group_results(report)
+    first, *others = tables(report)
+    return [
+        first,
+        *(profile_tables(report, group_profiles(report)) if report.question.profile else []),
+        *group_tables(report, results, power=power),
+        *factor_tables(report, results),
+        *cost_tables(report),
+        *worker_tables(report),
+        *([*policy_tables(report), *paper_tables(report, results)] if full else []),
+        *others,
+        *([] if source is None else beside_tables(report, source)),
+    ]
 
 
 def _write(
-    analysed: Report,
-    results: list[list[GroupResult]],
-    out: Path,
-    *,
-    power: bool,
-    appendix: str,
-    beside: PublishedSource | None,
+    report: Report, results: Results, out: Path, shown: Sequence[Table], appendix: str
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.page import write_page
 
-    shown = _tables(analysed, results, full=True, power=power, beside=beside)
-    try:
+    with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / "report.json", to_json(analysed))
-        write_whole(out / "groups.json", groups_to_json(analysed, results))
+        write_whole(out / "report.json", to_json(report))
+        write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
         write_tables(shown, out)
-        write_page(analysed, out, shown, appendix, results=results)
-    except OSError as error:
-        raise RunError(
-            f"The report must be written to {out}, and could not be: {error}. "
-            "Choose another --out, or make room."
-        ) from error
+        write_page(report, out, shown, appendix, results=results)

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from tfasr.errors import RunError, UsageError
@@ -20,27 +21,15 @@ from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import PAPER, Bracket, bracket
 from tfasr.tta.run import load_run
 
-# A study that trains only as many seeds as its comparison needs.
-
-DECISION_FILE = "decision.txt"
-"""In a study's folder: what its looks came to."""
-
-DECIDED = "decided"
-"""What ``--until`` may be."""
-
+DECISION_FILE = "decision.txt"  # in a study's folder: the result of its looks
+DECIDED = "decided"  # what ``--until`` may be
+# gives a study as many seeds as the last look takes
 SEEDS = f"StudyConfig.seeds = {tuple(range(1, LOOKS[-1] + 1))}"
-"""The binding that gives a study as many seeds as the last look takes."""
-
-
 log = logging.getLogger("tfasr")
 
 
 def check_until(until: str, plan: Plan) -> None:
-    """Refuses a study that is no comparison of two groups.
-
-    Raises:
-        UsageError: unless it has two experiments, each with the seeds of all looks.
-    """
+    """Raises `UsageError` unless a study has two experiments, each with the seeds of all looks."""
     if until != DECIDED:
         raise UsageError(f"--until must be {DECIDED!r}. Received: {until!r}.")
     names = list(plan.experiments)
@@ -50,23 +39,17 @@ def check_until(until: str, plan: Plan) -> None:
             f"{len(names)}: {', '.join(names)}. Bind two of them."
         )
     for name in names:
-        seeds = [run.seed for run in plan.runs if run.experiment == name]
-        if len(seeds) < LOOKS[-1]:
+        seeds = len(_runs(plan, name))
+        if seeds < LOOKS[-1]:
             raise UsageError(
                 f"--until decided looks after {', '.join(map(str, LOOKS))} runs of each "
-                f"experiment. {name} has {len(seeds)} seeds of its own: leave "
+                f"experiment. {name} has {seeds} seeds of its own: leave "
                 f"{name}/ExperimentConfig.seeds out."
             )
 
 
 def decision(plan: Plan, folder: Path) -> Decision:
-    """Returns what the finished runs of a study's two experiments decide of its hardest target.
-
-    Runs count in the order of their seeds, up to the first that is not finished.
-
-    Raises:
-        UsageError: if the runs set no target.
-    """
+    """Returns what the finished runs of two experiments, in the order of seeds, decide."""
     return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
 
 
@@ -77,15 +60,9 @@ def decision_text(plan: Plan, found: Decision) -> str:
 
 
 def perform_until_decided(
-    plan: Plan,
-    folder: Path,
-    steps: Sequence[Step],
-    perform: Callable[[Sequence[Step]], list[str]],
+    plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
-    """Does a study's steps look by look, without the runs that a decision makes needless.
-
-    Returns the names of the steps that failed; after a failed one there are no further looks.
-    """
+    """Does a study's steps look by look until it is decided; returns the names of failed ones."""
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
@@ -109,10 +86,8 @@ def _runs(plan: Plan, experiment: str) -> list[PlannedRun]:
 
 
 def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
-    found = []
-    for planned in _runs(plan, experiment):
-        if not finished(folder / planned.folder):
-            break
+    brackets = []
+    for planned in takewhile(lambda p: finished(folder / p.folder), _runs(plan, experiment)):
         run = load_run(folder / planned.folder)
         if not run.targets:
             raise UsageError(
@@ -121,8 +96,8 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
             )
         metric, value = max(run.targets, key=lambda one: metric_named(one[0]).hardness(one[1]))
         points = run.accuracy_curve(metric)
-        found.append(bracket(points, value, window=PAPER.window, metric=metric))
-    return found
+        brackets.append(bracket(points, value, window=PAPER.window, metric=metric))
+    return brackets
 
 
 _LOOKS_EVERY_S = 0.5
@@ -142,9 +117,8 @@ def study(
     """Trains every run of a study, scores them and writes the report.
 
     Each training and each evaluation is the command that a user would type, in a process of its
-    own. A study that was killed at any moment goes on with ``resume``: what is done is passed
-    over, a training that was interrupted continues from its checkpoint. A step that fails is
-    passed over too, and tried again by the next ``resume``.
+    own. A study that was killed at any moment goes on with ``resume``: finished steps are skipped,
+    an interrupted training continues from its checkpoint, and failed steps are tried again.
 
     Args:
         gin_file: a path or a preset such as "study/paper_small.gin".
@@ -153,8 +127,8 @@ def study(
         bindings: lines of gin that override the file's.
         resume: continues a study of the same gin file.
         until: "decided" gives a study of two experiments as many seeds as it takes to tell which
-            reaches its hardest target sooner, 12 at most, see `tfasr.tta.comparison`; what came of
-            it stands in ``decision.txt``.
+            reaches its hardest target sooner, 12 at most, see `tfasr.tta.comparison`; the result
+            is in ``decision.txt``.
 
     Returns:
         The path of ``report.html``.
@@ -171,7 +145,10 @@ def study(
     steps = study_steps(plan, folder, shards)
     with _own(folder):
         if not (folder / PLAN_FILE).exists():
-            _check_experiments(plan)
+            firsts = {run.experiment: run for run in reversed(plan.runs)}
+            requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
+            log.info("Reading the presets of %d experiments.", len(requests))
+            call(check_runs, requests, backend="tensorflow", show_messages=False)
         begin(folder, plan, shards, resume=resume)
         with _alone(folder) as held:
             if until:
@@ -192,16 +169,14 @@ def study(
 
 
 def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
-    """Does what is not done yet, and returns the names of the steps that failed.
-
-    Each step's process inherits the descriptors ``held``.
-    """
+    """Does what is not done yet, in processes that inherit ``held``; returns what failed."""
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
     with contextlib.closing(progress):
         for step in steps:
             if step.done():
-                progress.skip(_took_s(step))
+                known = step.run_dir is not None and finished(step.run_dir)
+                progress.skip(load_run(step.run_dir).wall_s if known else None)
                 continue
             progress.begin(step.name)
             reason = step.needs() or _command(step, progress, held)
@@ -227,11 +202,8 @@ def _own(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
-    """Waits until nothing works in a study's folder, and yields what keeps it so.
-
-    The lock's descriptor is inherited by each step's process. Where the study is killed, a training
-    still has a step and a checkpoint to finish, and holds the lock until it ends.
-    """
+    # Waits until no process works in a study's folder, and yields the lock's descriptor, which each
+    # step's process inherits: if the study is killed, a training holds it until it has saved.
     path = folder / _AT_WORK_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     waits = False
@@ -282,22 +254,6 @@ def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
                 process.kill()
     if process.returncode == 0:
         return "" if step.done() else f"It ended well and left no result. Its log: {step.log}"
-    return f"It ended with exit code {process.returncode}: {_last_lines(step.log)}"
-
-
-def _last_lines(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "it said nothing"
-
-
-def _took_s(step: Step) -> float | None:
-    if step.run_dir is None or not finished(step.run_dir):
-        return None
-    return load_run(step.run_dir).wall_s
-
-
-def _check_experiments(plan: Plan) -> None:
-    firsts = {run.experiment: run for run in reversed(plan.runs)}
-    requests = [(name, list(run.gin_files), list(run.bindings)) for name, run in firsts.items()]
-    log.info("Reading the presets of %d experiments.", len(requests))
-    call(check_runs, requests, backend="tensorflow", show_messages=False)
+    lines = step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    last = " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "it said nothing"
+    return f"It ended with exit code {process.returncode}: {last}"

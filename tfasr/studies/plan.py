@@ -20,15 +20,9 @@ from tfasr.kit.gin import (
     read_gin,
 )
 
-# Whether every experiment of a study can be trained at all, asked before the first one is.
-
 
 def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
-    """Reads each experiment as its training will, and returns how many there are.
-
-    Raises:
-        UsageError: if one has an unknown name, a wrong value or a binding that nothing uses.
-    """
+    """Reads each experiment as its training will; raises `UsageError` if one can't be trained."""
     # Imported here: it loads Keras, which the study's own process does without.
     from tfasr.training.build import check_batch_size
     from tfasr.training.from_gin import load_config
@@ -41,8 +35,6 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
     return len(requests)
 
 
-# What a study's gin file binds: its experiments, their seeds, and what is measured of them.
-
 SYNTHETIC = "synthetic"
 
 
@@ -54,15 +46,12 @@ class ExperimentConfig:
     Those without a scope are the default of all experiments.
     """
 
-    # Presets or files as of ``tfasr train --gin_file``; files of one's own are looked for beside
-    # the study's file too
-    gin_files: tuple[str, ...] = ()
+    gin_files: tuple[str, ...] = ()  # presets, or files also looked for next to the study's
     bindings: tuple[str, ...] = ()  # lines of gin that override them
     seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
     label: str = ""  # what reports call it; "" takes its name
     part: str = "runs"  # one table, compared with its first experiment
-    # Of a source of `tfasr.tta.published.tables`, such as "Table 4": stands beside its part's times
-    published_table: str = ""
+    published_table: str = ""  # of `StudyConfig.published`, shown with the part's times
 
     def check(self) -> None:
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
@@ -73,13 +62,10 @@ class ExperimentConfig:
 class StudyConfig:
     """A list of experiments, and what is measured of their runs."""
 
-    # Their names, each a scope of `ExperimentConfig`, in the order of the tables
-    experiments: tuple[str, ...] = ()
+    experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
-    # "synthetic" makes and prepares the demo's speech in the study's folder; "" wants
-    # ``--shard_dir``
-    corpus: str = ""
+    corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
     final_beam_width: int = 512  # of word beam search then
     beam_widths: tuple[int, ...] = ()  # of one run's timed evaluations, ascending; () leaves it out
@@ -96,12 +82,12 @@ class StudyConfig:
                 "StudyConfig.experiments must name every experiment once. Received twice: "
                 f"{', '.join(twice)}."
             )
-        strange = [name for name in names if not name.isidentifier()]
-        if strange:
-            raise ValueError(
-                "StudyConfig.experiments must be names of letters, digits and _, since each is a "
-                f"scope of gin and a folder. Received: {strange[0]!r}."
-            )
+        for name in names:
+            if not name.isidentifier():
+                raise ValueError(
+                    "StudyConfig.experiments must be names of letters, digits and _, since each "
+                    f"is a scope of gin and a folder. Received: {name!r}."
+                )
         require(bool(self.seeds), self, "seeds", "at least one")
         require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
         require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
@@ -109,8 +95,7 @@ class StudyConfig:
         require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
 
 
-PLAN_FILE = "study.json"
-"""In a study's folder: what it was begun with."""
+PLAN_FILE = "study.json"  # in a study's folder: what it was begun with
 
 
 @dataclass(frozen=True)
@@ -123,7 +108,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """What progress lines and the run's log are called: "sys1" or "sys1-seed_2"."""
+        """The name in progress lines and of the run's log: "sys1" or "sys1-seed_2"."""
         return "-".join(self.folder.parts[1:])
 
 
@@ -131,35 +116,21 @@ class PlannedRun:
 class Plan:
     config: StudyConfig  # of the whole study
     experiments: dict[str, ExperimentConfig]  # by name, in the study's order
-    # In the order in which they are trained: experiments take turns, so that what disturbs the
-    # machine for a while disturbs all of them
-    runs: list[PlannedRun]
-    # JSON values by which two plans are told apart: all that a run's result depends on, and nothing
-    # of the report
-    identity: dict[str, Any]
+    runs: list[PlannedRun]  # experiments take turns: what disturbs the machine disturbs all
+    identity: dict[str, Any]  # JSON values that a run's result depends on
 
     def label(self, experiment: str) -> str:
         return self.experiments[experiment].label or experiment
 
     def parts(self) -> dict[str, list[str]]:
-        """Returns the names of each part's experiments, in the study's order."""
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for name, experiment in self.experiments.items():
-            found.setdefault(experiment.part, []).append(name)
-        return found
-
-    def folder(self, experiment: str) -> Path:
-        """Returns the folder, below the study's, of an experiment's run or runs."""
-        return Path("runs", experiment)
+            names.setdefault(experiment.part, []).append(name)
+        return names
 
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
-    """Reads a study's gin file and extra bindings; without TensorFlow.
-
-    Raises:
-        UsageError: for a missing file, an unknown name, a wrong value, an experiment that nothing
-            describes or that stands twice. It names file and line.
-    """
+    """Reads a study's gin file without TensorFlow; a `UsageError` names file and line."""
     path = find_preset(gin_file)
 
     def build(lines: GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
@@ -177,15 +148,13 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
         )
     runs = _runs(config, experiments, path.parent)
-    return Plan(config, experiments, runs, _identity(config, runs))
+    texts = {str(run.folder): read_gin(run.gin_files, run.bindings).statements for run in runs}
+    statements = {folder: [one.text for one in of_run] for folder, of_run in texts.items()}
+    return Plan(config, experiments, runs, {"corpus": config.corpus, "runs": statements})
 
 
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
-    """Writes a study's plan into its folder, or checks it against the one that lies there.
-
-    Raises:
-        UsageError: if the folder holds a study and ``resume`` is not set, or another study.
-    """
+    """Writes a study's plan into its folder, or checks it against the one already there."""
     path = folder / PLAN_FILE
     wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
     if not path.exists():
@@ -227,11 +196,15 @@ def _check_described(config: StudyConfig, lines: GinText) -> None:
 def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
+    # A study that comes with tfasr means tfasr's presets, and none of the other studies.
+    users = not beside.is_relative_to(presets_folder().resolve())
+
+    def preset(file: str) -> str:
+        near = users and (beside / file).is_file()
+        return str(find_preset(str(beside / file) if near else file))
+
     seeds = {name: one.seeds or config.seeds for name, one in experiments.items()}
-    files = {
-        name: tuple(_found(file, beside) for file in one.gin_files)
-        for name, one in experiments.items()
-    }
+    files = {name: tuple(map(preset, one.gin_files)) for name, one in experiments.items()}
     runs = []
     for turn in range(max(map(len, seeds.values()))):
         for name, experiment in experiments.items():
@@ -245,33 +218,18 @@ def _runs(
     return runs
 
 
-def _found(file: str, beside: Path) -> str:
-    # A study that comes with tfasr means tfasr's presets, and none of the other studies.
-    own = not beside.is_relative_to(presets_folder().resolve()) and (beside / file).is_file()
-    return str(find_preset(str(beside / file) if own else file))
-
-
-def _identity(config: StudyConfig, runs: Sequence[PlannedRun]) -> dict[str, Any]:
-    return {
-        "corpus": config.corpus,
-        "runs": {
-            str(run.folder): [s.text for s in read_gin(run.gin_files, run.bindings).statements]
-            for run in runs
-        },
-    }
-
-
 def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    found = []
-    for name in ("corpus", "shard_dir"):
-        if then.get(name) != now[name]:
-            found.append(f"{name}: {then.get(name)!r} then, {now[name]!r} now")
+    lines = [
+        f"{name}: {then.get(name)!r} then, {now[name]!r} now"
+        for name in ("corpus", "shard_dir")
+        if then.get(name) != now[name]
+    ]
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before, after = old.get(folder), now["runs"].get(folder)
         if before is None or after is None:
-            found.append(f"{folder}: {'not planned' if before is None else 'planned'} then")
+            lines.append(f"{folder}: {'not planned' if before is None else 'planned'} then")
         elif before != after:
             changed = [line for line in after if line not in before] or ["a statement is gone"]
-            found.append(f"{folder}: {changed[0].strip()}")
-    return found
+            lines.append(f"{folder}: {changed[0].strip()}")
+    return lines

@@ -6,11 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tfasr.kit.files import PROGRESS_FILE, object_or_empty
-
-# How long the rest of a study will take, from what its steps have taken so far.
 
 
 @dataclass(frozen=True)
@@ -21,7 +18,7 @@ class Lap:
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of steps alike, else of its kind; None where there was none yet."""
+    """Returns the mean seconds of steps alike, else of its kind, or None."""
     of_kind = [one for one in done if one.kind == step.kind and one.seconds is not None]
     alike = [one for one in of_kind if one.alike == step.alike] or of_kind
     return sum(one.seconds for one in alike) / len(alike) if alike else None
@@ -34,51 +31,31 @@ def time_left_s(
     elapsed_s: float = 0.0,
     share: float = 0.0,
 ) -> tuple[float, bool]:
-    """Returns the seconds that are left, and whether every step's were known.
-
-    ``share`` is how much of the running step is done at least, 0 if unknown; a training that stops
-    at its targets may be nearer to its end.
-    """
+    """Returns the seconds left, and whether all are known; ``share`` of ``running`` is done."""
     now: list[Lap] = list(done)
-    total, known = 0.0, True
+    left: list[float | None] = []
     if running is not None:
         usual = expected_s(running, done)
         if usual is None and share > 0:
             usual = elapsed_s / share
             now.append(Lap(running.kind, running.alike, usual))
-        if usual is None:
-            known = False
-        else:
-            total += max(0.0, usual - elapsed_s)
-    for step in waiting:
-        usual = expected_s(step, now)
-        if usual is None:
-            known = False
-        else:
-            total += usual
-    return total, known
+        left.append(None if usual is None else max(0.0, usual - elapsed_s))
+    left += [expected_s(step, now) for step in waiting]
+    return sum((s for s in left if s is not None), 0.0), None not in left
 
 
 def time_text(seconds: float) -> str:
-    """Returns seconds as people say them: "40 s", "3 min", "5.2 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 _LINE_EVERY_S = 30.0
-
 log = logging.getLogger("tfasr")
 
 
 class StudyProgress:
-    """Says what is being done and how long the rest will take.
-
-    Args:
-        laps: all steps of the study.
-    """
+    """Shows what is being done and how long the remaining steps will take."""
 
     def __init__(self, laps: list[Lap]):
         self._all = len(laps)
@@ -88,10 +65,14 @@ class StudyProgress:
         self._running: Lap | None = None
         self._name = ""
         self._began_s = self._line_s = 0.0
-        self._live = _live_line() if sys.stderr.isatty() else None
+        self._live = None
+        if sys.stderr.isatty():
+            from rich.console import Console  # imported here: a log does without
+
+            self._live = Console(stderr=True, highlight=False, markup=False).status("")
+            self._live.start()
 
     def skip(self, seconds: float | None = None) -> None:
-        """Passes over a step that was done before, in so many seconds where that is known."""
         lap = self._waiting.pop(0)
         self._behind += 1
         if seconds is not None:
@@ -100,34 +81,32 @@ class StudyProgress:
     def begin(self, name: str) -> None:
         self._running, self._name = self._waiting.pop(0), name
         self._began_s = self._line_s = time.monotonic()
-        self._say(f"{self._place()} {name}{self._left(0.0)}")
+        self._show(f"{self._behind + 1}/{self._all} {name}{self._left(0.0)}")
 
     def watch(self, run_dir: Path | None) -> None:
-        """Says now and then how far the step is; ``run_dir`` is that of a training."""
         now = time.monotonic()
         share, where = _how_far(run_dir)
-        text = f"{self._place()} {self._name}: {where}{self._left(share)}"
+        text = f"{self._behind + 1}/{self._all} {self._name}: {where}{self._left(share)}"
         if self._live is not None or now - self._line_s >= _LINE_EVERY_S:
             self._line_s = now
-            self._say(text)
+            self._show(text)
 
     def end(self, failed: str = "") -> None:
-        """Says that the step has ended, and with ``failed`` why it has no result."""
         took_s = time.monotonic() - self._began_s
         self._behind += 1
-        if failed:
-            self._line(f"{self._behind}/{self._all} {self._name}: failed. {failed}")
-        else:
+        outcome = f"failed. {failed}" if failed else f"done, {time_text(took_s)}"
+        if not failed:
             self._done.append(Lap(self._running.kind, self._running.alike, took_s))
-            self._line(f"{self._behind}/{self._all} {self._name}: done, {time_text(took_s)}")
+        line = f"{self._behind}/{self._all} {self._name}: {outcome}"
+        if self._live is not None:  # above the live line, which a log would write over
+            self._live.console.print(line)
+        else:
+            log.info("%s", line)
         self._running = None
 
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
-
-    def _place(self) -> str:
-        return f"{self._behind + 1}/{self._all}"
 
     def _left(self, share: float) -> str:
         elapsed_s = time.monotonic() - self._began_s
@@ -139,26 +118,11 @@ class StudyProgress:
             word = "at most"  # trainings may meet their targets before their last epoch
         return f"; {word} {time_text(left_s)} left of the study"
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         if self._live is not None:
             self._live.update(text)
         else:
             log.info("%s", text)
-
-    def _line(self, text: str) -> None:
-        if self._live is not None:  # above the live line, which a log would write over
-            self._live.console.print(text)
-        else:
-            log.info("%s", text)
-
-
-def _live_line() -> Any:
-    # Imported here: a log does without.
-    from rich.console import Console
-
-    line = Console(stderr=True, highlight=False, markup=False).status("")
-    line.start()
-    return line
 
 
 def _how_far(run_dir: Path | None) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from tfasr.display.chart import Chart
@@ -22,17 +23,15 @@ from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import colours, group_results
 from tfasr.reports.load import load_report
-from tfasr.reports.numbers import Report, ask, make_report
+from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentence
 from tfasr.reports.page import Section, answers, write_sections
 from tfasr.reports.tables.paper import Measured, beside_table, scores_table, time_to_accuracy_table
 from tfasr.reports.write import write_tables
-from tfasr.studies.plan import Plan
+from tfasr.studies.plan import Plan, PlannedRun
 from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
-from tfasr.tta.policies import POLICIES
+from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, load_run
-
-# Which of a report's figures a study shows of a part, and what the paper calls them.
 
 _SHOWN = ("train_loss", "cer", "wer", "utilisation", "throughput_wall", "brackets", "why")
 _PAPER = {
@@ -47,71 +46,56 @@ _PAPER = {
 }
 
 
-def first_figures(published_table: str) -> Mapping[str, str]:
-    """Returns what the paper calls the figures of the runs of one of its tables, by our name."""
-    return _PAPER.get(published_table, {})
-
-
 def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
-    """Returns a part's figures, named after it and with the paper's names in their captions."""
     (prefix,) = file_names([part])
     order = {name: number for number, name in enumerate(_SHOWN)}
     shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]
-    shown.sort(key=lambda chart: order.get(chart.name, len(order)))
-    return [
-        dataclasses.replace(
-            chart,
-            name=f"{prefix}_{chart.name}",
-            caption=f"As {paper[chart.name]} of the paper: {chart.caption}"
-            if chart.name in paper
-            else chart.caption,
-        )
-        for chart in shown
-    ]
+    figures = []
+    for chart in sorted(shown, key=lambda chart: order.get(chart.name, len(order))):
+        as_paper = f"As {paper[chart.name]} of the paper: " if chart.name in paper else ""
+        names = {"name": f"{prefix}_{chart.name}", "caption": f"{as_paper}{chart.caption}"}
+        figures.append(dataclasses.replace(chart, **names))
+    return figures
 
 
-# What a study's later steps measured of its runs: final scores, and evaluations by beam width.
+def _run_name(plan: Plan, run: PlannedRun) -> str:
+    several = sum(other.experiment == run.experiment for other in plan.runs) > 1
+    return plan.label(run.experiment) + (f", seed {run.seed}" if several else "")
+
+
+def _picked(row: dict[str, Cell], *names: str) -> dict[str, Cell]:
+    return {name: row[name] for name in (*names, "wer", "cer")}
 
 
 def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    """Returns the final scores of every run that has any: run, split, beam width, rates."""
-    found = []
-    for run in plan.runs:
-        seeds = [other for other in plan.runs if other.experiment == run.experiment]
-        label = plan.label(run.experiment)
-        name = label if len(seeds) == 1 else f"{label}, seed {run.seed}"
-        for row in rows_of(scores_path(folder, run)):
-            wanted = ("split", "decoder", "beam_width", "wer", "cer")
-            found.append({"run": name, **{key: row[key] for key in wanted}})
-    return found
+    return [
+        {"run": _run_name(plan, run)} | _picked(row, "split", "decoder", "beam_width")
+        for run in plan.runs
+        for row in rows_of(scores_path(folder, run))
+    ]
 
 
 def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    """Returns the evaluations of one run at several beam widths, narrow to wide."""
-    name = plan.label(widths_run(plan).experiment)
-    wanted = ("beam_width", "evaluation_s", "wer", "cer")
+    run = {"run": plan.label(widths_run(plan).experiment)}
     rows = [row for row in rows_of(widths_path(folder)) if row["beam_width"] is not None]
-    return [{"run": name, **{key: row[key] for key in wanted}} for row in rows]
+    return [run | _picked(row, "beam_width", "evaluation_s") for row in rows]
 
 
 def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
-    return table_of(
-        f"A whole evaluation of {widths[0]['run']} over beam widths",
-        [
-            Column("", "run", lambda row: row["run"]),
-            Column("beam width", "beam_width", lambda row: row["beam_width"]),
-            Column("seconds", "evaluation_s", lambda row: row["evaluation_s"], "{:.3g}".format),
-            Column("WER %", "wer", lambda row: row["wer"], fixed(2, 100)),
-            Column("CER %", "cer", lambda row: row["cer"], fixed(3, 100)),
-        ],
-        widths,
-        ["Seconds: forward passes and decoding, one after the other."],
-        colours=[None] * len(widths),
-        name="beam_widths",
-    )
-
-
-REPORT_FOLDER = "report"
+    columns = [
+        Column(heading, name, itemgetter(name), text)
+        for heading, name, text in (
+            ("", "run", str),
+            ("beam width", "beam_width", str),
+            ("seconds", "evaluation_s", "{:.3g}".format),
+            ("WER %", "wer", fixed(2, 100)),
+            ("CER %", "cer", fixed(3, 100)),
+        )
+    ]
+    title = f"A whole evaluation of {widths[0]['run']} over beam widths"
+    notes = ["Seconds: forward passes and decoding, one after the other."]
+    colours = [None] * len(widths)
+    return table_of(title, columns, widths, notes, colours=colours, name="beam_widths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +106,7 @@ class Part:
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
-    """Writes the report on the runs that a study's folder holds, finished or not.
-
-    Its folder ``report`` gets the page, which is returned, ``report.txt``, ``report.md``,
-    ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
-
-    Raises:
-        RunError: if no run can be reported on, or the report cannot be written.
-    """
+    """Writes the report on a study's runs, finished or not, and returns the page."""
     parts = [part for name in plan.parts() if (part := _part(plan, folder, name)) is not None]
     if not parts:
         raise RunError(
@@ -140,7 +117,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
     shown = [table for section in sections for table in section.tables]
-    out = folder / REPORT_FOLDER
+    out = folder / "report"
     try:
         out.mkdir(parents=True, exist_ok=True)
         page = write_sections(plan.config.title, sections, out)
@@ -169,26 +146,24 @@ def _part(plan: Plan, folder: Path, name: str) -> Part | None:
 
 
 def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
-    found = []
-    for experiment in experiments:
-        label = plan.label(experiment)
-        own = [run for run in plan.runs if run.experiment == experiment]
-        for planned in own:
-            name = label if len(own) == 1 else f"{label}, seed {planned.seed}"
-            try:
-                run = load_run(folder / planned.folder, name)
-            except UsageError:  # it has not begun, or its ledger is broken: its log tells
-                continue
-            if run.timeline.of("tracked_stats"):
-                found.append((run, label))
-    return found
+    runs = []
+    planned_runs = (run for name in experiments for run in plan.runs if run.experiment == name)
+    for planned in planned_runs:
+        try:
+            run = load_run(folder / planned.folder, _run_name(plan, planned))
+        except UsageError:  # it has not begun, or its ledger is broken: its log tells
+            continue
+        if run.timeline.of("tracked_stats"):
+            runs.append((run, plan.label(planned.experiment)))
+    return runs
 
 
 def _sections(
     plan: Plan, parts: Sequence[Part], source: PublishedSource | None, measured: Measured
 ) -> list[Section]:
     kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
-    everything = _everything(parts)
+    runs = [run for part in parts for run in part.report.runs]
+    everything = make_report(runs, parts[0].report.question)
     whole = [
         beside_table(report, source, kinds[kind], measured)
         for kind, report in (("systems", parts[0].report), ("parameters", everything))
@@ -196,12 +171,17 @@ def _sections(
     ]
     sections = [Section("Systems", (), whole, colours(everything))] if whole else []
     for part in parts:
-        tables = [_times(part, source, measured)]
-        charts, notes = _charts(part, source)
-        said = answers(part.report, group_results(part.report))
-        heading = part.name[:1].upper() + part.name[1:]
-        of_runs = colours(part.report)
-        sections.append(Section(heading, said, tables, of_runs, charts, notes))
+        results, paper = group_results(part.report), {}
+        if source is not None and part.published_table:
+            table = beside_table(part.report, source, part.published_table, measured)
+            paper = _PAPER.get(part.published_table, {})
+        else:
+            table = time_to_accuracy_table(part.report, results)
+            table = dataclasses.replace(table, title=f"{table.title}: {part.name}")
+        charts, notes = report_charts(part.report, results)
+        charts = figures_of_part(charts, part.name, paper)
+        about = answers(part.report, results), [table], colours(part.report), charts, notes
+        sections.append(Section(sentence(part.name), *about))
     later = []
     if measured.scores:
         later.append(("Final error rates", "final", scores_table(measured.scores)))
@@ -214,60 +194,27 @@ def _sections(
     return sections
 
 
-def _times(part: Part, source: PublishedSource | None, measured: Measured) -> Table:
-    if source is not None and part.published_table:
-        return beside_table(part.report, source, part.published_table, measured)
-    table = time_to_accuracy_table(part.report, group_results(part.report))
-    return dataclasses.replace(table, title=f"{table.title}: {part.name}")
-
-
-def _charts(part: Part, source: PublishedSource | None) -> tuple[list[Chart], list[str]]:
-    charts, left_out = report_charts(part.report, group_results(part.report))
-    paper = first_figures(part.published_table) if source is not None else {}
-    return figures_of_part(charts, part.name, paper), left_out
-
-
-def _everything(parts: Sequence[Part]) -> Report:
-    runs = [run for part in parts for run in part.report.runs]
-    return make_report(runs, parts[0].report.question)
-
-
 def _text(plan: Plan, sections: Sequence[Section]) -> str:
     blocks = [plan.config.title]
     for section in sections:
-        said = "".join(f"{sentence}\n" for sentence in section.said)
+        said = "".join(f"{sentence}\n" for sentence in section.answers)
         blocks.append(f"# {section.title}\n\n{said}\n{to_text(section.tables)}")
     return "\n\n".join(blocks)
 
 
 def _values(parts: Sequence[Part], measured: Measured) -> dict:
+    def result(tta: TimeToAccuracy) -> dict:
+        time = {"time_to_accuracy_s": tta.seconds, "epoch": tta.epoch}
+        return {"metric": tta.metric, "target": tta.target, **time}
+
+    def about(run: RunAnalysis) -> dict:
+        curves = {metric: [p.value for p in points] for metric, points in run.curves.items()}
+        names = ("group", "status", "epochs", "wall_s")
+        facts = {"run": run.name, **{name: getattr(run, name) for name in names}}
+        return {**facts, "targets": [result(one.tta) for one in run.results], "curves": curves}
+
     return {
-        "parts": {
-            part.name: [
-                {
-                    "run": run.name,
-                    "group": run.group,
-                    "status": run.status,
-                    "epochs": run.epochs,
-                    "wall_s": run.wall_s,
-                    "targets": [
-                        {
-                            "metric": result.tta.metric,
-                            "target": result.tta.target,
-                            "time_to_accuracy_s": result.tta.seconds,
-                            "epoch": result.tta.epoch,
-                        }
-                        for result in run.results
-                    ],
-                    "curves": {
-                        metric: [point.value for point in points]
-                        for metric, points in run.curves.items()
-                    },
-                }
-                for run in part.report.runs
-            ]
-            for part in parts
-        },
+        "parts": {part.name: [about(run) for run in part.report.runs] for part in parts},
         "scores": list(measured.scores),
         "beam_widths": list(measured.widths),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,7 @@ class Step:
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
-    """Returns all steps of a study, in their order.
-
-    Raises:
-        UsageError: if there are no shards and the study makes none.
-    """
+    """Returns all steps of a study, in their order; raises `UsageError` without shards."""
     shards = shard_dir or folder / "shards"
     if shard_dir is None and plan.config.corpus != SYNTHETIC:
         raise UsageError(
@@ -69,7 +66,6 @@ def widths_path(folder: Path) -> Path:
 
 
 def widths_run(plan: Plan) -> PlannedRun:
-    """Returns the run whose evaluation is timed at several beam widths."""
     name = plan.config.beam_widths_of or plan.config.experiments[0]
     return next(run for run in plan.runs if run.experiment == name)
 
@@ -84,38 +80,25 @@ def _prepare(folder: Path, shards: Path) -> Step:
         make_synthetic_corpus(corpus)
         return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]
 
-    return Step(
-        "corpus",
-        "corpus",
-        words,
-        lambda: all((shards / split / INDEX_FILE).is_file() for split in SPLITS),
-        lambda: "",
-        folder / "logs" / "corpus.log",
-    )
+    def done() -> bool:
+        return all((shards / split / INDEX_FILE).is_file() for split in SPLITS)
+
+    log = folder / "logs" / "corpus.log"
+    return Step("corpus", "corpus", words, done, lambda: "", log)
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
-    run_dir = folder / run.folder
+    run_dir, log = folder / run.folder, folder / "logs" / f"{run.name}.log"
 
     def words() -> list[str | Path]:
-        found: list[str | Path] = ["train", *_imports()]
-        for file in run.gin_files:
-            found += ["--gin_file", file]
-        for binding in run.bindings:
-            found += ["--gin_binding", binding]
-        found += ["--shard_dir", shards, "--run_dir", run_dir]
-        return [*found, "--resume"] if (run_dir / EVENTS_FILE).is_file() else found
+        files = [word for file in run.gin_files for word in ("--gin_file", file)]
+        bindings = [word for line in run.bindings for word in ("--gin_binding", line)]
+        resume = ["--resume"] if (run_dir / EVENTS_FILE).is_file() else []
+        folders = ["--shard_dir", shards, "--run_dir", run_dir]
+        return ["train", *_imports(), *files, *bindings, *folders, *resume]
 
-    return Step(
-        "train",
-        f"train {run.name}",
-        words,
-        lambda: finished(run_dir),
-        lambda: "",
-        folder / "logs" / f"{run.name}.log",
-        run_dir,
-        alike=run.experiment,
-    )
+    done, name = partial(finished, run_dir), f"train {run.name}"
+    return Step("train", name, words, done, lambda: "", log, run_dir, alike=run.experiment)
 
 
 def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
@@ -158,7 +141,7 @@ def _needs(run_dir: Path) -> Callable[[], str]:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a command's JSON; [] where there is none, or one that a kill cut."""
+    """Returns the rows of a command's JSON, [] if it is missing or was cut by a kill."""
     return list(object_or_empty(path).get("rows", []))
 
 

@@ -22,20 +22,15 @@ from tfasr.display.chart import (
     shortened,
 )
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, colours, group_members
+from tfasr.reports.groups import Results, colours, group_members
 from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
 from tfasr.reports.series import AXES, SIGMA, thin
 from tfasr.tta.metrics import HIGHER, metric_named
 
-# Curves of runs that differ in their seeds, drawn as one: their middle and their spread.
-
-MOST_GROUPS = 16
-"""Groups that have a line of their own; beyond it there is one band of all runs besides."""
-
+MOST_GROUPS = 16  # Groups with a line of their own; beyond it there is also one band of all runs
 FEWEST_FOR_QUANTILES = 20
 _GRID_POINTS = 250
 EVERYTHING = -1
-
 Curve = tuple[np.ndarray, np.ndarray]
 
 
@@ -46,30 +41,23 @@ class Band:
     runs: int  # how many
     x: np.ndarray  # ascending
     middle: np.ndarray  # the only run's values, or the median of the runs'
-    low: np.ndarray | None = None  # the lowest value, or of 20 runs and more the 5 % quantile
-    high: np.ndarray | None = None  # likewise
+    low: np.ndarray | None = None  # the lowest value, or the 5 % quantile of 20 runs or more
+    high: np.ndarray | None = None  # the highest value, or the 95 % quantile
 
     @property
     def label(self) -> str:
-        """The name in a legend, short, with the number of runs where there are several."""
-        if self.runs == 1 or self.number == EVERYTHING:
-            return shortened(self.name)
-        return f"{shortened(self.name)} (n = {self.runs})"
+        return series_name(shortened(self.name), self.runs, self.number)
 
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
-    """Returns the curve of each group, first those in the report's order."""
-    found = []
-    members = group_members(report.runs)
-    for number, (name, own) in enumerate(members.items()):
-        if number == MOST_GROUPS:
-            everything = f"all {len(report.runs)} runs"
-            found.append((everything, EVERYTHING, list(range(len(report.runs)))))
-            break
-        found.append((name, number, own))
+    """Returns the curve of each group, in the report's order."""
+    groups = [(name, n, own) for n, (name, own) in enumerate(group_members(report.runs).items())]
+    if len(groups) > MOST_GROUPS:
+        indices = list(range(len(report.runs)))
+        groups[MOST_GROUPS:] = [(f"all {len(indices)} runs", EVERYTHING, indices)]
     bands = []
-    for name, number, own in found:
-        curves = [one for one in (curve(report.runs[run]) for run in own) if one is not None]
+    for name, number, indices in groups:
+        curves = [points for points in (curve(report.runs[run]) for run in indices) if points]
         curves = [(x, y) for x, y in curves if x.size]
         if curves:
             bands.append(band(name, number, curves))
@@ -77,45 +65,38 @@ def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) ->
 
 
 def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
-    """Returns the middle and the spread of curves, as far as at least half of them go.
-
-    Between its points a curve is a straight line.
-    """
+    """Returns the middle and the spread of curves, as far as at least half of them go."""
     if len(curves) == 1:
         return Band(name, number, 1, *curves[0])
     grid = np.unique(np.concatenate([x for x, _ in curves]))
     grid = grid[thin(grid.size, _GRID_POINTS)]
     values = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in curves])
     counts = np.isfinite(values).sum(axis=0)
-    kept = counts >= len(curves) / 2
-    ends = (0.05, 0.95) if len(curves) >= FEWEST_FOR_QUANTILES else (0.0, 1.0)
-    ordered = np.sort(values[:, kept], axis=0)
-    low, middle, high = (_quantile(ordered, counts[kept], at) for at in (ends[0], 0.5, ends[1]))
-    return Band(name, number, len(curves), grid[kept], middle, low, high)
+    shown = counts >= len(curves) / 2
+    low, high = (0.05, 0.95) if len(curves) >= FEWEST_FOR_QUANTILES else (0.0, 1.0)
+    ordered = np.sort(values[:, shown], axis=0)
+    spread = [_quantile(ordered, counts[shown], share) for share in (0.5, low, high)]
+    return Band(name, number, len(curves), grid[shown], *spread)
 
 
 def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarray:
-    """Returns a quantile of each column's first ``counts`` values, which ascend.
-
-    The same as ``numpy.nanquantile``, which takes the columns one by one.
-    """
+    # Of each column's first ``counts`` values, which ascend; numpy.nanquantile takes the columns
+    # one by one.
     place = share * (counts - 1)
-    below = np.floor(place).astype(int)
-    above = np.ceil(place).astype(int)
+    below, above = np.floor(place).astype(int), np.ceil(place).astype(int)
     first = np.take_along_axis(ordered, below[None], axis=0)[0]
     second = np.take_along_axis(ordered, above[None], axis=0)[0]
     return first + (second - first) * (place - below)
 
 
 def spread_text(bands: Sequence[Band]) -> str:
-    """Returns the sentence that says what the bands are; "" where there is none."""
-    several = [one for one in bands if one.low is not None]
-    if not several:
+    sizes = [band.runs for band in bands if band.low is not None]
+    if not sizes:
         return ""
-    quantiles = any(one.runs >= FEWEST_FOR_QUANTILES for one in several)
-    ranges = any(one.runs < FEWEST_FOR_QUANTILES for one in several)
-    spread = "5–95 % of the runs" if quantiles else "all runs"
-    spread += " (all runs of groups below 20)" if quantiles and ranges else ""
+    spread = "all runs"
+    if max(sizes) >= FEWEST_FOR_QUANTILES:
+        ranges = " (all runs of groups below 20)" if min(sizes) < FEWEST_FOR_QUANTILES else ""
+        spread = f"5–95 % of the runs{ranges}"
     return f"lines are medians of a group's runs, bands hold {spread}, while half of them go on"
 
 
@@ -123,20 +104,18 @@ _MOST_POINTS = 2000
 _LOG_TIME_RATIO = 8
 _RATE_LIMIT_PERCENT = 105.0
 _LABEL_HEIGHT = 0.055
-
 Bands = Mapping[str, Sequence[Band]]
 Limits = tuple[float, float]
 
 
-def error_rate_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns each metric's curves, the targets, and where the rule for them is met."""
+def error_rate_charts(report: Report, results: Results) -> list[Chart]:
     metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
     if not metrics:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
     return [_error_rate_chart(report, metric) for metric in metrics]
 
 
-def loss_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+def loss_chart(report: Report, results: Results) -> Chart:
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         loss = None if run.series is None else run.series.loss
         return None if loss is None or axis not in loss.x else (loss.x[axis], loss.y)
@@ -157,31 +136,27 @@ def bands_by_axis(
     report: Report, curve: Callable[[RunAnalysis, str], Curve | None]
 ) -> dict[str, list[Band]]:
     """Returns the bands by axis; an axis that some curve lacks would compare unlike things."""
-    found = {axis: group_bands(report, lambda run, a=axis: curve(run, a)) for axis in AXES}
-    drawn = {(band.number, band.runs) for band in found["minutes"]}
-    return {
-        axis: bands
-        for axis, bands in found.items()
-        if axis == "minutes" or {(band.number, band.runs) for band in bands} == drawn
-    }
+    by_axis = {axis: group_bands(report, lambda run, a=axis: curve(run, a)) for axis in AXES}
+    drawn = {axis: {(band.number, band.runs) for band in by_axis[axis]} for axis in AXES}
+    return {axis: by_axis[axis] for axis in AXES if drawn[axis] == drawn["minutes"]}
 
 
 def band_marks(bands: Sequence[Band]) -> list[Mark]:
-    """Returns the lines of groups, and the areas of their spread."""
     marks: list[Mark] = []
     for band in bands:
         everything = band.number == EVERYTHING
-        colour = OTHER_COLOUR if everything else run_colour(band.number)
-        dash = "solid" if everything else run_dash(band.number)
-        series = series_name(band.name, band.runs, band.number)
+        look = {
+            "colour": OTHER_COLOUR if everything else run_colour(band.number),
+            "series": series_name(band.name, band.runs, band.number),
+        }
         if band.low is not None and band.high is not None:
-            marks.append(Area(x=band.x, low=band.low, high=band.high, colour=colour, series=series))
-        marks.append(Line(x=band.x, y=band.middle, colour=colour, dash=dash, series=series))
+            marks.append(Area(x=band.x, low=band.low, high=band.high, **look))
+        dash = "solid" if everything else run_dash(band.number)
+        marks.append(Line(x=band.x, y=band.middle, dash=dash, **look))
     return marks
 
 
 def series_name(group: str, runs: int, number: int) -> str:
-    """Returns a group's name in the legend, with the number of runs where there are several."""
     return group if runs == 1 or number == EVERYTHING else f"{group} (n = {runs})"
 
 
@@ -203,9 +178,8 @@ def clock_label(report: Report) -> str:
 
 
 def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None = None) -> Limits:
-    """Returns from where to where values go, and targets where they are lower."""
-    of_lines = [(one.low, one.middle, one.high) for one in bands["minutes"]]
-    values = np.concatenate([own for line in of_lines for own in line if own is not None] or [[]])
+    lines = [line for one in bands["minutes"] for line in (one.low, one.middle, one.high)]
+    values = np.concatenate([line for line in lines if line is not None] or [[]])
     values = values[np.isfinite(values)]
     positive = [*values[values > 0], *(target for target in targets if target > 0)]
     high = 1.12 * float(values.max(initial=0)) or 1.0
@@ -221,7 +195,6 @@ def ratio(values: Sequence[float]) -> float:
 
 
 def with_spread(caption: str, bands: Bands) -> str:
-    """Returns a caption that also says what the areas around lines are."""
     spread = spread_text(bands["minutes"])
     if any(band.number == EVERYTHING for band in bands["minutes"]):
         caption += f"; the first {MOST_GROUPS} groups have lines, the grey band holds all"
@@ -229,17 +202,13 @@ def with_spread(caption: str, bands: Bands) -> str:
 
 
 def chart_of_views(name: str, caption: str, views: dict[str, list[Panel]]) -> Chart:
-    """Returns a chart over minutes that a reader can have over the other axes."""
     return Chart(name, caption, views["minutes"], views if len(views) > 1 else {})
 
 
 def places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
-    """Returns where on each axis an evaluation of a run stands."""
-    found = {"minutes": elapsed_s / 60, "epochs": float(epoch)}
+    at = {"minutes": elapsed_s / 60, "epochs": float(epoch)}
     done = {} if run.series is None else run.series.utterances_by_epoch
-    if epoch in done:
-        found["utterances"] = float(done[epoch])
-    return found
+    return at | ({"utterances": float(done[epoch])} if epoch in done else {})
 
 
 def _error_rate_chart(report: Report, metric: str) -> Chart:
@@ -285,9 +254,9 @@ def _value_axis(metric: str, bands: Bands, values: np.ndarray, targets: Sequence
 
 def _evaluations(run: RunAnalysis, metric: str, axis: str, scale: float) -> Curve | None:
     points = [(places(run, p.epoch, p.elapsed_s), p.value) for p in run.curves.get(metric, [])]
-    if not points or any(axis not in found for found, _ in points):
+    if not points or any(axis not in at for at, _ in points):
         return None
-    x = np.array([found[axis] for found, _ in points], dtype=float)
+    x = np.array([at[axis] for at, _ in points], dtype=float)
     return x, np.array([value for _, value in points], dtype=float) * scale
 
 
@@ -296,20 +265,17 @@ def target_rules(targets: Sequence[float], y: Axis) -> list[Mark]:
     low, high = y.limits
     close: list[list[float]] = []
     for target in targets:
-        if not low <= target <= high:
-            continue
-        if close and _distance(target, close[-1][-1], y) < _LABEL_HEIGHT:
-            close[-1].append(target)
-        else:
-            close.append([target])
-    return [
-        Rule(
-            value=target,
-            label=", ".join(f"{one:.4g}" for one in own) if at == len(own) // 2 else "",
-        )
-        for own in close
-        for at, target in enumerate(own)
-    ]
+        if low <= target <= high:
+            if close and _distance(target, close[-1][-1], y) < _LABEL_HEIGHT:
+                close[-1].append(target)
+            else:
+                close.append([target])
+    marks: list[Mark] = []
+    for group in close:
+        label = ", ".join(f"{target:.4g}" for target in group)
+        middle = len(group) // 2
+        marks += [Rule(value=t, label=label if n == middle else "") for n, t in enumerate(group)]
+    return marks
 
 
 def _distance(first: float, second: float, axis: Axis) -> float:
@@ -326,24 +292,21 @@ def _evaluation_points(
     marks: list[Mark] = []
     for number, run in zip(colours(report), report.runs, strict=True):
         points = run.curves.get(metric, [])
-        found = [places(run, p.epoch, p.elapsed_s) for p in points]
-        if number >= MOST_GROUPS or not points or any(axis not in one for one in found):
+        curve = _evaluations(run, metric, axis, scale)
+        if number >= MOST_GROUPS or curve is None:
             continue
         runs = len(members[run.group])
         marks.append(
             Points(
-                x=[one[axis] for one in found],
-                y=[p.value * scale for p in points],
-                colour=run_colour(number),
-                series=series_name(run.group, runs, number),
-                size=4.5 if runs == 1 else 3,
+                x=list(curve[0]), y=list(curve[1]), colour=run_colour(number),
+                series=series_name(run.group, runs, number), size=4.5 if runs == 1 else 3,
                 texts=[
-                    f"{run.name}\nepoch {p.epoch}, {one['minutes']:.4g} min\n"
+                    f"{run.name}\nepoch {p.epoch}, {p.elapsed_s / 60:.4g} min\n"
                     f"{p.value * scale:.4g}{unit}"
-                    for p, one in zip(points, found, strict=True)
+                    for p in points
                 ],
             )
-        )
+        )  # fmt: skip
     return marks
 
 
@@ -352,14 +315,15 @@ def _rings(
 ) -> list[Mark]:
     lines = {band.number: band for band in bands if band.number != EVERYTHING}
     marks: list[Mark] = []
-    for number, (group, own) in enumerate(group_members(report.runs).items()):
+    for number, (group, indices) in enumerate(group_members(report.runs).items()):
+        runs = [report.runs[index] for index in indices]
         for index, (name, value) in enumerate(report.targets):
-            found = [(report.runs[run], report.runs[run].results[index].tta) for run in own]
-            reached = [(run, tta) for run, tta in found if tta.reached]
+            ttas = [run.results[index].tta for run in runs]
+            reached = [(run, tta) for run, tta in zip(runs, ttas, strict=True) if tta.reached]
             # Where half of the runs never arrive, the median is never.
-            if name != metric or number not in lines or 2 * len(reached) <= len(found):
+            if name != metric or number not in lines or 2 * len(reached) <= len(runs):
                 continue
-            never = [math.inf] * (len(found) - len(reached))
+            never = [math.inf] * (len(runs) - len(reached))
             at = [places(run, tta.epoch, tta.seconds).get(axis) for run, tta in reached]
             x = statistics.median([*at, *never])
             if not math.isfinite(x):
@@ -368,10 +332,6 @@ def _rings(
             # A group's line is of medians at one time, and its own end may be earlier.
             y = value * scale if line.runs > 1 else float(np.interp(x, line.x, line.middle))
             text = f"{group}\ntarget {value * scale:.4g}{unit} met at {axis}: {x:.4g}"
-            marks.append(
-                Points(
-                    x=[x], y=[y], symbol="ring", size=11, colour=run_colour(number),
-                    series=series_name(group, line.runs, number), texts=[text],
-                )
-            )  # fmt: skip
+            look = {"colour": run_colour(number), "series": series_name(group, line.runs, number)}
+            marks.append(Points(x=[x], y=[y], symbol="ring", size=11, texts=[text], **look))
     return marks

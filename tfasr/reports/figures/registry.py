@@ -5,18 +5,20 @@ from collections.abc import Callable, Sequence
 from tfasr.display.chart import Chart
 from tfasr.errors import RunError
 from tfasr.kit.registry import Registry
-from tfasr.reports.groups import GroupResult
+from tfasr.reports.groups import Results
 from tfasr.reports.numbers import Report
 
-Figure = Callable[[Report, Sequence[Sequence[GroupResult]]], Chart | Sequence[Chart]]
-
+Figure = Callable[[Report, Results], Chart | Sequence[Chart]]
 _HOME = "tfasr.reports.figures"
 
 
 class NotDrawnError(Exception):
-    """Raised by a figure that the runs' logs do not allow; its sentence stands on the page."""
+    """Raised by a figure if the runs' logs have nothing to draw; the page shows its message."""
 
 
+# The figures of ``tfasr report --out`` by name, in the order of the page. A figure is a function of
+# the report and, for each target, the results by group; it returns a `Chart` or several, or raises
+# `NotDrawnError`. See ``examples/own_figure.py``
 FIGURES: Registry[Figure] = Registry(
     "figure",
     {
@@ -30,24 +32,10 @@ FIGURES: Registry[Figure] = Registry(
         "utilisation": f"{_HOME}.time:utilisation_chart",
     },
 )
-"""The figures of ``tfasr report --out`` by name, in the order of the page.
-
-A figure is a function that takes the report and, for each of its targets, the results by group;
-it returns a `tfasr.display.chart.Chart` or several, and raises `NotDrawnError` where there is
-nothing to draw. One of your own registers itself where it is written, see
-``examples/own_figure.py`` (``tfasr report RUN --out DIR --import my_lab.figures``); its chart then
-is on the page with the others, and ``NAME.png`` and ``.svg`` lie beside it.
-"""
 
 
-def report_charts(
-    report: Report, results: Sequence[Sequence[GroupResult]]
-) -> tuple[list[Chart], list[str]]:
-    """Returns the charts of all figures, and a sentence for each that the logs do not allow.
-
-    Raises:
-        RunError: if a figure returns something else, or two charts have one name.
-    """
+def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[str]]:
+    """Returns the charts of all figures, and a sentence for each that the logs do not allow."""
     charts: dict[str, Chart] = {}
     left_out = []
     for name, figure in FIGURES.items():

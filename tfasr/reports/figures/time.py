@@ -1,6 +1,5 @@
 """Where the time of whole runs went."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,20 +37,15 @@ from tfasr.reports.figures.curves import (
     with_spread,
 )
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, group_members
+from tfasr.reports.groups import Results, group_members
 from tfasr.reports.numbers import Report, RunAnalysis
 from tfasr.reports.series import RunSeries
 from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.run import Run, load_run
 
-# A window of some seconds within a run: use of the processors, and what the run was doing.
-
-WINDOW_S = 25.0
-"""The paper's, Figure 8."""
-
+WINDOW_S = 25.0  # The paper's, Figure 8
+# columns of ``cpu.csv``, in percent of all cores
 CPU_COLUMNS = {"cpu_percent": "CPU", "process_percent": "CPU, training process"}
-"""Columns of ``cpu.csv``, both in percent of all cores, and what they are called."""
-
 _PHASE_BIN_S = 0.1
 _SHORTEST_S = 2.0
 _MOST_WINDOWS = 3
@@ -68,17 +62,15 @@ class UtilisationWindow:
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
-    """Returns windows of the first runs that were sampled, of no two runs of one group."""
     windows: list[UtilisationWindow] = []
-    for own in group_members(report.runs).values():
-        for run in (report.runs[index] for index in own):
-            sampled = [f"{device}.csv" for device in ("cpu", "gpu")]
-            if not any((Path(run.path) / name).is_file() for name in sampled):
+    for indices in group_members(report.runs).values():
+        for run in (report.runs[index] for index in indices):
+            folder = Path(run.path)
+            if not any((folder / f"{device}.csv").is_file() for device in ("cpu", "gpu")):
                 continue
             try:
                 window = steady_window(load_run(run.path, run.name))
-            except UsageError:
-                # It went away since the report's tables were made.
+            except UsageError:  # it went away since the report's tables were made
                 continue
             if window is not None:
                 windows.append(window)
@@ -89,71 +81,55 @@ def utilisation_windows(report: Report) -> list[UtilisationWindow]:
 
 
 def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | None:
-    """Returns the first window after warm-up, with an evaluation in it where there is one.
-
-    It begins at the end of a step and lies within one session; it is shorter than ``length_s``
-    where the run is. None where there are no steps after warm-up, or no samples of them.
-    """
+    """Returns the first window after warm-up within a session, with an evaluation if possible."""
     for session in run.timeline.sessions:
-        found = _bounds(run, session, round(length_s * 1e6))
-        if found is None:
-            continue
-        start_us, stop_us = found
-        devices = _devices(run, session, start_us, stop_us)
+        bounds = _bounds(run, session, round(length_s * 1e6))
+        devices = _devices(run, session, *bounds) if bounds else {}
         if devices:
-            edges_s, phases = _phases(run, start_us, stop_us)
+            start_us, stop_us = bounds
             length = (stop_us - start_us) / 1e6
-            return UtilisationWindow(run.name, start_us / 1e6, length, devices, edges_s, phases)
+            phases = _phases(run, start_us, stop_us)
+            return UtilisationWindow(run.name, start_us / 1e6, length, devices, *phases)
     return None
 
 
 def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
-    clock = run.timeline.clock_us
-    ends = [clock[i] for i in session if run.timeline.keys[i] == "train_step"][WARMUP_STEPS - 1 :]
+    clock, keys = run.timeline.clock_us, run.timeline.keys
+    ends = [clock[i] for i in session if keys[i] == "train_step"][WARMUP_STEPS - 1 :]
     last = clock[session.stop - 1]
     if not ends or last - ends[0] < _SHORTEST_S * 1e6:
         return None
     start = ends[0]
-    evaluation = _first_evaluation(run, session, start)
-    if evaluation is not None:
-        began, stopped = evaluation
-        before = max(length_us // 4, (length_us - (stopped - began)) // 2)
-        # Steps on both sides of the evaluation, and no seconds after the run's end.
-        wanted = min(began - before, last - length_us)
-        start = max([start, *(end for end in ends if end <= wanted)])
-    return start, min(start + length_us, last)
-
-
-def _first_evaluation(run: Run, session: range, after: int) -> tuple[int, int] | None:
     began = None
     for index in session:
-        key, now = run.timeline.keys[index], run.timeline.clock_us[index]
-        if key == "eval_start" and now >= after:
-            began = now
-        elif key == "eval_stop" and began is not None:
-            return began, now
-    return None
+        if keys[index] == "eval_start" and clock[index] >= start:
+            began = clock[index]
+        elif keys[index] == "eval_stop" and began is not None:
+            before = max(length_us // 4, (length_us - (clock[index] - began)) // 2)
+            # Steps on both sides of the first evaluation, and no seconds after the run's end.
+            wanted = min(began - before, last - length_us)
+            start = max([start, *(end for end in ends if end <= wanted)])
+            break
+    return start, min(start + length_us, last)
 
 
 def _devices(
     run: Run, session: range, start_us: int, stop_us: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    found = {}
-    cpu = run.utilisation("cpu")
-    cpu = cpu if "time_ms" in cpu else {}
+    sampled = {}
+    cpu, gpu = run.utilisation("cpu"), run.utilisation("gpu")
     for column, name in CPU_COLUMNS.items():
-        if column in cpu:
-            found[name] = (cpu["time_ms"], cpu[column])
-    gpu = run.utilisation("gpu")
+        if {"time_ms", column} <= cpu.keys():
+            sampled[name] = (cpu["time_ms"], cpu[column])
     if {"time_ms", "gpu", "utilisation_percent"} <= gpu.keys():
         for number in np.unique(gpu["gpu"][np.isfinite(gpu["gpu"])]):
-            own = gpu["gpu"] == number
-            found[f"GPU {number:g}"] = (gpu["time_ms"][own], gpu["utilisation_percent"][own])
+            rows = gpu["gpu"] == number
+            sampled[f"GPU {number:g}"] = (gpu["time_ms"][rows], gpu["utilisation_percent"][rows])
     # Samples have the wall clock, which the session's events lead to the run's.
     walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
     clock = np.array([run.timeline.clock_us[i] for i in session], dtype=float)
     devices = {}
-    for name, (time_ms, percent) in found.items():
+    for name, (time_ms, percent) in sampled.items():
         inside = (time_ms >= walls[0]) & (time_ms <= walls[-1]) & np.isfinite(percent)
         seconds = (np.interp(time_ms[inside], walls, clock) - start_us) / 1e6
         shown = (seconds >= 0) & (seconds <= (stop_us - start_us) / 1e6)
@@ -165,13 +141,10 @@ def _devices(
 def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     bins = max(1, round((stop_us - start_us) / 1e6 / _PHASE_BIN_S))
     edges = np.linspace(start_us, stop_us, bins + 1)
+    inside = [(n, a, b) for n, a, b in run.timeline.pieces if b > start_us and a < stop_us]
     shares = {}
     for name in INTERVALS:
-        pieces = [
-            (a, b)
-            for own, a, b in run.timeline.pieces
-            if own == name and b > start_us and a < stop_us
-        ]
+        pieces = [(a, b) for interval, a, b in inside if interval == name]
         if pieces:
             # Time spent in the phase up to each edge grows within pieces and rests between.
             times = np.array(pieces, dtype=float).ravel()
@@ -184,8 +157,7 @@ def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str
 MOST_BARS = 40
 
 
-def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
-    """Returns one bar a run, made of the minutes of its intervals; the first run at the top."""
+def interval_chart(report: Report, results: Results) -> Chart:
     runs = report.runs[:MOST_BARS]
     rows = np.arange(len(runs))
     left = np.zeros(len(runs))
@@ -195,16 +167,10 @@ def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
         if not minutes.any():
             continue
         label = INTERVAL_LABELS[name].replace("\n", " ")
-        marks.append(
-            Rects(
-                x0=left, x1=left + minutes, y0=rows - 0.33, y1=rows + 0.33,
-                colour=INTERVAL_COLOURS[name], series=label,
-                texts=[
-                    f"{run.name}\n{label}: {own:.3g} min"
-                    for run, own in zip(runs, minutes, strict=True)
-                ],
-            )
-        )  # fmt: skip
+        pairs = zip(runs, minutes, strict=True)
+        texts = [f"{run.name}\n{label}: {value:.3g} min" for run, value in pairs]
+        look = {"colour": INTERVAL_COLOURS[name], "series": label, "texts": texts}
+        marks.append(Rects(x0=left, x1=left + minutes, y0=rows - 0.33, y1=rows + 0.33, **look))
         left = left + minutes
     if not marks:
         raise NotDrawnError("Where the time went: no run has lasted any time.")
@@ -215,8 +181,6 @@ def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
     return Chart("intervals", f"Where the time of the whole run went{more}", [panel])
 
 
-# How fast runs train: while they train, and over the wall clock with all that stops training.
-
 _MOST_RUNS = 6
 _RATES = {
     "utterances_per_s": ("utterances/s", "Utterances"),
@@ -224,25 +188,23 @@ _RATES = {
 }
 _GAP_SHARE = 0.02
 _GAP_STEPS = 5
+_ENDS = ("start_min", "stop_min")
 
 
-def throughput_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns the throughput of training steps, and that over the wall clock.
-
-    Source: the paper (arXiv 2003.12366), equation 4 and Figure 9.
-    """
-    rate = _stated(report)
-    if rate is None:
+def throughput_charts(report: Report, results: Results) -> list[Chart]:
+    """Source: the paper (arXiv 2003.12366), equation 4 and Figure 9."""
+    series = [run.series for run in report.runs if run.series is not None]
+    rates = [rate for rate in _RATES if series and all(rate in one.throughput for one in series)]
+    if not rates:
         raise NotDrawnError(
             "Throughput over time: not every log states the utterances or the audio of its steps."
         )
+    rate = rates[0]
     label, what = _RATES[rate]
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
-        found = None if run.series is None else run.series.throughput[rate]
-        if found is None or axis not in found.x:
-            return None
-        return _broken(found.x[axis], found.y)
+        speeds = None if run.series is None else run.series.throughput[rate]
+        return _broken(speeds.x[axis], speeds.y) if speeds and axis in speeds.x else None
 
     bands = bands_by_axis(report, curve)
     caption = (
@@ -252,36 +214,24 @@ def throughput_charts(report: Report, results: Sequence[Sequence[GroupResult]]) 
     rugs = _runs(report)
     if rugs:
         caption += "; beneath: when evaluations ran"
-    medians = [float(np.nanmedian(band.middle)) for band in bands["minutes"]]
-    log = ratio(medians) > 4
+    log = ratio([float(np.nanmedian(band.middle)) for band in bands["minutes"]]) > 4
     low, high = value_limits(bands)
     y = Axis(f"throughput, {label}", log=log, limits=(low if log else 0.0, high))
     views = {}
-    for axis, own in bands.items():
+    for axis, of_axis in bands.items():
         x = time_axis(report, bands, axis)
-        views[axis] = [Panel(band_marks(own), x, y)]
+        views[axis] = [Panel(band_marks(of_axis), x, y)]
         marks = [mark for row, rug in enumerate(rugs) for mark in _rug(row, rug, axis)]
         if marks:
-            views[axis] = _above(views[axis][0], marks, len(rugs))
+            (panel,), rows = views[axis], len(rugs)
+            top = Axis("", log=x.log, limits=x.limits, choose=True, tick_labels=[], ticks=[])
+            beneath = Axis("evaluations", limits=(rows, 0.0), ticks=[], grid=False)
+            views[axis] = [
+                Panel(panel.marks, top, panel.y, panel.height - 20),
+                Panel(marks, x, beneath, 16.0 * max(rows, 4)),
+            ]
     steady = chart_of_views("throughput", with_spread(caption, bands), views)
     return [steady, *_over_the_wall_clock(report)]
-
-
-def _stated(report: Report) -> str | None:
-    series = [run.series for run in report.runs if run.series is not None]
-    stated = [
-        rate for rate in _RATES if series and all(rate in of_run.throughput for of_run in series)
-    ]
-    return stated[0] if stated else None
-
-
-def _above(panel: Panel, marks: list[Mark], rows: int) -> list[Panel]:
-    top = Axis("", log=panel.x.log, limits=panel.x.limits, choose=True, tick_labels=[], ticks=[])
-    beneath = Axis("evaluations", limits=(rows, 0.0), ticks=[], grid=False)
-    return [
-        Panel(panel.marks, top, panel.y, panel.height - 20),
-        Panel(marks, panel.x, beneath, 16.0 * max(rows, 4)),
-    ]
 
 
 def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
@@ -306,46 +256,32 @@ def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
 
 def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> list[Mark]:
     name, number, run, series = rug
-    own = series.evaluations
+    starts, stops = ([getattr(e, end) for e in series.evaluations] for end in _ENDS)
+    epochs = [evaluation.epoch for evaluation in series.evaluations]
     texts = [
-        f"{run.name}\nevaluation of epoch {evaluation.epoch}: "
-        f"{60 * (evaluation.stop_min - evaluation.start_min):.3g} s"
-        for evaluation in own
+        f"{run.name}\nevaluation of epoch {epoch}: {60 * (stop - start):.3g} s"
+        for epoch, start, stop in zip(epochs, starts, stops, strict=True)
     ]
     about = {"series": name, "colour": run_colour(number), "texts": texts}
     if axis == "minutes":
-        return [
-            Rects(
-                x0=[evaluation.start_min for evaluation in own],
-                x1=[evaluation.stop_min for evaluation in own],
-                y0=[row + 0.15] * len(own),
-                y1=[row + 0.85] * len(own),
-                # Keeps an evaluation of seconds visible in a run of hours.
-                outline=1,
-                **about,
-            )
-        ]
-    at = [places(run, evaluation.epoch, 60 * evaluation.stop_min) for evaluation in own]
+        rows = {"y0": [row + 0.15] * len(texts), "y1": [row + 0.85] * len(texts)}
+        # The outline keeps an evaluation of seconds visible in a run of hours.
+        return [Rects(x0=starts, x1=stops, outline=1, **rows, **about)]
+    at = [places(run, epoch, 60 * stop) for epoch, stop in zip(epochs, stops, strict=True)]
     if any(axis not in position for position in at):
         return []
-    return [
-        Points(
-            x=[position[axis] for position in at],
-            y=[row + 0.5] * len(at),
-            symbol="tick",
-            size=9,
-            **about,
-        )
-    ]
+    x = [position[axis] for position in at]
+    return [Points(x=x, y=[row + 0.5] * len(at), symbol="tick", size=9, **about)]
 
 
 def _over_the_wall_clock(report: Report) -> list[Chart]:
     marks: list[Mark] = []
-    ends, highest = [1e-9], 0.0
-    shown = [rug for rug in _runs(report) if rug[3].wall_throughput is not None]
-    for name, number, _, series in shown:
-        found = series.wall_throughput
-        x, y = found.x["minutes"], found.y
+    ends, highest = [], 0.0
+    for name, number, _, series in _runs(report):
+        speeds = series.wall_throughput
+        if speeds is None:
+            continue
+        x, y = speeds.x["minutes"], speeds.y
         look = {"colour": run_colour(number), "dash": run_dash(number), "width": 1.2}
         marks.append(Line(x=x, y=y, series=name, **look))
         ends.append(float(x[-1]))
@@ -356,27 +292,18 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
         "Utterances trained on per second of the wall clock, evaluations and all else included, "
         "so that what stops training is seen as a dip; of each group's first run"
     )
-    log = ratio(ends[1:]) > 8
-    x = Axis(
-        "minutes since the creation of the model",
-        limits=(min(ends[1:]) / 50 if log else 0.0, max(ends) * 1.03),
-        log=log,
-        choose=True,
-    )
+    log = ratio(ends) > 8
+    limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)
+    x = Axis("minutes since the creation of the model", limits=limits, log=log, choose=True)
     y = Axis("throughput, utterances/s", limits=(0.0, 1.08 * highest or 1.0))
     return [Chart("throughput_wall", caption, [Panel(marks, x, y, 220)], wide=True, width=760)]
 
 
-# How busy processors were while a run trained and evaluated.
-
 _SEEN = 0.005
 
 
-def utilisation_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
-    """Returns for each window the processors' utilisation above the phases of the run.
-
-    Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each GPU.
-    """
+def utilisation_chart(report: Report, results: Results) -> Chart:
+    """Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each GPU."""
     windows = utilisation_windows(report)
     if not windows:
         raise NotDrawnError(
@@ -386,32 +313,29 @@ def utilisation_chart(report: Report, results: Sequence[Sequence[GroupResult]]) 
         f"Processors in {windows[0].length_s:.3g} s after warm-up, as sampled, and below what the "
         "run was doing"
     )
-    panels: list[Panel] = []
-    for window in windows:
-        panels += _panels(window)
-    panels[-1] = _labelled(panels[-1])
+    panels = [panel for window in windows for panel in _panels(window)]
+    last = panels[-1]
+    x = Axis("seconds into the window", limits=last.x.limits)
+    panels[-1] = Panel(last.marks, x, last.y, last.height)
     return Chart("utilisation", caption, panels, wide=True, width=760)
 
 
 def _panels(window: UtilisationWindow) -> list[Panel]:
     bare = Axis("", limits=(0.0, window.length_s), ticks=[])
-    title = f"{shortened(window.run, 40)}, from {moment(window.start_s)}"
+    start_s = window.start_s  # in seconds, or in minutes where they would be many
+    moment = f"{start_s:.0f} s" if start_s < 120 else f"minute {start_s / 60:.1f}"
+    title = f"{shortened(window.run, 40)}, from {moment}"
     panels = []
     for kind in ("CPU", "GPU"):
-        own = {name: line for name, line in window.devices.items() if name.startswith(kind)}
-        if own:
-            marks = [_device(window, name, number) for number, name in enumerate(own)]
+        names = [name for name in window.devices if name.startswith(kind)]
+        if names:
+            marks = [_device(window, name, number) for number, name in enumerate(names)]
             busy = Axis(f"{kind}, %", limits=(0.0, 104.0), ticks=[0, 50, 100])
             panels.append(Panel(marks, bare, busy, 95, title))
             title = ""
     doing = Axis("doing", limits=(0.0, 1.0), ticks=[], grid=False)
     seconds = Axis("", limits=(0.0, window.length_s))
     return [*panels, Panel(_phase_rects(window), seconds, doing, 22)]
-
-
-def _labelled(panel: Panel) -> Panel:
-    x = Axis("seconds into the window", limits=panel.x.limits)
-    return Panel(panel.marks, x, panel.y, panel.height)
 
 
 def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
@@ -424,7 +348,7 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
 
 def _phase_rects(window: UtilisationWindow) -> list[Mark]:
     marks: list[Mark] = []
-    reached = np.zeros(window.edges_s.size - 1)
+    edges, reached = window.edges_s, np.zeros(window.edges_s.size - 1)
     for name, share in window.phases.items():
         label = INTERVAL_LABELS[name].replace("\n", " ")
         low, high = reached, reached + share
@@ -435,20 +359,8 @@ def _phase_rects(window: UtilisationWindow) -> list[Mark]:
         seen = share[first] > _SEEN
         first, last = first[seen], last[seen]
         if first.size:
-            marks.append(
-                Rects(
-                    x0=window.edges_s[first], x1=window.edges_s[last],
-                    y0=low[first], y1=high[first],
-                    colour=INTERVAL_COLOURS[name], series=label,
-                    texts=[
-                        f"{label}: {share[one]:.0%} from {window.edges_s[one]:.3g} s"
-                        for one in first
-                    ],
-                )
-            )  # fmt: skip
+            texts = [f"{label}: {share[one]:.0%} from {edges[one]:.3g} s" for one in first]
+            look = {"colour": INTERVAL_COLOURS[name], "series": label, "texts": texts}
+            x = {"x0": edges[first], "x1": edges[last]}
+            marks.append(Rects(**x, y0=low[first], y1=high[first], **look))
     return marks
-
-
-def moment(seconds: float) -> str:
-    """Returns a time as people say it: seconds, or minutes where they would be many."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"minute {seconds / 60:.1f}"

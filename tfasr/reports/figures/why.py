@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -21,11 +23,9 @@ from tfasr.display.chart import (
 )
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, group_members, of_single_runs
+from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
 from tfasr.reports.numbers import Report, target_label
 from tfasr.tta.decomposition import FACTORS, Decomposition
-
-# What is known of each time to accuracy: between which evaluations it lies.
 
 _MOST_ROWS = 32
 _ROOM = 0.72
@@ -33,13 +33,8 @@ _LOG_RATIO = 8
 _ROOMY = 12
 
 
-def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
-    """Returns a row for each target and group, and in it each run's bracket.
-
-    A bar reaches from the last evaluation at which the rule was not met to the first at which it
-    was, with a dot at the interpolated time; an arrow begins where a run ended that never met it.
-    A tall line is a group's median.
-    """
+def bracket_chart(report: Report, results: Results) -> Chart:
+    """Returns a row for each target and group, and in it each run's bracket."""
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
@@ -59,19 +54,22 @@ def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> C
             marks.append(Rule(value=row - 0.5, dash="solid"))
         names = [report.runs[run].name for run in result.members]
         marks += _brackets(row, run_colour(number), result, names, x.limits)
-        marks += _median(row, result)
+        median = result.statistics.median_s
+        if median is not None and len(result.brackets) > 1:
+            text = f"{result.group}\nmedian: {median / 60:.4g} min"
+            at = {"x0": [median / 60], "x1": [median / 60], "texts": [text]}
+            marks.append(Segments(y0=[row - 0.44], y1=[row + 0.44], **at))
     labels = [f"{target_label(*group.target)}  {shortened(group.group, 20)}" for _, group in rows]
     panel = Panel(marks, x, rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
 
 
 def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
+    brackets = [bracket for result in results for bracket in result.brackets]
     ends = [
-        (bracket.last_miss_s if bracket.censored else bracket.first_hit_s) / 60
-        for result in results
-        for bracket in result.brackets
+        bracket.last_miss_s if bracket.censored else bracket.first_hit_s for bracket in brackets
     ]
-    known = [end for end in ends if end > 0]
+    known = [end / 60 for end in ends if end > 0]
     label = clock_label(report)
     if not known:
         return Axis(label, limits=(0.0, 1.0))
@@ -87,52 +85,36 @@ def _brackets(
     at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
     # Many runs in one row have smaller marks.
     scale = max(0.15, min(1.0, _ROOMY / count))
-    arrow = span[1] / 1.025
-    never, met, dots = [], [], []
+    never, met = [], []
     for y, bracket, run in zip(at, result.brackets, names, strict=True):
         # On a logarithmic axis "not at the first evaluation" begins at its left end.
         low = max(bracket.last_miss_s / 60, span[0])
         if bracket.censored:
-            never.append((low, arrow, y, f"{run}\nafter {low:.4g} min: never"))
+            never.append((low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} min: never"))
             continue
-        high = bracket.first_hit_s / 60
+        high = inside = bracket.first_hit_s / 60
         text = f"{run}\n{low:.4g} to {high:.4g} min"
         if bracket.interpolated_s is not None:
-            text += f", interpolated {bracket.interpolated_s / 60:.4g}"
-        met.append((low, high, y, text))
-        inside = high if bracket.interpolated_s is None else bracket.interpolated_s / 60
-        dots.append((inside, inside, y, text))
+            inside = bracket.interpolated_s / 60
+            text += f", interpolated {inside:.4g}"
+        met.append((low, high, y, text, inside))
     marks: list[Mark] = []
     if met:
-        lows, highs, y, texts = zip(*met, strict=True)
-        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
-        marks.append(Segments(x0=lows, x1=highs, width=3 * scale, **line))
+        lows, highs, y, texts, dots = zip(*met, strict=True)
+        about = {"colour": colour, "texts": texts}
+        marks.append(Segments(x0=lows, x1=highs, y0=y, y1=y, width=3 * scale, **about))
         half = 0.12 * scale
         for ends in (lows, highs):
             y0, y1 = [place - half for place in y], [place + half for place in y]
             marks.append(Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5))
-        x, _, y, texts = zip(*dots, strict=True)
-        marks.append(Points(x=x, y=y, colour=colour, size=6.5 * scale, texts=texts))
+        marks.append(Points(x=dots, y=y, size=6.5 * scale, **about))
     if never:
         lows, highs, y, texts = zip(*never, strict=True)
-        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
-        marks.append(Segments(x0=lows, x1=highs, width=1.6 * scale, dash="dotted", **line))
-        arrows = {"symbol": "arrow", "size": 8 * scale, "colour": colour, "texts": texts}
-        marks.append(Points(x=highs, y=y, **arrows))
+        about = {"colour": colour, "texts": texts}
+        line = {"y0": y, "y1": y, "width": 1.6 * scale, "dash": "dotted"}
+        marks.append(Segments(x0=lows, x1=highs, **line, **about))
+        marks.append(Points(x=highs, y=y, symbol="arrow", size=8 * scale, **about))
     return marks
-
-
-def _median(row: int, result: GroupResult) -> list[Mark]:
-    median = result.statistics.median_s
-    if median is None or len(result.brackets) == 1:
-        return []
-    minutes = median / 60
-    return [
-        Segments(
-            x0=[minutes], x1=[minutes], y0=[row - 0.44], y1=[row + 0.44],
-            texts=[f"{result.group}\nmedian: {minutes:.4g} min"],
-        )
-    ]  # fmt: skip
 
 
 SLOWER, FASTER, WHOLE = "#d9660d", "#1f9e6e", "#7d8794"
@@ -145,10 +127,9 @@ _HALF = 0.31
 _SEEN = 0.005
 
 
-def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns a chart for each of the first groups, of the first target that has factors."""
-    known = [[one for one in own if one.decomposition is not None] for own in results]
-    of_target = next((own for own in known if own), [])
+def waterfall_charts(report: Report, results: Results) -> list[Chart]:
+    known = ([one for one in row if one.decomposition is not None] for row in results)
+    of_target = next(filter(None, known), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))
     charts = []
     for number, result in enumerate(of_target[:_MOST], start=1):
@@ -156,26 +137,21 @@ def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -
             f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
             f"to {target_label(*result.target)}: the factors multiply to it"
         )
-        said = of_single_runs([len(first_members), len(result.members)])
-        caption += f". Of these times {said}" if said else ""
+        caveat = of_single_runs([len(first_members), len(result.members)])
+        caption += f". Of these times {caveat}" if caveat else ""
         charts.append(waterfall_chart(f"why_{number}", caption, result.decomposition))
     return charts
 
 
-def waterfall_chart(name: str, caption: str, found: Decomposition) -> Chart:
-    """Returns a bar for each factor, each beginning where the one before it ended.
-
-    The axis is logarithmic, so that equal factors have equal lengths; the last bar is the ratio.
-    """
-    factors = list(found.factors.values())
-    reached = [1.0]
-    for factor in factors:
-        reached.append(reached[-1] * factor)
-    starts, stops = [*reached[:-1], 1.0], [*reached[1:], found.ratio]
-    texts = [f"×{one:.2f}" if abs(math.log(one)) >= _SEEN else "–" for one in factors]
-    texts.append(f"×{found.ratio:.2f}")
+def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
+    # A bar for each factor, each beginning where the one before it ended, on a logarithmic axis.
+    factors = list(product.factors.values())
+    reached = [1.0, *accumulate(factors, mul)]
+    starts, stops = [*reached[:-1], 1.0], [*reached[1:], product.ratio]
+    words = [f"×{one:.2f}" if abs(math.log(one)) >= _SEEN else "–" for one in factors]
+    words.append(f"×{product.ratio:.2f}")
     names = [*FACTORS.values(), "together"]
-    said = [f"{name}: {text}" for name, text in zip(names, texts, strict=True)]
+    texts = [f"{name}: {word}" for name, word in zip(names, words, strict=True)]
     marks: list[Mark] = [Rule(value=1.0, axis="x", dash="solid")]
     for colour, series, rows in (
         (SLOWER, "slower", [row for row, one in enumerate(factors) if one > 1]),
@@ -183,20 +159,15 @@ def waterfall_chart(name: str, caption: str, found: Decomposition) -> Chart:
         (WHOLE, "together", [len(factors)]),
     ):
         if rows:
-            marks.append(
-                Rects(
-                    x0=[starts[row] for row in rows], x1=[stops[row] for row in rows],
-                    y0=[row - _HALF for row in rows], y1=[row + _HALF for row in rows],
-                    colour=colour, series=series, texts=[said[row] for row in rows],
-                )
-            )  # fmt: skip
+            x = {"x0": [starts[row] for row in rows], "x1": [stops[row] for row in rows]}
+            y = {"y0": [row - _HALF for row in rows], "y1": [row + _HALF for row in rows]}
+            about = {"colour": colour, "series": series, "texts": [texts[row] for row in rows]}
+            marks.append(Rects(**x, **y, **about))
     joints = range(len(factors))
-    marks.append(
-        Segments(x0=reached[1:], x1=reached[1:], y0=[row - _HALF for row in joints],
-                 y1=[row + 1 + _HALF for row in joints], width=0.8)
-    )  # fmt: skip
+    y = {"y0": [row - _HALF for row in joints], "y1": [row + 1 + _HALF for row in joints]}
+    marks.append(Segments(x0=reached[1:], x1=reached[1:], **y, width=0.8))
     ends = [max(pair) for pair in zip(starts, stops, strict=True)]
-    marks.append(Labels(x=ends, y=range(len(names)), words=texts))
+    marks.append(Labels(x=ends, y=range(len(names)), words=words))
     x = _axis(min(reached), max(reached))
     return Chart(name, caption, [Panel(marks, x, rows_axis(names), 270)])
 

@@ -19,7 +19,7 @@ from tfasr.reports.charges import TargetCharge
 from tfasr.reports.groups import of_single_runs
 from tfasr.reports.numbers import Report, target_label
 from tfasr.reports.tables.runs import RunAtTarget, minutes_of
-from tfasr.tta.costs import HardwareConfig, relative_cost
+from tfasr.tta.costs import relative_cost
 from tfasr.tta.energy import EnergyUse
 
 _NAMED = 3
@@ -32,17 +32,11 @@ _RULE = (
 
 
 def cost_tables(report: Report) -> list[Table]:
-    """Returns for each target a table of cost and energy; none where nothing of it is known."""
-    if not _known(report):
-        return []
-    return [_table(report, index) for index in range(len(report.targets))]
+    return [_table(report, index) for index in range(len(report.targets))] if _known(report) else []
 
 
 def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
-    """Returns what finds a run's cost and energy to a target; {} where the report knows of none.
-
-    What is not known, and everything of a target never reached, is null.
-    """
+    """Returns a function for a run's cost and energy to a target; unknown values are None."""
     columns = cost_columns(report) if _known(report) else []
     return lambda at: values_of(columns, at)
 
@@ -50,49 +44,41 @@ def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns the columns of a run's cost and energy to a target.
-
-    Args:
-        report: the runs.
-        priced_apart: whether readers see what the machine and electricity cost apart.
-        intervals: those whose energy readers see.
-    """
+    """Returns the columns of a run's cost and energy; readers see the energy of ``intervals``."""
 
     def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
-        return Column(
-            heading,
-            name,
-            lambda at: (charge := _charge(at)) and getattr(charge.cost, attribute),
-            text,
-            _absent,
-            shown,
-        )
+        def value(at: RunAtTarget) -> Any:
+            return (charge := _charge(at)) and getattr(charge.cost, attribute)
+
+        return Column(heading, name, value, text, _absent, shown)
 
     def energy(name: str, attribute: str) -> Column:
         return Column("", name, lambda at: (used := _energy(at)) and getattr(used, attribute))
 
-    def hardware(at: RunAtTarget) -> HardwareConfig | None:
-        return at.run.charges and at.run.charges.hardware
+    def hardware(heading: str, name: str, attribute: str) -> Column:
+        def value(at: RunAtTarget) -> Any:
+            machine = at.run.charges and at.run.charges.hardware
+            return machine and getattr(machine, attribute)
 
+        return Column(heading, name, value, _figure)
+
+    def ratio(at: RunAtTarget) -> float | None:
+        charge, first = _charge(at), _charge(RunAtTarget(at.report, 0, at.target))
+        known = charge is not None and first is not None and not at.refused
+        return relative_cost(first.cost, charge.cost) if known else None
+
+    def refused(at: RunAtTarget) -> str:
+        return REFUSED if at.refused else _absent(at)
+
+    relative = "relative" if len(report.runs) > 1 else ""
     return [
-        Column("", "hardware", lambda at: (of := hardware(at)) and of.name),
+        hardware("", "hardware", "name"),
         cost("charged\nmin", "charged_s", "charged_s", minutes_of(report)),
-        Column(
-            "USD/h",
-            "price_usd_per_hour",
-            lambda at: (of := hardware(at)) and of.hourly_usd,
-            _figure,
-        ),
+        hardware("USD/h", "price_usd_per_hour", "hourly_usd"),
         cost("machine\nUSD" if priced_apart else "", "machine_usd", "machine_usd"),
         cost("electricity\nUSD" if priced_apart else "", "electricity_usd", "electricity_usd"),
         cost("USD", "cost_usd", "usd"),
-        Column(
-            "relative" if len(report.runs) > 1 else "",
-            "cost_relative",
-            _relative,
-            lambda ratio: f"{100 * ratio:.0f} %",
-            missing=lambda at: REFUSED if at.refused else _absent(at),
-        ),
+        Column(relative, "cost_relative", ratio, lambda share: f"{100 * share:.0f} %", refused),
         cost("kWh", "energy_kwh", "kwh", shown=_kwh),
         cost("", "energy_is", "kwh_is"),
         energy("energy_joules", "total_joules"),
@@ -120,16 +106,13 @@ def _table(report: Report, target: int) -> Table:
         intervals=[name for name in INTERVALS if any(joules[name] != 0 for joules in used)],
     )
     single = of_single_runs([1] * len(report.runs))
+    notes = [_RULE, f"Relative costs go with times, of which {single}."][: 2 if single else 1]
     return table_of(
         f"Cost and energy to {target_label(*report.targets[target])}",
         # Its CSV has always held what readers see.
         [Column("Run", "", lambda at: at.run.name), *for_readers(columns, lambda at: at)],
         rows,
-        [
-            _RULE,
-            *([f"Relative costs go with times, of which {single}."] if single else []),
-            *_notes(report),
-        ],
+        [*notes, *_notes(report)],
     )
 
 
@@ -165,28 +148,20 @@ def _kwh(at: RunAtTarget) -> str:
     return {"at least": f"> {text}", "estimate": f"{text} (est.)"}.get(charge.cost.kwh_is, text)
 
 
-def _relative(at: RunAtTarget) -> float | None:
-    charge, first = _charge(at), _charge(RunAtTarget(at.report, 0, at.target))
-    if charge is None or first is None or at.refused:
-        return None
-    return relative_cost(first.cost, charge.cost)
-
-
 def _notes(report: Report) -> list[str]:
     names: dict[str, list[str]] = {}
     for run in report.runs:
         machine = run.charges.hardware if run.charges else None
         source = f" ({machine.source})" if machine and machine.source else ""
-        said = [f"machine {machine.name}{source}"] if machine and machine.name else []
-        said += run.charges.notes if run.charges else []
-        if said:
-            names.setdefault("; ".join(said), []).append(run.name)
-    return [f"{_shortened(of)}: {said}." for said, of in names.items()]
-
-
-def _shortened(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+        facts = [f"machine {machine.name}{source}"] if machine and machine.name else []
+        facts += run.charges.notes if run.charges else []
+        if facts:
+            names.setdefault("; ".join(facts), []).append(run.name)
+    notes = []
+    for facts, of in names.items():
+        more = f" and {len(of) - _NAMED} more" if len(of) > _NAMED else ""
+        notes.append(f"{', '.join(of[:_NAMED])}{more}: {facts}.")
+    return notes
 
 
 def _figure(value: float) -> str:

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, product, starmap
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tfasr.display.table import (
 from tfasr.kit.files import EXPERIMENT_FILE, object_or_empty
 from tfasr.reports.groups import (
     GroupResult,
+    Results,
     group_members,
     of_single_runs,
     one_run_each,
@@ -38,63 +40,50 @@ from tfasr.tta.policies import first_sustained
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 
 
-def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
-    tables = [
-        systems_table(report),
-        time_to_accuracy_table(report, results) if results else None,
-        epochs_table(report),
-        evaluation_table(report),
-        utilisation_table(report),
-    ]
-    return [table for table in tables if table is not None]
+def paper_tables(report: Report, results: Results) -> list[Table]:
+    times = time_to_accuracy_table(report, results) if results else None
+    others = (table(report) for table in (epochs_table, evaluation_table, utilisation_table))
+    return [table for table in (systems_table(report), times, *others) if table is not None]
 
 
 def systems_table(report: Report) -> Table | None:
-    """Returns the machines of the runs; None where no run describes its own.
+    """Source: the paper, Table 1 (systems); prices stand in the cost tables."""
 
-    Source: the paper, Table 1 (systems); prices stand in the cost tables.
-    """
-    return _table(
-        "Systems",
-        "systems",
-        report,
-        [
-            Column("processor", "processor", _system("processor")),
-            Column("cores", "cores", _system("cores")),
-            Column("memory\nGB", "memory_bytes", _system("memory_bytes"), gigabytes),
-            Column("GPUs", "gpus", gpus_of),
-            Column("Python", "python", _system("python")),
-            Column("TensorFlow", "tensorflow", _package("tensorflow")),
-            Column("Keras", "keras", _package("keras")),
-            Column("PyTorch", "torch", _package("torch")),
-        ],
-        ["Cores: those that the run was allowed to use."],
-    )
+    def package(heading: str, name: str) -> Column[RunAnalysis]:
+        return Column(heading, name, lambda r: (r.facts.system.get("packages") or {}).get(name))
+
+    columns = [
+        _system("processor", "processor"),
+        _system("cores", "cores"),
+        _system("memory\nGB", "memory_bytes", gigabytes),
+        Column("GPUs", "gpus", gpus_of),
+        _system("Python", "python"),
+        package("TensorFlow", "tensorflow"),
+        package("Keras", "keras"),
+        package("PyTorch", "torch"),
+    ]
+    notes = ["Cores: those that the run was allowed to use."]
+    return _table("Systems", "systems", report, columns, notes)
 
 
 def epochs_table(report: Report) -> Table | None:
-    """Returns what an epoch takes at each batch size, and how many reach each target.
+    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (its effect)."""
 
-    Source: the paper, Table 2 (batch size, devices) and section 5.3 (the batch size's effect).
-    """
+    def epoch(index: int) -> Callable[[RunAnalysis], int | None]:
+        return lambda run: run.results[index].tta.epoch
+
     columns: list[Column[RunAnalysis]] = [
-        Column("batch", "global_batch_size", fact("global_batch_size")),
-        Column("devices", "num_replicas", fact("num_replicas")),
-        Column("utterances\nan epoch", "train_samples", fact("train_samples")),
-        Column("optimizer", "optimizer", fact("optimizer")),
-        Column("epoch s", "epoch_s", fact("epoch_s"), _digits),
+        _fact("batch", "global_batch_size"),
+        _fact("devices", "num_replicas"),
+        _fact("utterances\nan epoch", "train_samples"),
+        _fact("optimizer", "optimizer"),
+        _fact("epoch s", "epoch_s", _digits),
         Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
         Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
     ]
-    columns += [
-        Column(
-            f"epochs to\n{target_label(*target)}",
-            f"epochs_to_{target_name(target)}",
-            lambda run, index=index: run.results[index].tta.epoch,
-            missing=NEVER,
-        )
-        for index, target in enumerate(report.targets)
-    ]
+    for index, target in enumerate(report.targets):
+        heading, name = f"epochs to\n{target_label(*target)}", f"epochs_to_{target_name(target)}"
+        columns.append(Column(heading, name, epoch(index), missing=NEVER))
     notes = [
         "Epoch: the median of whole epochs, without evaluation. Per second: steady training steps "
         f"and waiting for input. {NEVER}: never reached."
@@ -102,120 +91,104 @@ def epochs_table(report: Report) -> Table | None:
     return _table("Epochs and throughput", "epochs", report, columns, notes)
 
 
-def evaluation_table(report: Report) -> Table | None:
-    """Returns what the evaluations took with which decoder, and the best that they saw.
+def _fact(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[RunAnalysis]:
+    return Column(heading, name, fact(name), text)
 
-    Source: the paper, Table 3 (evaluation time and error rates over beam widths); for one model
-    under many widths see ``tfasr bench decoder``.
-    """
+
+def evaluation_table(report: Report) -> Table | None:
+    """Source: the paper, Table 3 (evaluation time and error rates over beam widths)."""
     columns: list[Column[RunAnalysis]] = [
-        Column("decoder", "decoder", fact("decoder")),
-        Column("beam\nwidth", "beam_width", fact("beam_width")),
-        Column("evaluations", "evaluations", fact("evaluations")),
-        Column("placement", "placement", fact("placement")),
-        Column("swap s\neach", "swap_s", fact("swap_s"), _digits),
-        Column("forward s\neach", "forward_s", fact("forward_s"), _digits),
-        Column("decode s\neach", "decode_s", fact("decode_s"), _digits),
-        Column("wait s\neach", "wait_s", fact("wait_s"), _digits),
+        _fact("decoder", "decoder"),
+        _fact("beam\nwidth", "beam_width"),
+        _fact("evaluations", "evaluations"),
+        _fact("placement", "placement"),
+        *(_fact(f"{kind} s\neach", f"{kind}_s", _digits) for kind in _EVALUATION_PARTS),
     ]
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
         rate = metric_named(metric).rate
         heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
-        columns.append(
-            Column(heading, f"best_{metric}", _best(metric), percent if rate else _digits)
-        )
+        text = percent if rate else _digits
+        columns.append(Column(heading, f"best_{metric}", _best(metric), text))
     notes = [
-        "Seconds: means of the run's evaluations. Decode: what training waited for it. Wait: "
-        "likewise for an evaluation in another process; its own work is in the ledger."
+        "Seconds per evaluation (mean). Decode: time that training spent waiting for the decoder. "
+        "Wait: for an evaluation in another process; its own work is in the ledger."
     ]
     return _table("Evaluation", "evaluation", report, columns, notes)
 
 
+_EVALUATION_PARTS = ("swap", "forward", "decode", "wait")
+
+
 def utilisation_table(report: Report) -> Table | None:
-    """Returns the mean load of processors and GPUs; None where no run sampled it.
+    """Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU)."""
 
-    Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU).
-    """
-    return _table(
-        "Utilisation",
-        "utilisation",
-        report,
-        [
-            Column("CPU %", "cpu_share", _load("cpu_percent", 0.01), percent),
-            Column(
-                "CPU %\nof the run", "process_cpu_share", _load("process_percent", 0.01), percent
-            ),
-            Column("GPU %", "gpu_share", _load("gpu_percent", 0.01), percent),
-            Column(
-                "GPU memory\nGB, most", "gpu_memory_bytes", _load("gpu_memory_bytes"), gigabytes
-            ),
-            Column("GPU power\nW", "gpu_power_w", _load("gpu_power_w"), three_digits),
-        ],
-        ["Means over the whole run, over all cores and over all devices; power is a device's."],
-    )
+    def load(heading: str, name: str, key: str, text=percent) -> Column[RunAnalysis]:
+        scale = 0.01 if text is percent else 1.0
+
+        def value(run: RunAnalysis) -> Cell:
+            mean = run.facts.utilisation.get(key)
+            return None if mean is None else mean * scale
+
+        return Column(heading, name, value, text)
+
+    columns = [
+        load("CPU %", "cpu_share", "cpu_percent"),
+        load("CPU %\nof the run", "process_cpu_share", "process_percent"),
+        load("GPU %", "gpu_share", "gpu_percent"),
+        load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
+        load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
+    ]
+    note = "Means over the whole run, over all cores and over all devices; power is a device's."
+    return _table("Utilisation", "utilisation", report, columns, [note])
 
 
-def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResult]]) -> Table:
-    """Returns minutes to each target and their share of the first row's, a row for each group.
-
-    Source: the paper, Tables 4 to 6: minutes to each target, and relative to the first system.
-    """
+def time_to_accuracy_table(report: Report, results: Results) -> Table:
+    """Source: the paper, Tables 4 to 6: minutes to each target, relative to the first system."""
     members = list(group_members(report.runs).items())
     minutes = minutes_of(report)
-    columns: list[Column[int]] = [Column("Run", "group", lambda row: members[row][0])]
 
     def refused(result: GroupResult) -> bool:
-        return any(report.refused(run) for run in result.members)
+        return any(map(report.refused, result.members))
 
-    def share(of_target: Sequence[GroupResult], row: int) -> float | None:
-        first, median = (of_target[index].statistics.median_s for index in (0, row))
-        known = median is not None and first and not refused(of_target[row])
-        return median / first if known else None
+    def of(of_target: Sequence[GroupResult]) -> list[Column[int]]:
+        def median(row: int) -> float | None:
+            return of_target[row].statistics.median_s
 
-    def text(of_target: Sequence[GroupResult], row: int) -> str:
-        median, ratio = of_target[row].statistics.median_s, share(of_target, row)
-        time = NEVER if median is None else minutes(median)
-        if refused(of_target[row]):
-            return f"{time} ({REFUSED})"
-        return time if ratio is None else f"{time} ({100 * ratio:.0f} %)"
+        def share(row: int) -> float | None:
+            known = median(row) is not None and median(0) and not refused(of_target[row])
+            return median(row) / median(0) if known else None
 
-    for of_target in results:
+        def text(row: int) -> str:
+            time = NEVER if median(row) is None else minutes(median(row))
+            if refused(of_target[row]):
+                return f"{time} ({REFUSED})"
+            return time if share(row) is None else f"{time} ({100 * share(row):.0f} %)"
+
         target = of_target[0].target
-        columns += [
-            Column(
-                target_label(*target),
-                f"{target_name(target)}_median_s",
-                lambda row, of=of_target: of[row].statistics.median_s,
-                shown=lambda row, of=of_target: text(of, row),
-            ),
-            Column(
-                "",
-                f"{target_name(target)}_relative_to_first",
-                lambda row, of=of_target: share(of, row),
-            ),
+        name = target_name(target)
+        return [
+            Column(target_label(*target), f"{name}_median_s", median, shown=text),
+            Column("", f"{name}_relative_to_first", share),
         ]
+
+    sizes = [result.statistics.n for result in results[0]] if results else []
+    single = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
+    notes = [f"Medians of the runs of each row. {NEVER}: never reached."]
     return table_of(
         "Time to accuracy, minutes (and share of the first row's)",
-        columns,
+        [
+            Column("Run", "group", lambda row: members[row][0]),
+            *chain.from_iterable(map(of, results)),
+        ],
         range(len(members)),
-        [f"Medians of the runs of each row. {NEVER}: never reached.", *_single(results)],
+        [*notes, f"Of the times {single}."] if single else notes,
         colours=[runs[0] for _, runs in members],
         name="time_to_accuracy_of_groups",
     )
 
 
-def _single(results: Sequence[Sequence[GroupResult]]) -> list[str]:
-    sizes = [result.statistics.n for result in results[0]] if results else []
-    single = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
-    return [f"Of the times {single}."] if single else []
-
-
 def _table(
-    title: str,
-    name: str,
-    report: Report,
-    columns: Sequence[Column[RunAnalysis]],
-    notes: list[str],
+    title: str, name: str, report: Report, columns: Sequence[Column[RunAnalysis]], notes: list[str]
 ) -> Table | None:
     if all(column.value(run) is None for column in columns for run in report.runs):
         return None
@@ -224,19 +197,14 @@ def _table(
 
 
 def gpus_of(run: RunAnalysis) -> str | None:
-    """Returns a run's GPUs, as "2 x A100"; None where it does not tell."""
     names = run.facts.system.get("gpus")
     if names is None:
         return None
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
 
 
-def _system(key: str) -> Callable[[RunAnalysis], Cell]:
-    return lambda run: run.facts.system.get(key)
-
-
-def _package(name: str) -> Callable[[RunAnalysis], Cell]:
-    return lambda run: (run.facts.system.get("packages") or {}).get(name)
+def _system(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[RunAnalysis]:
+    return Column(heading, name, lambda run: run.facts.system.get(name), text)
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
@@ -244,22 +212,11 @@ def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
     return lambda run: kind.best([point.value for point in run.curves.get(metric, [])])
 
 
-def _load(name: str, scale: float = 1.0) -> Callable[[RunAnalysis], Cell]:
-    def load(run: RunAnalysis) -> Cell:
-        value = run.facts.utilisation.get(name)
-        return None if value is None else value * scale
-
-    return load
-
-
 def _digits(value: float) -> str:
     return f"{value:.3g}"
 
 
-# Published results and one's own in the same tables; shares of one never cross to the other.
-
 _MARK = " (published)"
-
 Row = dict[str, Cell]
 
 
@@ -267,11 +224,8 @@ Row = dict[str, Cell]
 class Measured:
     """What was measured of runs after their training."""
 
-    # Evaluations of one model at several beam widths: ``run``, ``beam_width``, ``evaluation_s``,
-    # ``wer``, ``cer``
-    widths: Sequence[Row] = field(default_factory=list)
-    # Evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``, ``cer``
-    scores: Sequence[Row] = field(default_factory=list)
+    widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
+    scores: Sequence[Row] = ()  # of best checkpoints, a row for each split
 
 
 @dataclass(frozen=True)
@@ -290,41 +244,31 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 def beside_tables(
     report: Report, source: PublishedSource, measured: Measured | None = None
 ) -> list[Table]:
-    """Returns a table for each of a source's: one's own rows first, then the published ones.
-
-    Own rows without anything to say there are left out. Times to accuracy are those to the
-    published targets, on the report's policy; their shares are of one's own first row, published
-    shares of the published first row.
-    """
-    return [
-        beside_table(report, source, name, measured)
-        for name, table in source.tables.items()
-        if table.kind in _KINDS
-    ]
+    """Returns a source's tables, the report's rows first; shares never cross between the two."""
+    names = [name for name, table in source.tables.items() if table.kind in _KINDS]
+    return [beside_table(report, source, name, measured) for name in names]
 
 
 def beside_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
-    """Returns one of a source's tables with one's own rows before the published ones."""
     table = source.tables[name]
     columns, lines = _KINDS[table.kind](report, table, measured or Measured())
     known = {"run", *(column.name for column in columns)}
     others = dict.fromkeys(name for line in lines for name in line.values if name not in known)
-    own = any(line.run is not None for line in lines)
+    own_rows = any(line.run is not None for line in lines)
     notes = [
         f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
-        *([_UNLIKE] if own else ["None of the runs has anything to stand beside these."]),
+        _UNLIKE if own_rows else "None of the runs has anything to stand beside these.",
         *table.all_notes(),
     ]
     if table.kind == "time_to_accuracy":
         notes.insert(1, _rule(report))
+    run = Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=attrgetter("name"))
     return table_of(
         f"{table.what}, beside {table.name} of {source.name}",
         [
-            Column(
-                "Run", "run", lambda line: line.name.removesuffix(_MARK), shown=attrgetter("name")
-            ),
+            run,
             Column("", "published", lambda line: line.run is None),
             *columns,
             *(_column("", name) for name in others),
@@ -344,14 +288,13 @@ _UNLIKE = (
 
 def _rule(report: Report) -> str:
     window = f"median of {report.window}" if report.window > 1 else "first evaluation"
-    said = (
-        f"One's own: policy {report.policy.name}, {window}; medians of the runs of each row. "
-        f"{NEVER}: never reached."
-    )
     members = group_members(report.runs)
-    if len(members) > 1 and all(len(own) == 1 for own in members.values()):
-        said += f" Shares are of one run each (n = 1): {one_run_each()}."
-    return said
+    single = len(members) > 1 and all(len(runs) == 1 for runs in members.values())
+    shares = f" Shares are of one run each (n = 1): {one_run_each()}." if single else ""
+    return (
+        f"One's own: policy {report.policy.name}, {window}; medians of the runs of each row. "
+        f"{NEVER}: never reached.{shares}"
+    )
 
 
 def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_Line]:
@@ -373,23 +316,23 @@ def _of_groups(report: Report, columns: Sequence[Column[RunAnalysis]]) -> list[_
 
 
 def _systems(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    def hardware(name: str) -> Callable[[RunAnalysis], Any]:
-        def of_run(run: RunAnalysis) -> Any:
+    def price(heading: str, name: str, attribute: str) -> Column[RunAnalysis]:
+        def value(run: RunAnalysis) -> Any:
             machine = run.charges and run.charges.hardware
-            return machine and getattr(machine, name)
+            return machine and getattr(machine, attribute)
 
-        return of_run
+        return Column(heading, name, value, fixed(2))
 
     columns = [
-        Column("processor", "processor", lambda run: run.facts.system.get("processor")),
+        _system("processor", "processor"),
         Column("GPUs", "gpus", gpus_of),
-        Column("total\nUSD", "total_usd", hardware("purchase_price_usd"), fixed(2)),
-        Column("GPUs\nUSD", "gpus_usd", hardware("gpus_price_usd"), fixed(2)),
-        Column("CPUs\nUSD", "cpus_usd", hardware("cpus_price_usd"), fixed(2)),
+        price("total\nUSD", "total_usd", "purchase_price_usd"),
+        price("GPUs\nUSD", "gpus_usd", "gpus_price_usd"),
+        price("CPUs\nUSD", "cpus_usd", "cpus_price_usd"),
     ]
     lines = []
     for line in _of_groups(report, columns):
-        machine = hardware("name")(report.runs[line.run])
+        machine = price("", "", "name").value(report.runs[line.run])
         lines.append(replace(line, name=f"{line.name}: {machine}") if machine else line)
     return _lines(columns), [*lines, *_published(table)]
 
@@ -399,11 +342,18 @@ def _parameters(report: Report, table: PublishedTable, measured: Measured) -> _M
         batch, devices = run.facts.global_batch_size, run.facts.num_replicas
         return batch / devices if batch is not None and devices else None
 
+    def pipeline(heading: str, name: str, key: str) -> Column[RunAnalysis]:
+        def value(run: RunAnalysis) -> Any:
+            values = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
+            return values.get(key) if isinstance(values, dict) else None
+
+        return Column(heading, name, value)
+
     columns = [
-        Column("batch", "global_batch_size", fact("global_batch_size")),
+        _fact("batch", "global_batch_size"),
         Column("batch\nper device", "per_replica_batch_size", per_device, "{:g}".format),
-        Column("readers", "readers", lambda run: _pipeline(run).get("num_readers")),
-        Column("buffer,\nbatches", "buffer_batches", lambda run: _pipeline(run).get("prefetch")),
+        pipeline("readers", "readers", "num_readers"),
+        pipeline("buffer,\nbatches", "buffer_batches", "prefetch"),
     ]
     lines = _of_groups(report, columns)
     lines = [line for line in lines if line.values["global_batch_size"] is not None]
@@ -418,17 +368,14 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
         _column("CER %", "cer", fixed(3, 100)),
     ]
     lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
-    if not lines:
-        for index, run in enumerate(report.runs):
-            facts = run.facts
-            if facts.forward_s is None or facts.decode_s is None:
-                continue
-            best = {m: min((p.value for p in run.curves.get(m, [])), default=None)
-                    for m in ("wer", "cer")}  # fmt: skip
+    for index, run in enumerate(report.runs if not lines else []):
+        facts = run.facts
+        if facts.forward_s is not None and facts.decode_s is not None:
             seconds = facts.forward_s + facts.decode_s
-            own: Row = {"beam_width": facts.beam_width, "evaluation_s": seconds, **best}
-            name = f"{run.name}, best in training"
-            lines.append(_Line(index, name, own))
+            row: Row = {"beam_width": facts.beam_width, "evaluation_s": seconds}
+            for metric in ("wer", "cer"):
+                row[metric] = min((p.value for p in run.curves.get(metric, [])), default=None)
+            lines.append(_Line(index, f"{run.name}, best in training", row))
     return columns, [*lines, *_published(table)]
 
 
@@ -437,72 +384,65 @@ def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     columns = [
         _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100)) for split in splits
     ]
-    lines: list[_Line] = []
-    for rows, name_of, own in (
-        (measured.scores, lambda row: str(row["run"]), True),
-        (table.rows, lambda row: f"{row['system']}{_MARK}", False),
-    ):
-        values: dict[str, Row] = {}
-        for row in rows:
-            values.setdefault(name_of(row), {})[str(row["split"])] = row["wer"]
-        lines += [
-            _Line(_colour(report, name) if own else None, name, rates)
-            for name, rates in values.items()
-        ]
-    return columns, lines
+    scores: dict[str, Row] = {}
+    published: dict[str, Row] = {}
+    for row in measured.scores:
+        scores.setdefault(str(row["run"]), {})[str(row["split"])] = row["wer"]
+    for row in table.rows:
+        published.setdefault(f"{row['system']}{_MARK}", {})[str(row["split"])] = row["wer"]
+    lines = [_Line(_colour(report, name), name, rates) for name, rates in scores.items()]
+    return columns, lines + [_Line(None, name, rates) for name, rates in published.items()]
 
 
 def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
     names = {target: f"{target_name(target)}_s" for target in targets}
-    columns = [
-        Column(
-            f"{target_label(*target)}\nmin",
-            name,
-            lambda line, name=name: line.values.get(name),
-            shown=lambda line, name=name: line.texts.get(name, UNKNOWN),
-        )
-        for target, name in names.items()
-    ]
+
+    def column(target: Target, name: str) -> Column[_Line]:
+        heading = f"{target_label(*target)}\nmin"
+        return replace(_column(heading, name), shown=lambda line: line.texts.get(name, UNKNOWN))
+
     lines: list[_Line] = []
     first: dict[Target, float | None] = {}
-    for group, own in group_members(report.runs).items():
-        runs = [report.runs[index] for index in own]
-        refused = any(report.refused(index) for index in own)
+    for group, indices in group_members(report.runs).items():
+        refused = any(map(report.refused, indices))
         values: Row = {}
         texts: dict[str, str] = {}
-        for target in targets:
+        for target, name in names.items():
+            runs = [report.runs[index] for index in indices]
             seconds, known = _median_s(report, runs, target)
             first.setdefault(target, seconds)
-            values[names[target]] = seconds
+            values[name] = seconds
             share = seconds / first[target] if seconds and first[target] else None
             text = REFUSED if refused else "" if share is None else f"{100 * share:.0f} %"
             if known:
-                texts[names[target]] = _time_text(seconds, text)
+                texts[name] = _time_text(seconds, text)
         if texts:
-            lines.append(_Line(own[0], group, values, texts))
+            lines.append(_Line(indices[0], group, values, texts))
     for system in dict.fromkeys(row["system"] for row in table.rows):
-        rows = {(r["metric"], r["target"]): r for r in table.rows if r["system"] == system}
-        seconds_of = {names[target]: row["seconds"] for target, row in rows.items()}
-        texts = {
-            names[target]: _time_text(row["seconds"], _printed(row)) for target, row in rows.items()
-        }
-        lines.append(_Line(None, f"{system}{_MARK}", seconds_of, texts))
-    return columns, lines
+        rows = [row for row in table.rows if row["system"] == system]
+        values, texts = {}, {}
+        for row in rows:
+            name, share = names[row["metric"], row["target"]], row.get("printed_relative")
+            note = "*" if "note" in row else ""
+            text = "" if share is None else f"{100 * share:.0f} %{note}"
+            values[name], texts[name] = row["seconds"], _time_text(row["seconds"], text)
+        lines.append(_Line(None, f"{system}{_MARK}", values, texts))
+    return list(starmap(column, names.items())), lines
 
 
 def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    def unknown(run: RunAnalysis) -> None:
-        return None
+    def unknown(heading: str, name: str) -> Column[RunAnalysis]:
+        return Column(heading, name, lambda run: None, lambda seconds: f"{1000 * seconds:.3g}")
 
     columns = [
         Column("devices", "num_devices", fact("num_replicas")),
-        Column("forward\nms", "forward_s", unknown, _milliseconds),
-        Column("backward\nms", "backward_s", unknown, _milliseconds),
-        Column("total\nms", "total_s", unknown, _milliseconds),
+        unknown("forward\nms", "forward_s"),
+        unknown("backward\nms", "backward_s"),
+        unknown("total\nms", "total_s"),
         Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
         Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
-        Column("epoch\ns", "epoch_s", fact("epoch_s"), three_digits),
+        _fact("epoch\ns", "epoch_s", three_digits),
     ]
     lines = [
         _Line(index, run.name, values_of(columns, run))
@@ -540,68 +480,41 @@ def _median_s(
 def _time_text(seconds: float | None, share: str) -> str:
     if seconds is None:
         return NEVER
-    return f"{_minutes(seconds)} ({share})" if share else _minutes(seconds)
-
-
-def _printed(row: Row) -> str:
-    share = row.get("printed_relative")
-    return "" if share is None else f"{100 * share:.0f} %{'*' if 'note' in row else ''}"
-
-
-def _pipeline(run: RunAnalysis) -> dict[str, Any]:
-    pipeline = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
-    return pipeline if isinstance(pipeline, dict) else {}
+    return three_digits(seconds / 60) + (f" ({share})" if share else "")
 
 
 def _colour(report: Report, name: object) -> int:
     return next((i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0)
 
 
-def _minutes(seconds: float) -> str:
-    return three_digits(seconds / 60)
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.3g}"
-
-
-# Error rates of best checkpoints on several splits, a row for each run.
-
-_RATES = {"wer": "WER %", "cer": "CER %"}
-
-
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Returns a row for each run and two columns for each split.
 
-    ``rows`` has one for each run and split: ``run``, ``split``, ``decoder``, ``beam_width``,
-    ``wer`` and ``cer`` as fractions, and whatever else the records are to hold.
-
+    ``rows`` has ``run``, ``split``, ``decoder``, ``beam_width``, ``wer`` and ``cer`` as fractions.
     Source: the paper, Table 5 (validation and test sets at one beam width).
     """
-    splits = list(dict.fromkeys(str(row["split"]) for row in rows))
+    splits = dict.fromkeys(str(row["split"]) for row in rows)
     runs = list(dict.fromkeys(row["run"] for row in rows))
     scores = {(row["run"], row["split"]): row for row in rows}
 
-    def rate_of(split: str, rate: str) -> Callable[[Any], float | None]:
-        return lambda run: (row := scores.get((run, split))) and row[rate]
+    def column(split: str, rate: str) -> Column:
+        def value(run: Any) -> float | None:
+            return (row := scores.get((run, split))) and row[rate]
 
+        return Column(f"{split}\n{rate.upper()} %", "", value, fixed(2, 100))
+
+    note = (
+        f"{_decoders(rows)}. CER is over the longer of reference and hypothesis, as in the paper."
+    )
     return table_of(
         "Error rates",
-        [
-            Column("Run", "", lambda run: run),
-            *(
-                Column(f"{split}\n{heading}", "", rate_of(split, rate), fixed(2, 100))
-                for split in splits
-                for rate, heading in _RATES.items()
-            ),
-        ],
+        [Column("Run", "", str), *starmap(column, product(splits, ("wer", "cer")))],
         runs,
-        [f"{_decoders(rows)}. CER is over the longer of reference and hypothesis, as in the "
-         "paper."],
+        [note],
         colours=[None] * len(runs),
         name="scores",
         records=records_of([_flat(row) for row in rows]),
-    )  # fmt: skip
+    )
 
 
 def _decoders(rows: Sequence[Mapping[str, Any]]) -> str:

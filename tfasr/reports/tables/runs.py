@@ -5,7 +5,8 @@ None.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from tfasr.display.chart import INTERVAL_LABELS
@@ -23,7 +24,14 @@ from tfasr.display.table import (
     three_digits,
 )
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.groups import GroupResult, finding, of_single_runs, one_run_each, spread_at_hand
+from tfasr.reports.groups import (
+    GroupResult,
+    Results,
+    finding,
+    of_single_runs,
+    one_run_each,
+    spread_at_hand,
+)
 from tfasr.reports.numbers import (
     Report,
     RunAnalysis,
@@ -35,7 +43,6 @@ from tfasr.reports.numbers import (
 )
 from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Target
-from tfasr.tta.policies import Bracket
 
 _TIME = (
     "Wall: the whole run, from its first event to its last. Train: input wait, compilation and "
@@ -50,27 +57,23 @@ _THROUGHPUT = (
     f"{UNKNOWN}: nothing was left to measure, or not said."
 )
 
+# The first columns of a table with a row for each run
 RUN: list[Column[RunAnalysis]] = [
     Column("Run", "run", lambda run: run.name),
     Column("", "group", lambda run: run.group),
 ]
-"""The first columns of a table with a row for each run."""
 
 
 def fact(name: str) -> Callable[[RunAnalysis], Any]:
-    """Returns what finds one of the `RunFacts` of a run."""
-    return lambda run: getattr(run.facts, name)
+    return attrgetter(f"facts.{name}")
 
 
 def speed(name: str) -> Callable[[RunAnalysis], Any]:
-    """Returns what finds a part of a run's `Throughput`."""
-    return lambda run: getattr(run.throughput, name)
+    return attrgetter(f"throughput.{name}")
 
 
 @dataclass(frozen=True)
 class RunAtTarget:
-    """A run of a report and one of its targets, by their indices."""
-
     report: Report
     index: int
     target: int
@@ -89,7 +92,6 @@ class RunAtTarget:
 
 
 def tables(report: Report) -> list[Table]:
-    """Returns the report's tables: time to accuracy, where the time went, throughput."""
     return [
         _accuracy_table(report),
         table_of("Where the time went", time_columns(report), report.runs, [_TIME]),
@@ -116,39 +118,34 @@ def minutes_of(report: Report) -> Callable[[float], str]:
 
 
 def target_name(target: Target) -> str:
-    """Returns a target for the name of a file: "cer_0.1"."""
     return f"{target[0]}_{target[1]:g}"
 
 
 def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget]]:
-    """Returns the columns of the time to a target, which readers know as ``label``."""
     minutes = minutes_of(report)
 
-    def between(bracket: Bracket) -> str:
+    def of(heading: str, name: str, path: str = "", text=str, missing=UNKNOWN) -> Column:
+        return Column(heading, name, attrgetter(path or name), text, missing)
+
+    def between(at: RunAtTarget) -> str:
+        bracket = at.result.bracket
         if bracket.first_hit_s is None:
             return f"> {minutes(bracket.last_miss_s)}"
         return f"{minutes(bracket.last_miss_s)}–{minutes(bracket.first_hit_s)}"
 
     return [
-        Column("", "run", lambda at: at.run.name),
-        Column("", "group", lambda at: at.run.group),
-        Column("", "metric", lambda at: at.result.tta.metric),
-        Column("", "target", lambda at: at.result.tta.target),
-        Column("", "policy", lambda at: report.policy.name),
-        Column("", "window", lambda at: at.result.tta.window),
-        Column(
-            f"{label}\nmin", "time_to_accuracy_s", lambda at: at.result.tta.seconds, minutes, NEVER
-        ),
-        Column(
-            "between",
-            "last_miss_s",
-            lambda at: at.result.bracket.last_miss_s,
-            shown=lambda at: between(at.result.bracket),
-        ),
-        Column("", "first_hit_s", lambda at: at.result.bracket.first_hit_s),
-        Column("", "interpolated_s", lambda at: at.result.bracket.interpolated_s),
-        Column("epoch", "epoch", lambda at: at.result.tta.epoch, missing=NEVER),
-        Column("", "value", lambda at: at.result.tta.value),
+        of("", "run", "run.name"),
+        of("", "group", "run.group"),
+        of("", "metric", "result.tta.metric"),
+        of("", "target", "result.tta.target"),
+        of("", "policy", "report.policy.name"),
+        of("", "window", "result.tta.window"),
+        of(f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER),
+        replace(of("between", "last_miss_s", "result.bracket.last_miss_s"), shown=between),
+        of("", "first_hit_s", "result.bracket.first_hit_s"),
+        of("", "interpolated_s", "result.bracket.interpolated_s"),
+        of("epoch", "epoch", "result.tta.epoch", missing=NEVER),
+        of("", "value", "result.tta.value"),
         Column(
             "",
             "utterances_per_s_until_then",
@@ -161,85 +158,66 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
             lambda ratio: f"{100 * ratio:.0f} %",
             missing=lambda at: REFUSED if at.refused else NEVER,
         ),
-        Column("", "comparison_refused", lambda at: at.refused),
-        Column("", "epochs", lambda at: at.run.epochs),
+        of("", "comparison_refused", "refused"),
+        of("", "epochs", "run.epochs"),
     ]
 
 
 def _accuracy_table(report: Report) -> Table:
     indices = range(len(report.runs))
     columns: list[Column[int]] = [Column("Run", "", lambda index: report.runs[index].name)]
+    rows = []
     for target, (metric, value) in enumerate(report.targets):
+        rows += [RunAtTarget(report, index, target) for index in indices]
         columns += for_readers(
             accuracy_columns(report, target_label(metric, value)),
             lambda index, target=target: RunAtTarget(report, index, target),
         )
     columns.append(Column("epochs\nrun", "", lambda index: report.runs[index].epochs))
-    several = len(report.runs) > 1
-    notes = [rule_text(report), *([_relative_note(report)] if several else []), *report.notes]
-    notes += [f"{run.name}: {note}." for run in report.runs for note in run.notes]
-    rows = [
-        RunAtTarget(report, i, target) for target in range(len(report.targets)) for i in indices
-    ]
-    epochs: Column[RunAnalysis] = Column("", "epochs", lambda run: run.epochs)
-    of_all = (
-        records(accuracy_columns(report), rows) if rows else records([*RUN, epochs], report.runs)
-    )
-    return table_of("Time to accuracy", columns, indices, notes, records=of_all)
-
-
-def _relative_note(report: Report) -> str:
-    note = f"Relative: the time as a share of that of {report.runs[0].name}"
-    if len({run.group for run in report.runs}) < len(report.runs):
-        return f"{note}, run by run; what groups of runs say together stands below."
-    return f"{note}, of one run each (n = 1): {one_run_each()}."
+    notes = [rule_text(report)]
+    if len(report.runs) > 1:
+        note = f"Relative: the time as a share of that of {report.runs[0].name}, "
+        alone = len({run.group for run in report.runs}) == len(report.runs)
+        groups = "run by run; what groups of runs say together stands below"
+        notes.append(
+            note + (f"of one run each (n = 1): {one_run_each()}" if alone else groups) + "."
+        )
+    notes += [*report.notes, *(f"{r.name}: {note}." for r in report.runs for note in r.notes)]
+    epochs: Column[RunAnalysis] = Column("", "epochs", attrgetter("epochs"))
+    for_all = (accuracy_columns(report), rows) if rows else ([*RUN, epochs], report.runs)
+    return table_of("Time to accuracy", columns, indices, notes, records=records(*for_all))
 
 
 def time_columns(report: Report) -> list[Column[RunAnalysis]]:
     """Returns the columns of a run's seconds; those of the intervals add up to ``wall_s``."""
     minutes = minutes_of(report)
 
-    def share(name: str) -> Callable[[RunAnalysis], str]:
-        return lambda run: (
-            percent(run.intervals_s[name] / run.wall_s) if run.wall_s > 0 else UNKNOWN
-        )
-
     def seconds(heading: str, name: str, of_run: Callable[[RunAnalysis], float]) -> Column:
-        return Column(
-            f"{heading}\nmin",
-            name,
-            lambda run: round(of_run(run), 6),
-            shown=lambda run: minutes(of_run(run)),
-        )
+        def shown(run: RunAnalysis) -> str:
+            return minutes(of_run(run))
 
-    spent = {name for run in report.runs for name in INTERVALS if run.intervals_s[name]}
+        return Column(f"{heading}\nmin", name, lambda run: round(of_run(run), 6), shown=shown)
+
+    def interval(name: str) -> Column[RunAnalysis]:
+        def share(run: RunAnalysis) -> str:
+            return percent(run.intervals_s[name] / run.wall_s) if run.wall_s > 0 else UNKNOWN
+
+        spent = any(run.intervals_s[name] for run in report.runs)
+        heading = f"{INTERVAL_LABELS[name]} %" if spent else ""
+        return Column(heading, f"{name}_s", lambda run: run.intervals_s[name], shown=share)
+
     return [
         *RUN,
         seconds("wall", "wall_s", lambda run: run.wall_s),
         seconds("train", "training_total_s", lambda run: train_s(run.intervals_s)),
         seconds("eval", "evaluation_total_s", lambda run: eval_s(run.intervals_s)),
-        *(
-            Column(
-                f"{INTERVAL_LABELS[name]} %" if name in spent else "",
-                f"{name}_s",
-                lambda run, name=name: run.intervals_s[name],
-                shown=share(name),
-            )
-            for name in INTERVALS
-        ),
+        *map(interval, INTERVALS),
     ]
 
 
 def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
-    until = [
-        Column(
-            f"until\n{target_label(*target)}",
-            "",
-            lambda run, index=index: (parts := run.results[index].parts) and parts.utterances_per_s,
-            three_digits,
-        )
-        for index, target in enumerate(report.targets)
-    ]
+    def until(index: int) -> Callable[[RunAnalysis], float | None]:
+        return lambda run: (parts := run.results[index].parts) and parts.utterances_per_s
 
     def batch(size: object) -> str:
         return str(size) if isinstance(size, int) else UNKNOWN
@@ -247,7 +225,10 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
     return [
         *RUN,
         Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
-        *until,
+        *(
+            Column(f"until\n{target_label(*target)}", "", until(index), three_digits)
+            for index, target in enumerate(report.targets)
+        ),
         Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
         Column("input\nwait %", "input_wait_share", speed("input_wait_share"), percent),
         Column("padding\nefficiency %", "padding_efficiency", speed("padding_efficiency"), percent),
@@ -260,9 +241,15 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
 
 
 def policy_tables(report: Report) -> list[Table]:
-    """Returns for each target a table of the runs' times under all policies."""
     clocks, minutes = report.question.beside, minutes_of(report)
     rules = [f"{clock.name}: {clock.rule} ({clock.source})." for clock in clocks]
+
+    def time(index: int, policy: str) -> Column[RunAnalysis]:
+        def value(run: RunAnalysis) -> float | None:
+            return run.results[index].by_policy_s[policy]
+
+        return Column(policy, f"{policy}_s", value, minutes, NEVER)
+
     return [
         table_of(
             f"{sentence(target_label(*target))} under each clock policy, minutes",
@@ -270,16 +257,7 @@ def policy_tables(report: Report) -> list[Table]:
                 *RUN,
                 Column("", "metric", lambda run, metric=target[0]: metric),
                 Column("", "target", lambda run, value=target[1]: value),
-                *(
-                    Column(
-                        clock.name,
-                        f"{clock.name}_s",
-                        lambda run, i=index, name=clock.name: run.results[i].by_policy_s[name],
-                        minutes,
-                        NEVER,
-                    )
-                    for clock in clocks
-                ),
+                *(time(index, clock.name) for clock in clocks),
             ],
             report.runs,
             rules if index == len(report.targets) - 1 else [],
@@ -289,10 +267,7 @@ def policy_tables(report: Report) -> list[Table]:
     ]
 
 
-def group_tables(
-    report: Report, results: Sequence[Sequence[GroupResult]], *, power: bool = False
-) -> list[Table]:
-    """Returns for each target a table of groups of runs; none where no group has two runs."""
+def group_tables(report: Report, results: Results, *, power: bool = False) -> list[Table]:
     return [
         _group_table(report, of_target, power)
         for of_target in results
@@ -301,7 +276,6 @@ def group_tables(
 
 
 def group_columns(report: Report) -> list[Column[GroupResult]]:
-    """Returns the columns of what a group's runs say of a target together."""
     minutes = minutes_of(report)
 
     def interval(result: GroupResult) -> str:
@@ -310,13 +284,16 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         return " to ".join(minutes(max(0.0, end)) for end in ends) if ends else UNKNOWN
 
     def statistic(heading: str, name: str, text=str, missing=UNKNOWN) -> Column[GroupResult]:
-        return Column(heading, name, lambda r: getattr(r.statistics, name), text, missing)
+        return Column(heading, name, attrgetter(f"statistics.{name}"), text, missing)
 
-    def compared(name: str, attribute: str) -> Column[GroupResult]:
-        return Column("", name, lambda r: r.comparison and getattr(r.comparison, attribute))
+    def compared(name: str, attribute: str = "") -> Column[GroupResult]:
+        return Column("", name, lambda r: r.comparison and getattr(r.comparison, attribute or name))
 
     def end(pair, index: int):
         return pair[index] if pair else None
+
+    def low(result: GroupResult) -> float | None:
+        return end(result.statistics.interval_s, 0)
 
     return [
         Column("Runs", "group", lambda r: r.group),
@@ -327,12 +304,7 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         statistic("", "failure_probability"),
         statistic("median\nmin", "median_s", minutes, NEVER),
         statistic("without\nextremes", "mean_without_extremes_s", minutes),
-        Column(
-            "95 % of mean",
-            "mean_95_low_s",
-            lambda r: end(r.statistics.interval_s, 0),
-            shown=interval,
-        ),
+        Column("95 % of mean", "mean_95_low_s", low, shown=interval),
         Column("", "mean_95_high_s", lambda r: end(r.statistics.interval_s, 1)),
         statistic("CV %", "coefficient_of_variation", percent),
         statistic("between\nevaluations", "bracket_s", minutes),
@@ -341,11 +313,11 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         compared("ratio_to_first", "ratio"),
         Column("", "ratio_95_low", lambda r: r.comparison and end(r.comparison.interval, 0)),
         Column("", "ratio_95_high", lambda r: r.comparison and end(r.comparison.interval, 1)),
-        compared("ratio_of_middles", "ratio_of_middles"),
-        compared("interpolated_ratio", "interpolated_ratio"),
-        compared("p_value", "p_value"),
+        compared("ratio_of_middles"),
+        compared("interpolated_ratio"),
+        compared("p_value"),
         compared("p_adjusted", "adjusted_p"),
-        compared("permutation_p", "permutation_p"),
+        compared("permutation_p"),
     ]
 
 
@@ -357,13 +329,11 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         "deviation over mean, of times interpolated between evaluations where there are such. "
         "Between evaluations: the mean width of the brackets, up to which a time is known. "
         "Restricted mean: from the Kaplan-Meier curve, up to the longest time observed. "
-        f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0.",
+        f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0."
     ]
-    for index, result in enumerate(results):
-        if index:
-            notes.append(finding(results[0], result))
-        if power:
-            notes.append(_power(result))
+    for result in results:
+        notes += [finding(results[0], result)] if result is not results[0] else []
+        notes += [_power(result)] if power else []
     return table_of(
         f"{target_label(*results[0].target)} over the runs of each configuration",
         group_columns(report),
@@ -375,45 +345,35 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
 
 
 def _verdicts(results: Sequence[GroupResult]) -> list[str]:
-    tests = [result.comparison.comparisons for result in results if result.comparison]
-    if not any(result.comparison and result.comparison.p_value is not None for result in results):
+    compared = [result.comparison for result in results if result.comparison]
+    if all(comparison.p_value is None for comparison in compared):
         return []
-    said = (
+    text = (
         "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
         "allow for the brackets of the times"
     )
-    if max(tests) > 1:
-        said += (
-            f", and are 95 % each; p is adjusted for the report's {max(tests)} comparisons by "
+    tests = max(comparison.comparisons for comparison in compared)
+    if tests > 1:
+        text += (
+            f", and are 95 % each; p is adjusted for the report's {tests} comparisons by "
             "Holm's method, so that any false verdict at all has a probability of at most 5 %. An "
             "interval without 1 may therefore be undecided"
         )
-    return [f"{said}."]
+    return [f"{text}."]
 
 
 def _power(result: GroupResult) -> str:
-    statistics = result.statistics
-    variation, bracket = statistics.coefficient_of_variation, _bracket_share(result)
-    if variation is None or bracket is None:
+    variation, ends = result.statistics.coefficient_of_variation, result.brackets
+    met = [b for b in ends if b.first_hit_s is not None and b.last_miss_s > 0]
+    if variation is None or not met:
         return f"{result.group}: two runs that reach the target would tell how many show a gap."
-    needed = runs_to_detect(variation, bracket=bracket)
+    bracket = sum(b.first_hit_s / b.last_miss_s - 1 for b in met) / len(met)
     known = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
     known += f"{100 * bracket:.2g} % of its time, "
     if bracket >= 0.10:
         return f"{known}no number of runs would show a gap of 10 %: evaluate more often."
-    return (
-        f"{known}{'more than 1000' if needed is None else needed} runs per arm would show a gap of "
-        "10 % (5 % level, 80 % power)."
-    )
-
-
-def _bracket_share(result: GroupResult) -> float | None:
-    shares = [
-        b.first_hit_s / b.last_miss_s - 1
-        for b in result.brackets
-        if b.first_hit_s is not None and b.last_miss_s > 0
-    ]
-    return sum(shares) / len(shares) if shares else None
+    needed = runs_to_detect(variation, bracket=bracket) or "more than 1000"
+    return f"{known}{needed} runs per arm would show a gap of 10 % (5 % level, 80 % power)."
 
 
 _FACTOR_HEADINGS = {
@@ -425,23 +385,22 @@ _FACTOR_HEADINGS = {
     "lost_work": "lost\nwork",
     "other": "other,\nper epoch",
 }
+
+
+def _factor(heading: str, name: str, path: str = "", text=str) -> Column[GroupResult]:
+    return Column(heading, name, attrgetter(f"decomposition.{path or name}"), text)
+
+
 _FACTORS: list[Column[GroupResult]] = [
     Column("Run", "group", lambda r: r.group),
     Column("", "metric", lambda r: r.target[0]),
     Column("", "target", lambda r: r.target[1]),
-    Column("time", "ratio", lambda r: r.decomposition.ratio, fixed(3)),
+    _factor("time", "ratio", text=fixed(3)),
     *(
-        Column(
-            heading,
-            f"factor_{name}",
-            lambda r, name=name: r.decomposition.factors[name],
-            fixed(3),
-        )
-        for name, heading in _FACTOR_HEADINGS.items()
+        Column(heading, f"factor_{n}", lambda r, n=n: r.decomposition.factors[n], fixed(3))
+        for n, heading in _FACTOR_HEADINGS.items()
     ),
-    Column("", "utterances_ratio", lambda r: r.decomposition.utterances_ratio),
-    Column("", "throughput_ratio", lambda r: r.decomposition.throughput_ratio),
-    Column("", "evaluations_ratio", lambda r: r.decomposition.evaluations_ratio),
+    *(_factor("", name) for name in ("utterances_ratio", "throughput_ratio", "evaluations_ratio")),
     Column("", "runs_in_first", lambda r: r.decomposition.runs[0]),
     Column("", "runs", lambda r: r.decomposition.runs[1]),
     Column("", "never_in_first", lambda r: r.decomposition.never[0]),
@@ -449,8 +408,7 @@ _FACTORS: list[Column[GroupResult]] = [
 ]
 
 
-def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
-    """Returns for each target why groups take longer than the first, where that is known."""
+def factor_tables(report: Report, results: Results) -> list[Table]:
     tables = []
     for of_target in results:
         known = [result for result in of_target if result.decomposition is not None]
@@ -468,9 +426,7 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
             *(_amounts(result, first) for result in known),
         ]
         if single:
-            notes.append(
-                f"Of these times {single}, in the factor of statistical efficiency above all."
-            )
+            notes.append(f"Of these times {single}, above all in statistical efficiency.")
         tables.append(
             table_of(
                 f"Why: {target_label(*known[0].target)}, factors of the time of {first}",

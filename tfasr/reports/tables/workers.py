@@ -1,6 +1,9 @@
 """The tables of a cluster's workers: who waited for whom, the exchange, their machines."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, percent, table_of
@@ -10,8 +13,7 @@ from tfasr.reports.numbers import Report, RunAnalysis
 class _Row(NamedTuple):
     index: int
     run: RunAnalysis
-    part: Any
-    """A `WorkerPart`, `Exchange` or `WorkerMachine` of the run."""
+    part: Any  # a `WorkerPart`, `Exchange` or `WorkerMachine` of the run
 
 
 _WAITED = [
@@ -21,7 +23,6 @@ _WAITED = [
     "with another's: a step ends for all workers at once."
 ]
 
-
 _EXCHANGED = [
     "MB a step: gradients that each worker has and all sum up. sent: what each sends for it in a "
     "ring of n workers, 2 (n - 1) / n of them. achieved: in the time of the exchange, which holds "
@@ -29,21 +30,26 @@ _EXCHANGED = [
     "step. latency: of a sum of 4 kB."
 ]
 
-
 _USED = [
     "While each worker ran, evaluations too; 100 % of the cores are all of the host's. Energy: of "
     "the counters of the worker's host, each counted once; of a host with several workers it "
     "stands with the first."
 ]
+_NO_SUM = "no sum of energy, since not every host shows a counter"
 
 
 def worker_tables(report: Report) -> list[Table]:
-    """Returns the tables of all runs of clusters; none without such a run."""
     runs = list(enumerate(report.runs))
     parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
     exchanges = [_Row(index, run, run.exchange) for index, run in runs if run.exchange is not None]
     machines = [_Row(index, run, machine) for index, run in runs for machine in run.machines]
-    used = [*_USED, *(_summed(run) for run in report.runs if run.worker_joules)]
+    used = list(_USED)
+    for run in report.runs:
+        if run.worker_joules:
+            total = _watt_hours(math.fsum(run.worker_joules.values()))
+            known = all(machine.measured for machine in run.machines)
+            sum_of = f"{total} Wh over all hosts" if known else _NO_SUM
+            used.append(f"{run.name}: {sum_of}.")
     return [
         table_of(title, columns, rows, notes, name=name, colours=[row.index for row in rows])
         for title, name, columns, rows, notes in (
@@ -58,13 +64,6 @@ def worker_tables(report: Report) -> list[Table]:
 def _called(row: _Row) -> str:
     rank = row.part.rank
     return f"{row.run.name}, {rank}{' (chief)' if rank == 0 else ''}"
-
-
-def _summed(run: RunAnalysis) -> str:
-    if all(machine.measured for machine in run.machines):
-        total = _watt_hours(math.fsum(run.worker_joules.values()))
-        return f"{run.name}: {total} Wh over all hosts."
-    return f"{run.name}: no sum of energy, since not every host shows a counter."
 
 
 def _watt_hours(joules: float) -> str:
@@ -82,60 +81,52 @@ def _energy(row: _Row) -> str:
     return UNKNOWN if joules is None else _watt_hours(joules)
 
 
+def _part(heading: str, name: str, text: Callable[[Any], str] = str, of: str = "") -> Column[_Row]:
+    return Column(heading, name, attrgetter(f"part.{of or name}"), text)
+
+
 _WAITS: list[Column[_Row]] = [
     Column("Worker", "run", lambda row: row.run.name, shown=_called),
-    Column("", "rank", lambda row: row.part.rank),
-    Column("steps", "steps", lambda row: row.part.steps),
-    Column("utterances", "utterances", lambda row: row.part.utterances),
-    Column("input wait\ns", "input_wait_s", lambda row: row.part.input_wait_s, fixed(2)),
-    Column("steps\ns", "step_s", lambda row: row.part.step_s, fixed(1)),
-    Column("waited\ns", "waited_s", lambda row: row.part.waited_s, fixed(2)),
-    Column("waited\n% of steps", "", lambda row: row.part.waited_share, percent),
-    Column("held up\ns", "held_up_s", lambda row: row.part.held_up_s, fixed(2)),
-    Column("exchange\ns", "exchange_s", lambda row: row.part.exchange_s, fixed(2)),
+    _part("", "rank"),
+    _part("steps", "steps"),
+    _part("utterances", "utterances"),
+    _part("input wait\ns", "input_wait_s", fixed(2)),
+    _part("steps\ns", "step_s", fixed(1)),
+    _part("waited\ns", "waited_s", fixed(2)),
+    _part("waited\n% of steps", "", percent, "waited_share"),
+    _part("held up\ns", "held_up_s", fixed(2)),
+    _part("exchange\ns", "exchange_s", fixed(2)),
 ]
+
+
+def _milliseconds_a_step(row: _Row) -> str:
+    return f"{1e3 * row.part.exchange_s / row.part.steps:.2f}"
 
 
 _EXCHANGES: list[Column[_Row]] = [
     Column("Exchange", "run", lambda row: row.run.name),
-    Column("workers", "workers", lambda row: row.part.workers),
-    Column("MB\na step", "gradient_bytes", lambda row: row.part.gradient_bytes, _megabytes),
-    Column("", "steps", lambda row: row.part.steps),
-    Column(
-        "exchange\nms a step",
-        "exchange_s",
-        lambda row: row.part.exchange_s,
-        shown=lambda row: f"{1e3 * row.part.exchange_s / row.part.steps:.2f}",
-    ),
-    Column("exchange\n% of steps", "share", lambda row: row.part.share, percent),
-    Column(
-        "achieved\nMB/s sent",
-        "achieved_bytes_per_s",
-        lambda row: row.part.achieved_bytes_per_s,
-        _megabytes,
-    ),
-    Column(
-        "link\nMB/s sent",
-        "measured_bytes_per_s",
-        lambda row: row.part.measured_bytes_per_s,
-        _megabytes,
-    ),
-    Column("latency\nms", "latency_s", lambda row: row.part.latency_s, fixed(2, 1e3)),
+    _part("workers", "workers"),
+    _part("MB\na step", "gradient_bytes", _megabytes),
+    _part("", "steps"),
+    replace(_part("exchange\nms a step", "exchange_s"), shown=_milliseconds_a_step),
+    _part("exchange\n% of steps", "share", percent),
+    _part("achieved\nMB/s sent", "achieved_bytes_per_s", _megabytes),
+    _part("link\nMB/s sent", "measured_bytes_per_s", _megabytes),
+    _part("latency\nms", "latency_s", fixed(2, 1e3)),
 ]
+
+
+def _joules(row: _Row) -> float | None:
+    return row.run.worker_joules.get(row.part.rank)
 
 
 _MACHINES: list[Column[_Row]] = [
     Column("Machines", "run", lambda row: row.run.name, shown=_called),
-    Column("", "rank", lambda row: row.part.rank),
-    Column("host", "host", lambda row: row.part.hostname),
-    Column("host's cores\n% busy", "cpu_percent", lambda row: row.part.cpu_percent, fixed(1)),
-    Column("by the worker\n%", "process_percent", lambda row: row.part.process_percent, fixed(1)),
-    Column("GPUs\n% busy", "gpu_percent", lambda row: row.part.gpu_percent, fixed(1)),
-    Column(
-        "energy\nWh",
-        "energy_joules",
-        lambda row: row.run.worker_joules.get(row.part.rank),
-        shown=_energy,
-    ),
-    Column("", "energy_with_rank", lambda row: row.part.shares_with),
+    _part("", "rank"),
+    _part("host", "host", of="hostname"),
+    _part("host's cores\n% busy", "cpu_percent", fixed(1)),
+    _part("by the worker\n%", "process_percent", fixed(1)),
+    _part("GPUs\n% busy", "gpu_percent", fixed(1)),
+    Column("energy\nWh", "energy_joules", _joules, shown=_energy),
+    _part("", "energy_with_rank", of="shares_with"),
 ]
