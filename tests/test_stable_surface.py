@@ -72,15 +72,16 @@ def registered() -> dict[str, list[str]]:
 
 
 def strings() -> set[str]:
-    """All string constants of the package that are single words."""
+    """All words of the package that can be a key: string constants and fields of dataclasses."""
     trees = [ast.parse(path.read_text()) for path in Path(tfasr.__file__).parent.rglob("*.py")]
-    return {
-        node.value
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if re.fullmatch(r"\w+", node.value)
-    }
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    fields = [
+        node.target.id
+        for node in nodes
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+    return {word for word in [*constants, *fields] if re.fullmatch(r"\w+", str(word))}
 
 
 def written(key: str, words: set[str]) -> bool:

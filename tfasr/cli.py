@@ -35,7 +35,6 @@ COMMANDS = {
 }
 # Commands that share the file of another: run_NAME and add_NAME_arguments.
 _FILES = {"history": "watch", "launch": "train", "ngram": "prepare", "serve": "transcribe"}
-_FILES |= {"export": "evaluate", "study": "demo"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again; it replaces that one.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "

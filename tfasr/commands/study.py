@@ -1,0 +1,54 @@
+"""``tfasr study``: trains experiments with their seeds and writes the report on them."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--gin_file", required=True, help="the experiments, such as study/paper_small.gin")
+    add("--gin_binding", action="append", default=[], help="repeatable")
+    add("--run_dir", help="gets runs, logs and report; default: ./studies/ and the file's name")
+    add("--shard_dir", help="the prepared splits, unless the study makes its own speech")
+    add("--resume", action="store_true", help="continue a study that was interrupted")
+    add(
+        "--until",
+        choices=("decided",),
+        default="",
+        help="train two experiments with only as many seeds as it takes to tell which reaches its "
+        "hardest target sooner: 3, 5, 8 or 12",
+    )
+    add("--dry_run", action="store_true", help="list the steps, do none")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
+    if arguments.dry_run:
+        from tfasr.studies.perform import SEEDS, check_until
+        from tfasr.studies.plan import load_plan
+        from tfasr.studies.steps import study_steps
+
+        shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
+        # At most so many: a decision leaves the rest out.
+        bindings = [*arguments.gin_binding, *([SEEDS] if arguments.until else [])]
+        plan = load_plan(arguments.gin_file, bindings)
+        if arguments.until:
+            check_until(arguments.until, plan)
+        steps = study_steps(plan, folder, shard_dir)
+        for number, step in enumerate(steps, 1):
+            print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
+        return
+    from tfasr.studies.perform import DECISION_FILE, study
+
+    page = study(
+        arguments.gin_file,
+        run_dir=folder,
+        shard_dir=arguments.shard_dir,
+        bindings=arguments.gin_binding,
+        resume=arguments.resume,
+        until=arguments.until,
+    )
+    print((page.parent / "report.txt").read_text(encoding="utf-8"), end="")
+    if arguments.until:
+        print(f"\n{(folder / DECISION_FILE).read_text(encoding='utf-8')}", end="")
+    print(f"\nThe report with its figures: {page.resolve()}")
