@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.workload import BACKENDS
+from tfasr.display.chart import CLIFF_COLOUR, Points
 from tfasr.errors import UsageError
 from tfasr.kit.files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.machine import available_bytes, peak_bytes
@@ -26,7 +27,6 @@ def installed_backends() -> list[str]:
 
 
 def check_backend(name: str) -> None:
-    """Raises UsageError unless a backend is installed."""
     if name not in installed_backends():
         raise UsageError(
             f"--backend must be one that is installed: {', '.join(installed_backends())}. "
@@ -81,14 +81,7 @@ def num_gpus() -> int:
 
 
 def use_devices(count: int) -> str:
-    """Makes this process use so many devices; to be called before TensorFlow uses any.
-
-    Returns:
-        "GPU" or "logical CPU".
-
-    Raises:
-        UsageError: if there are GPUs, but fewer.
-    """
+    """Makes this process use so many "GPU" or "logical CPU" devices, before TensorFlow uses any."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -128,29 +121,28 @@ class DeviceUse:
 
     device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
     seconds: list[float] = field(default_factory=list)  # of each sample, since the beginning
-    percent: list[float] = field(default_factory=list)  # how busy it was since the sample before
-    memory_bytes: float | None = None  # the most that was taken of a GPU's; None for the processor
+    percent: list[float] = field(default_factory=list)  # busy since the sample before
+    memory_bytes: float | None = None  # the most that was taken of a GPU's
 
     @property
     def mean_percent(self) -> float | None:
-        """How busy it was on average; None without a sample."""
         return sum(self.percent) / len(self.percent) if self.percent else None
 
 
 @contextmanager
-def watched_devices(found: list[DeviceUse]) -> Iterator[None]:
+def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
     """Watches the process every 0.03 s and GPUs every 0.1 s while the body runs."""
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
             yield
         processes = _rows(Path(folder) / CPU_FILE)
-        found.append(_use(PROCESS, processes, "process_percent", began_ms))
+        uses.append(_use(PROCESS, processes, "process_percent", began_ms))
         by_gpu: dict[str, list[dict[str, str]]] = {}
         for row in _rows(Path(folder) / GPU_FILE):
             by_gpu.setdefault(row["gpu"], []).append(row)
         for gpu in sorted(by_gpu, key=int):
-            found.append(_use(f"GPU {gpu}", by_gpu[gpu], "utilisation_percent", began_ms))
+            uses.append(_use(f"GPU {gpu}", by_gpu[gpu], "utilisation_percent", began_ms))
 
 
 def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) -> DeviceUse:
@@ -170,11 +162,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
-    """Returns the memory that a larger batch will take, going on in a line from the last two.
-
-    Returns:
-        Bytes, or None with fewer than two measurements.
-    """
+    """Extrapolates the memory of a larger batch from the last two; None with fewer than two."""
     if len(batches) < 2:
         return None
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
@@ -184,16 +172,10 @@ def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -
 def growing_batches(
     sizes: Sequence[int], memory_share: float, measure: Callable[[int], Any]
 ) -> Iterator[tuple[int, Any, str]]:
-    """Measures growing batches as far as the memory allows.
-
-    Args:
-        sizes: utterances of each batch, growing.
-        memory_share: of the free memory that a batch may use.
-        measure: called with a size.
+    """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
     Yields:
-        Each size with what ``measure`` returned and "", or in the end with None and why it was not
-        run.
+        Each size, ``measure(size)`` and ""; or, last, a size, None and why it was not run.
     """
     batches: list[int] = []
     peaks: list[float] = []
@@ -216,23 +198,20 @@ def growing_batches(
 
 
 def _refusal(expected: float | None, share: float) -> str:
-    if expected is None:
-        return ""
     allowed = (peak_bytes() or 0) + share * available_bytes()
-    if expected <= allowed:
+    if expected is None or expected <= allowed:
         return ""
     return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
-# TensorFlow and JAX name the status, PyTorch has a class of its own.
-_STATUS = "RESOURCE_EXHAUSTED"
+# PyTorch has a class of its own, TensorFlow and JAX name the status.
 _CLASSES = ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError", "_ArrayMemoryError")
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that there was not enough memory."""
     named = any(cls.__name__ in _CLASSES for cls in type(error).__mro__)
-    return named or _STATUS in str(error)
+    return named or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def is_cliff(
@@ -249,3 +228,10 @@ def is_cliff(
         return False
     smaller = [seconds for size, seconds in others if size < batch and seconds is not None]
     return bool(smaller) and utterance_s > min(smaller) * (1 + tolerance)
+
+
+def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:
+    """Returns rings around the points that `is_cliff`, as charts show them."""
+    look = {"symbol": "ring", "size": 15, "colour": CLIFF_COLOUR}
+    series = "cliff: slower than in a smaller batch"
+    return [Points(x=batches, y=values, series=series, **look)] if batches else []

@@ -39,8 +39,7 @@ from tfasr.models.keyword_spotter import (
     LayerMemory,
     memory_accounting,
 )
-from tfasr.tta.decomposition import Throughput
-from tfasr.tta.policies import AccuracyPoint, TimeToAccuracy
+from tfasr.tta.policies import AccuracyPoint
 from tfasr.tta.run import Run, load_run
 
 
@@ -49,20 +48,19 @@ class KeywordTrainingConfig:
     """How the keyword spotter is trained."""
 
     batch_size: int = 64  # utterances of an update
-    epochs: int = 20  # passes over the training split
+    epochs: int = 20
     learning_rate: float = 0.003  # of Adam
     seed: int = 0  # of weights, order and synthetic data
-    target_error: float = 0.1  # share of wrong words on the validation split to come down to
+    target_error: float = 0.1  # fraction of wrong validation words to reach
     target_window: int = 3  # epochs whose median must meet the target
-    # "keras", on the backend that runs, or "torch": PyTorch alone, without Keras
+    # "keras", on the backend that runs, or "torch": PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-    # of `tfasr.models.keyword_spotter.LAYOUTS`; not every backend has both everywhere
+    # of `tfasr.models.keyword_spotter.LAYOUTS`; backends may lack one
     layout: Literal["NHWC", "NCHW"] = "NHWC"
-    # synthetic utterances of the training split, as all others before the fraction is taken; the
-    # defaults are those of the 30 words in Speech Commands, version 1
+    # synthetic utterances before the fraction is taken, as in Speech Commands 1
     num_train: int = 51088
-    num_validation: int = 6798  # of the validation split
-    num_test: int = 6835  # of the test split
+    num_validation: int = 6798
+    num_test: int = 6835
 
     def check(self) -> None:
         counts = ("num_train", "num_validation", "num_test")
@@ -85,9 +83,7 @@ if keras.backend.backend() == "torch":
 
 SPLITS = ("train", "validation", "test")
 SAMPLE_RATE_HZ = 16000
-# 98 windows of 30 ms fit into a second.
-WINDOW_SAMPLES = 480
-STEP_SAMPLES = 160
+WINDOW_SAMPLES, STEP_SAMPLES = 480, 160  # 98 windows of 30 ms in a second
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ class KeywordSplit:
     """The utterances of one split."""
 
     features: np.ndarray  # float32 ``(utterances, num_frames, num_bins)``, each normalised
-    labels: np.ndarray  # int32 ``(utterances,)``: places in the list of words
+    labels: np.ndarray  # int32 ``(utterances,)``: indices of words
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,18 +99,18 @@ class KeywordSplit:
 
 @dataclass(frozen=True)
 class KeywordData:
-    """All that a keyword spotter is trained and judged on."""
+    """What a keyword spotter is trained and evaluated on."""
 
-    words: list[str]  # what the labels mean
+    words: list[str]
     splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
-    source: str  # where it came from, for people
+    source: str  # for people
     identity: str  # changes with the utterances
 
 
 def synthetic_keywords(
     network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
 ) -> KeywordData:
-    """Returns made-up utterances: a word's smooth pattern, shifted, another word's over it, noise.
+    """Returns made-up utterances: a word's smooth, shifted pattern, another word's over it, noise.
 
     The other word is of random strength, up to three quarters of the word's own.
     """
@@ -129,9 +125,9 @@ def synthetic_keywords(
         shifts = random.integers(-10, 11, (2, size))
         features = random.standard_normal((size, *shape), np.float32)
         for index in range(size):
-            own = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
+            spoken = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
             other = np.roll(patterns[others[index]], shifts[1, index], axis=0)
-            features[index] += own + strengths[index] * other
+            features[index] += spoken + strengths[index] * other
         features *= np.float32(1 / np.sqrt(1 + 1 + 0.75**2 / 3))
         splits[name] = KeywordSplit(features, labels)
     words = WORDS if network.num_words == len(WORDS) else map(str, range(network.num_words))
@@ -153,21 +149,24 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Returns the recordings of the 30 words, a second of each.
+    """Returns a second of each recording of the 30 words.
 
     Raises:
-        UsageError: if the folder is no Speech Commands, a split is empty, or the network is for
-            other features.
+        UsageError: if the folder isn't this corpus, a split is empty, or the network doesn't fit.
     """
     from tfasr.corpora.speech_commands import read_speech_commands
 
-    _check(network)
-    words = WORDS
+    frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
+    if (network.num_frames, network.num_words) != (frames, len(WORDS)):
+        raise UsageError(
+            f"For Speech Commands KeywordSpotterConfig must be of {frames} frames and {len(WORDS)} "
+            f"words. Received: {network.num_frames} and {network.num_words}."
+        )
     random = np.random.default_rng(seed)
     splits, digest = {}, hashlib.sha256()
     for name in SPLITS:
-        found = read_speech_commands(corpus_dir, name).utterances
-        known = [utterance for utterance in found if utterance.text in words]
+        utterances = read_speech_commands(corpus_dir, name).utterances
+        known = [utterance for utterance in utterances if utterance.text in WORDS]
         count = max(1, round(fraction * len(known)))
         chosen = sorted(random.permutation(len(known))[:count])
         if not chosen:
@@ -178,46 +177,24 @@ def speech_commands_keywords(
         digest.update("".join(f"{name}/{known[index].id};" for index in chosen).encode())
         splits[name] = KeywordSplit(
             np.stack([_features(known[index].audio_path, network) for index in chosen]),
-            np.array([words.index(known[index].text) for index in chosen], np.int32),
+            np.array([WORDS.index(known[index].text) for index in chosen], np.int32),
         )
-    return KeywordData(list(words), splits, "Speech Commands", digest.hexdigest())
-
-
-def _check(network: KeywordSpotterConfig) -> None:
-    frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
-    if (network.num_frames, network.num_words) != (frames, len(WORDS)):
-        raise UsageError(
-            f"For Speech Commands KeywordSpotterConfig must be of {frames} frames and {len(WORDS)} "
-            f"words. Received: {network.num_frames} and {network.num_words}."
-        )
+    return KeywordData(list(WORDS), splits, "Speech Commands", digest.hexdigest())
 
 
 def _features(path: Path, network: KeywordSpotterConfig) -> np.ndarray:
     from tfasr.data.audio import read_audio
     from tfasr.data.features import FeatureConfig, compute_features, normalise_features
 
-    config = FeatureConfig(
-        window_samples=WINDOW_SAMPLES,
-        step_samples=STEP_SAMPLES,
-        num_mel_bins=network.num_bins,
-        num_mfcc=0,
-    )
+    windows = {"window_samples": WINDOW_SAMPLES, "step_samples": STEP_SAMPLES}
+    config = FeatureConfig(num_mel_bins=network.num_bins, num_mfcc=0, **windows)
     samples = read_audio(path, SAMPLE_RATE_HZ)[:SAMPLE_RATE_HZ]
     samples = np.pad(samples, (0, SAMPLE_RATE_HZ - len(samples)))
     return normalise_features(compute_features(samples, config), config).numpy()
 
 
-# Keras's: 1 less the momentum is PyTorch's.
-_MOMENTUM, _EPSILON = 0.1, 1e-3
-
-
 def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module":
-    """Returns `tfasr.models.keyword_spotter.KeywordSpotter` in PyTorch alone, layer by layer.
-
-    Args:
-        config: sizes.
-        layout: "NCHW", PyTorch's own, or "NHWC", where channels are the last in memory.
-    """
+    """Returns `tfasr.models.keyword_spotter.KeywordSpotter` in PyTorch alone, layer by layer."""
     from torch.nn import functional
 
     memory_format = torch.channels_last if layout == "NHWC" else torch.contiguous_format
@@ -226,14 +203,14 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
         def __init__(self):
             super().__init__()
             inputs = (1, *config.filters)
+            shapes = zip(inputs, config.filters, LAYERS, strict=False)
             self.convolutions = torch.nn.ModuleList(
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
-                for channels, filters, (kernel, _) in zip(
-                    inputs, config.filters, LAYERS, strict=False
-                )
+                for channels, filters, (kernel, _) in shapes
             )
             self.normalisations = torch.nn.ModuleList(
-                torch.nn.BatchNorm2d(filters, eps=_EPSILON, momentum=_MOMENTUM)
+                # Keras's defaults: PyTorch's momentum is 1 less Keras's.
+                torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1)
                 for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
@@ -271,8 +248,7 @@ class TorchSpotterStepper(TorchStepper):
         return sum(parameter.numel() for parameter in self.module.parameters())
 
     def place(self, batch: Batch) -> Batch:
-        moved = (tuple(map(self._moved, part)) for part in (batch.inputs, batch.targets))
-        return Batch(*moved)
+        return batch.mapped(self._moved)
 
     def _moved(self, array: np.ndarray) -> "torch.Tensor":
         tensor = torch.from_numpy(np.ascontiguousarray(array))
@@ -293,7 +269,6 @@ class TorchSpotterStepper(TorchStepper):
 
 
 METRIC = "top1_error"
-UTTERANCE_S = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -325,12 +300,8 @@ def train_keywords(
 ) -> np.ndarray:
     """Trains a network and returns its confusion matrix on the test split.
 
-    Returns:
-        int ``(words, words)``: how often the word of a row was taken for that of a column.
-
-    Raises:
-        UsageError: if ``run_dir`` holds a run.
-        RunError: if the loss is no number.
+    Rows of the matrix are spoken words, columns what they were taken for. Raises UsageError if
+    ``run_dir`` holds a run, RunError if the loss isn't finite.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
@@ -338,8 +309,7 @@ def train_keywords(
             f"A run must have a folder of its own. Received: {run_dir}, which holds one; name "
             "another folder with --out."
         )
-    ledger = Ledger(run_dir)
-    status = "aborted"
+    ledger, status = Ledger(run_dir), "aborted"
     try:
         confusion = _KeywordRun(network, config, data, ledger).train()
         status = "success"
@@ -355,11 +325,9 @@ class _KeywordRun:
         network: KeywordSpotterConfig,
         config: KeywordTrainingConfig,
         data: KeywordData,
-        ledger: Ledger,
+        ledger,
     ):
-        self._config = config
-        self._data = data
-        self._ledger = ledger
+        self._config, self._data, self._ledger = config, data, ledger
         self._sizes_seen: set[int] = set()
         ledger.begin_session(None)
         with ledger.interval("init"):
@@ -373,6 +341,7 @@ class _KeywordRun:
 
     def _facts(self, parameters: int) -> dict[str, Any]:
         config, splits = self._config, self._data.splits
+        data = {"data": self._data.identity, "words": self._data.words}
         return {
             "global_batch_size": config.batch_size,
             "num_replicas": 1,
@@ -383,11 +352,7 @@ class _KeywordRun:
             "opt_base_learning_rate": config.learning_rate,
             "targets": [[METRIC, config.target_error]],
             "parameters": parameters,
-            "comparability": {
-                "task": "keyword spotting",
-                "data": self._data.identity,
-                "words": self._data.words,
-            },
+            "comparability": {"task": "keyword spotting", **data},
         }
 
     def train(self) -> np.ndarray:
@@ -410,8 +375,7 @@ class _KeywordRun:
         for begin in range(0, len(order), self._config.batch_size):
             began = time.perf_counter()
             chosen = order[begin : begin + self._config.batch_size]
-            arrays = Batch((train.features[chosen],), (train.labels[chosen],))
-            batch = self._stepper.place(arrays)
+            batch = self._stepper.place(Batch((train.features[chosen],), (train.labels[chosen],)))
             fetched = time.perf_counter()
             loss = self._stepper.update(batch)
             step_s = time.perf_counter() - fetched
@@ -425,7 +389,7 @@ class _KeywordRun:
             yield {
                 "loss": loss,
                 "utterances": len(chosen),
-                "audio_s": UTTERANCE_S * len(chosen),
+                "audio_s": 1.0 * len(chosen),
                 "frames": frames * len(chosen),
                 "padded_frames": frames * len(chosen),
                 "input_wait_s": fetched - began,
@@ -456,18 +420,18 @@ class _KeywordRun:
 
 
 def error_rate(confusion: np.ndarray) -> float:
-    """Returns the share of wrong words."""
     return float(1 - np.trace(confusion) / confusion.sum())
-
-
-_MOST_CONFUSIONS = 10
 
 
 def memory_table(layers: Sequence[LayerMemory]) -> Table:
     """Returns weights, activations and bytes of each layer, and their sums."""
-    rows = [(x.name, " x ".join(map(str, x.shape)), *_sums([x])) for x in layers]
-    rows.append(("sum", "", *_sums(layers)))
-    *_, num_bytes = _sums(layers)
+
+    def sums(layers: Sequence[LayerMemory]) -> list[int]:
+        names = ("weights", "activations", "num_bytes")
+        return [sum(getattr(layer, name) for layer in layers) for name in names]
+
+    rows = [(x.name, " x ".join(map(str, x.shape)), *sums([x])) for x in layers]
+    rows.append(("sum", "", *sums(layers)))
     columns = [
         Column("layer", "", lambda row: row[0]),
         Column("output", "", lambda row: row[1]),
@@ -475,26 +439,12 @@ def memory_table(layers: Sequence[LayerMemory]) -> Table:
         Column("activations", "", lambda row: row[3], "{:,}".format),
         Column("KB", "", lambda row: row[4] / 1000, fixed(1)),
     ]
-    title = f"Memory of one utterance in single precision: {num_bytes / 1000:.0f} KB"
+    title = f"Memory of one utterance in single precision: {rows[-1][4] / 1000:.0f} KB"
     notes = ["4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."]
     return table_of(title, columns, rows, notes)
 
 
-def _sums(layers: Sequence[LayerMemory]) -> list[int]:
-    names = ("weights", "activations", "num_bytes")
-    return [sum(getattr(layer, name) for layer in layers) for name in names]
-
-
-def training_table(
-    data: KeywordData,
-    config: KeywordTrainingConfig,
-    points: Sequence[AccuracyPoint],
-    reached: TimeToAccuracy,
-    throughput: Throughput,
-    confusion: np.ndarray,
-    backend: str,
-) -> Table:
-    """Returns accuracy, time to accuracy and throughput of the run."""
+def _training_table(data, config, points, reached, throughput, confusion, backend: str) -> Table:
     rate = throughput.utterances_per_s
     sizes = ", ".join(str(len(split)) for split in data.splits.values())
     rows = {
@@ -528,7 +478,7 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     pairs = np.argwhere(wrong)
-    most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:_MOST_CONFUSIONS]
+    most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:10]
     spoken = confusion.sum(axis=1)
     columns = [
         Column("spoken", "", lambda pair: words[pair[0]]),
@@ -542,13 +492,12 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
 
 _LEVELS = 12
 _HEIGHT_PX = 460
-_NUMBER_PX = 7.5
 
 
 def keyword_chart(
     words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
 ) -> Chart:
-    """Returns the confusion matrix of the test split beside the error rate over time."""
+    """Returns the confusion matrix of the test split and the error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
     curve: list[Mark] = [
@@ -557,15 +506,9 @@ def keyword_chart(
         Rule(value=100 * target, label=f"target {100 * target:g} %"),
     ]
     top = max(100 * target * 1.3, *errors) * 1.05
-    panels = [
-        _matrix(words, confusion),
-        Panel(
-            curve,
-            Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds))),
-            Axis("wrong words, validation, %", limits=(0, top)),
-            height=_HEIGHT_PX,
-        ),
-    ]
+    time = Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds)))
+    wrong = Axis("wrong words, validation, %", limits=(0, top))
+    panels = [_matrix(words, confusion), Panel(curve, time, wrong, height=_HEIGHT_PX)]
     caption = "What the keyword spotter takes for what, and how fast it learns"
     return Chart("keyword_spotting", caption, panels, columns=2, width=_HEIGHT_PX)
 
@@ -581,29 +524,19 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     for dark, colour in ((True, "#ffffff"), (False, INK)):
         rows, columns = np.nonzero((confusion > 0) & ((shares > 0.6) == dark))
         numbers = [str(confusion[at]) for at in zip(rows, columns, strict=True)]
-        look = {"align": "center", "size": _NUMBER_PX, "colour": colour}
+        look = {"align": "center", "size": 7.5, "colour": colour}
         marks.append(Labels(x=columns, y=rows, words=numbers, **look))
     places, count = range(len(words)), len(words)
-    named = {"ticks": places, "tick_labels": list(words), "grid": False}
-    accuracy = 100 * (1 - error_rate(confusion))
-    x = Axis(
-        f"taken for; {accuracy:.1f} % right", limits=(-0.5, count - 0.5), label_angle=-90, **named
-    )
-    y = Axis("spoken, test", limits=(count - 0.5, -0.5), **named)
-    return Panel(
-        [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)],
-        x,
-        y,
-        height=_HEIGHT_PX,
-    )
+    ends, named = (-0.5, count - 0.5), {"ticks": places, "tick_labels": list(words), "grid": False}
+    right = f"taken for; {100 * (1 - error_rate(confusion)):.1f} % right"
+    x = Axis(right, limits=ends, label_angle=-90, **named)
+    y = Axis("spoken, test", limits=ends[::-1], **named)
+    shown = [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)]
+    return Panel(shown, x, y, height=_HEIGHT_PX)
 
 
 def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context) -> Result:
-    """Trains the keyword spotter on a corpus, or on synthetic utterances.
-
-    Raises:
-        UsageError: if PyTorch is to train it on another backend's process.
-    """
+    """Trains the keyword spotter on a corpus, or on synthetic utterances."""
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
             "KeywordTrainingConfig.framework = 'torch' must come with --backend torch. Received: "
@@ -626,14 +559,10 @@ def _data(
             import tensorflow as tf
 
             tf.config.set_visible_devices([], "GPU")
-        return speech_commands_keywords(
-            context.corpus_dir, network, context.fraction, training.seed
-        )
-    wanted = (training.num_train, training.num_validation, training.num_test)
-    sizes = {
-        name: max(1, round(context.fraction * size))
-        for name, size in zip(SPLITS, wanted, strict=True)
-    }
+        sizes = (context.fraction, training.seed)
+        return speech_commands_keywords(context.corpus_dir, network, *sizes)
+    sizes = {name: getattr(training, f"num_{name}") for name in SPLITS}
+    sizes = {name: max(1, round(context.fraction * size)) for name, size in sizes.items()}
     return synthetic_keywords(network, sizes, training.seed)
 
 
@@ -644,10 +573,9 @@ def _result(
     finished: Run,
     confusion: np.ndarray,
 ) -> Result:
-    target = {METRIC: training.target_error}
-    reached = finished.time_to_accuracy(window=training.target_window, **target)
+    target = training.target_error
+    reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
     throughput = finished.throughput()
-    left_out = throughput.warmup_steps + throughput.traced_steps
     points = finished.accuracy_curve(METRIC)
     layers = memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
@@ -655,7 +583,7 @@ def _result(
     return Result(
         tables=[
             memory_table(layers),
-            training_table(data, training, points, reached, throughput, confusion, backend),
+            _training_table(data, training, points, reached, throughput, confusion, backend),
             confusion_table(data.words, confusion),
         ],
         values={
@@ -666,7 +594,7 @@ def _result(
             "parameters": sum(layer.weights for layer in layers),
             "memory_bytes": sum(layer.num_bytes for layer in layers),
             "validation_error": [[p.epoch, p.elapsed_s, p.value] for p in points],
-            "target": [METRIC, training.target_error],
+            "target": [METRIC, target],
             "time_to_accuracy_s": reached.seconds,
             "epochs_to_accuracy": reached.epoch,
             "utterances_per_s": throughput.utterances_per_s,
@@ -674,12 +602,8 @@ def _result(
             "words": data.words,
             "confusion": confusion.tolist(),
         },
-        warmup_steps=left_out,
-        figures={
-            "keyword_spotting": lambda: keyword_chart(
-                data.words, confusion, points, training.target_error
-            )
-        },
+        warmup_steps=throughput.warmup_steps + throughput.traced_steps,
+        figures={"keyword_spotting": lambda: keyword_chart(data.words, confusion, points, target)},
     )
 
 

@@ -25,7 +25,7 @@ _SHARD = 64
 def noise_batch(
     batch: int, frames: int, labels: int, *, num_features: int, num_classes: int, seed: int = 1
 ) -> dict[str, np.ndarray]:
-    """Returns one batch as `tfasr.data.batches.BatchSource` makes them, all of full length."""
+    """Returns a batch as `tfasr.data.batches.BatchSource` makes it, all of full length."""
     generator = np.random.default_rng(seed)
     return {
         "features": generator.standard_normal((batch, frames, num_features), dtype=np.float32),
@@ -38,7 +38,7 @@ def noise_batch(
 
 
 def noise_labels(generator: np.random.Generator, shape, num_labels: int) -> np.ndarray:
-    """Returns int32 labels of which no two neighbours in the last axis are equal."""
+    """Returns int32 labels; neighbours in the last axis differ."""
     steps = generator.integers(1, num_labels, shape)
     return (np.cumsum(steps, axis=-1) % num_labels).astype(np.int32)
 
@@ -67,13 +67,16 @@ def write_noise_split(
     for first in range(0, utterances, _SHARD):
         records = []
         for position in range(first, min(first + _SHARD, utterances)):
-            own = int(generator.integers(shortest, frames + 1)) if length_spread else frames
-            noise = generator.standard_normal((own, features.num_features), dtype=np.float32)
+            frame_count = int(generator.integers(shortest, frames + 1)) if length_spread else frames
+            noise = generator.standard_normal(
+                (frame_count, features.num_features), dtype=np.float32
+            )
             noise = noise.astype(np.float16)
             spelled = noise_labels(generator, labels, len(alphabet.characters)).tolist()
             sums.add(noise)
-            records.append(encode_record(noise, spelled, position, own / 100))
-            listed.append(_listed(position, own, labels))
+            records.append(encode_record(noise, spelled, position, frame_count / 100))
+            name, duration_s = f"noise-{position}", frame_count / 100
+            listed.append(ShardedUtterance(position, name, "", "", duration_s, frame_count, labels))
         path = folder / f"train-{first // _SHARD:05d}.tfrecord"
         write_shard(path, records, packing.shards.compression)
         shards.append({"file": path.name, "bytes": path.stat().st_size})
@@ -81,22 +84,13 @@ def write_noise_split(
     return ShardedSplit(folder, index, HeldUtterances(listed))
 
 
-def _listed(position: int, frames: int, labels: int) -> ShardedUtterance:
-    return ShardedUtterance(position, f"noise-{position}", "", "", frames / 100, frames, labels)
-
-
-_SECONDS = 2.0
 _CPU_SIZE, _GPU_SIZE = 2048, 8192
 # A GPU works through a queue: reading each result would measure the way there and back.
 _IN_A_ROW = 8
 
 
-def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | None = None) -> float:
-    """Measures floating-point operations per second of square matrix products.
-
-    Returns:
-        Those of the fastest of all repetitions: a ceiling is what nothing exceeds.
-    """
+def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
+    """Measures operations per second of square matrix products; the fastest repetition counts."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     size = size or (_GPU_SIZE if on_gpu else _CPU_SIZE)
     in_a_row = _IN_A_ROW if on_gpu else 1
@@ -113,13 +107,10 @@ def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | Non
             left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
         return left[0, 0]
 
-    fastest_s, end = float("inf"), None
-    while end is None or time.perf_counter() < end:
+    products(left, right).numpy()  # traces
+    fastest_s, end = float("inf"), time.perf_counter() + seconds
+    while fastest_s == float("inf") or time.perf_counter() < end:
         began = time.perf_counter()
         products(left, right).numpy()
-        now = time.perf_counter()
-        if end is None:  # the first traced, and is left out
-            end = now + seconds
-            continue
-        fastest_s = min(fastest_s, now - began)
+        fastest_s = min(fastest_s, time.perf_counter() - began)
     return in_a_row * 2 * size**3 / fastest_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfasr.bench.backends.measure import RUNTIMES, AxesTask, measure_axes
-from tfasr.bench.devices import installed_backends
+from tfasr.bench.devices import cliff_rings, installed_backends
 from tfasr.bench.sweep.measure import (
     SweepConfig,
     SweepRow,
@@ -21,12 +21,10 @@ from tfasr.bench.sweep.measure import (
 from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import (
-    CLIFF_COLOUR,
     Axis,
     Chart,
     Mark,
     Panel,
-    Points,
     Segments,
     counts_axis,
     curve,
@@ -353,17 +351,7 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
                 marks.append(Segments(x0=xs, x1=xs, **bars, colour=colour, width=1.4))
             marks += curve(xs, [value(row) for row in own], colour, _legend(analysis, precision))
     cliffs = [row for row in rows if row.cliff]
-    if cliffs:
-        marks.append(
-            Points(
-                x=[place(row) for row in cliffs],
-                y=[value(row) for row in cliffs],
-                symbol="ring",
-                size=15,
-                colour=CLIFF_COLOUR,
-                series="cliff: slower than in a smaller batch",
-            )
-        )
+    marks += cliff_rings([place(row) for row in cliffs], [value(row) for row in cliffs])
     batches = sorted({row.batch for row in rows}) or [1]
     ends = (batches[0] / 1.15, batches[-1] * 1.15)
     if not training:
