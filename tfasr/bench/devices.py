@@ -73,6 +73,11 @@ def devices_text(count: int) -> str:
     return f"{count} {'device' if count == 1 else 'devices'}"
 
 
+def powers_up_to(most: int) -> list[int]:
+    """Returns 1, 2, 4 and so on, and ``most``."""
+    return sorted({2**power for power in range(most.bit_length())} | {most})
+
+
 def num_gpus() -> int:
     """Returns how many GPUs TensorFlow sees; starts none of them."""
     import tensorflow as tf

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from tfasr.bench.perform import Measured, draw, is_file
 from tfasr.bench.scaling.fit import (
     SHARE,
     BesideSteps,
-    Interval,
     Link,
     MeasuredExchange,
     MeasuredStep,
@@ -41,29 +40,23 @@ _AGAIN = "Write it anew with tfasr bench --gin_file bench/scaling_small.gin --ou
 
 @dataclass
 class Found:
-    """What runs and results say."""
+    """The measurements of runs and results."""
 
     steps: list[MeasuredStep] = field(default_factory=list)  # of one worker each
-    exchanges: list[MeasuredExchange] = field(default_factory=list)  # of gradients
-    gradient_bytes: list[int] = field(default_factory=list)  # of each source that noted them
-    # of the runs of one process, which exchange nothing, in float32
-    weight_bytes: list[int] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)  # global batches of the runs
-    # of each run, its mean batch over its global batch
-    filled: list[float] = field(default_factory=list)
+    exchanges: list[MeasuredExchange] = field(default_factory=list)
+    gradient_bytes: list[int] = field(default_factory=list)  # of each source that recorded them
+    weight_bytes: list[int] = field(default_factory=list)  # of runs of one process, in float32
+    batches: list[int] = field(default_factory=list)  # global ones
+    filled: list[float] = field(default_factory=list)  # mean over global batch of each run
     targets: list[TargetMet] = field(default_factory=list)  # runs that met the target
-    beside: list[BesideSteps] = field(default_factory=list)  # what those did beside their steps
-    missed: list[str] = field(default_factory=list)  # names of runs that did not meet it
+    beside: list[BesideSteps] = field(default_factory=list)  # of those runs
+    missed: list[str] = field(default_factory=list)  # names of other runs
 
 
 def read_runs(
     run_dirs: Sequence[Path], target: Target | None, policy: str, window: int | None
 ) -> Found:
-    """Returns what runs of one model say; they may differ in batch and number of workers.
-
-    Raises:
-        UsageError: if one cannot be read, says too little, or is not comparable with the first.
-    """
+    """Reads runs of one model; raises UsageError if one is unreadable or not comparable."""
     found, first = Found(), None
     for run_dir in run_dirs:
         run = load_run(run_dir)
@@ -119,13 +112,7 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
 
 
 def _read_target(
-    run: Run,
-    workers: int,
-    step_s: float,
-    target: Target,
-    policy: str,
-    window: int | None,
-    found: Found,
+    run: Run, workers: int, step_s, target: Target, policy, window, found: Found
 ) -> None:
     metric, value = target
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
@@ -153,11 +140,7 @@ def _read_target(
 
 
 def read_results(path: Path, found: Found) -> None:
-    """Adds what the scaling workload measured: one device's steps, and its all-reduces.
-
-    Raises:
-        UsageError: if it is no such file.
-    """
+    """Adds the scaling workload's results: one device's steps, and all-reduces."""
     values = read_object(path, _AGAIN, ("workload",))
     results = values.get("results")
     processes = results.get("processes") if isinstance(results, dict) else None
@@ -170,8 +153,10 @@ def read_results(path: Path, found: Found) -> None:
     for process in processes:
         found.gradient_bytes.append(process["gradient_bytes"])
         devices = process["devices"]
-        for one in process["all_reduce"] if devices > 1 else ():
-            found.exchanges.append(MeasuredExchange(devices, one["size_bytes"], one["seconds"]))
+        for reduce in process["all_reduce"] if devices > 1 else ():
+            found.exchanges.append(
+                MeasuredExchange(devices, reduce["size_bytes"], reduce["seconds"])
+            )
         for times in process["loads"] if devices == 1 else ():
             if not times["load"]["loader"]:
                 seconds = times["step_s"][warmup:]
@@ -179,16 +164,9 @@ def read_results(path: Path, found: Found) -> None:
                 found.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
 
 
-_LEAST_BYTES = 8192  # a sum of less is all latency, as the small one beside it
-
-
 def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
-    """Measures exchanges of little and of all gradients between two processes, by the loopback.
-
-    Raises:
-        RunError: if the processes do not find each other.
-    """
-    large_bytes = max(int(gradient_bytes), _LEAST_BYTES)
+    """Measures exchanges of little and of all gradients between two processes, over loopback."""
+    large_bytes = max(int(gradient_bytes), 8192)  # less would be all latency
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with ThreadPoolExecutor(2) as threads:
         options = {"backend": "tensorflow", "task": "Measuring an exchange", "show_messages": False}
@@ -204,7 +182,7 @@ def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
 
 
 def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tuple[int, float]]:
-    """Returns bytes and median seconds of a small and of a large sum, in one worker's process."""
+    """Returns bytes and median seconds of a small and of a large sum, in a worker's process."""
     from tfasr.training.workers.exchange import measure_link
     from tfasr.training.workers.team import joined
 
@@ -216,22 +194,22 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be predicted of what."""
+    """A request for a prediction."""
 
-    run_dirs: Sequence[Path]  # folders of runs
+    run_dirs: Sequence[Path]
     results: Sequence[Path] = ()  # files of the scaling workload
     target: str = ""  # such as "cer=0.1"; "" for steps alone
     policy: str = "paper"  # the clock and the rule of the target
     window: int | None = None  # evaluations whose median must meet it; None for the policy's
-    workers: tuple[int, ...] = (1, 2, 4, 8, 16)  # numbers of them
+    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
     global_batch_sizes: tuple[int, ...] = ()  # over all workers; empty for the runs' own
     rows_per_worker: tuple[int, ...] = ()  # instead, so that the batch grows with the workers
-    link_gbit_s: float | None = None  # of the link; None to take the runs' exchanges
-    link_latency_us: float = 0.0  # of a message on it
-    over_loopback: bool = False  # whether the runs' exchanges went over no network
-    measure_exchange: bool = False  # whether one is measured here
-    gradient_mb: float | None = None  # megabytes of gradients; None for the runs'
-    overlap: float = 0.0  # share of the exchange that is hidden
+    link_gbit_s: float | None = None  # None to use the runs' exchanges
+    link_latency_us: float = 0.0  # of a message
+    over_loopback: bool = False  # whether the runs' exchanges used no network
+    measure_exchange: bool = False  # whether to measure one here
+    gradient_mb: float | None = None  # None for the runs'
+    overlap: float = 0.0  # fraction of the exchange that is hidden
 
     def __post_init__(self):
         counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
@@ -263,7 +241,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     """Predicts runs and returns the table as text; with ``out``, writes it with JSON and a figure.
 
     Raises:
-        UsageError: if runs cannot be read, or say too little for what is asked.
+        UsageError: if the runs can't be read, or aren't enough for the prediction.
         OSError: if a file cannot be written.
     """
     check_format(output_format)
@@ -303,16 +281,9 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
                 "neither --link_gbit_s, nor --measure_exchange, nor runs of several workers."
             )
         link = Link(math.inf)
-    return Measurements(
-        found.steps,
-        size,
-        link,
-        exchanges,
-        asked.overlap,
-        found.targets,
-        found.beside,
-        statistics.median(found.filled or [1.0]),
-    )
+    filled = statistics.median(found.filled or [1.0])
+    runs = (found.targets, found.beside, filled)
+    return Measurements(found.steps, size, link, exchanges, asked.overlap, *runs)
 
 
 def _gradient_bytes(asked: Asked, found: Found) -> float:
@@ -355,20 +326,12 @@ def _written(
             f"utterances are too few: {', '.join(found.missed)}."
         )
     table = prediction_table(prediction, rows, asked.target, notes)
-    measured = prediction.measured
+    values = asdict(prediction.measured)
+    names = ("steps", "gradient_bytes", "link", "exchanges", "overlap", "targets", "beside")
     values = {
         "target": asked.target or None,
         "interval_share": SHARE,
-        "measured": {
-            "steps": list(map(asdict, measured.steps)),
-            "gradient_bytes": measured.gradient_bytes,
-            "link": measured.link and asdict(measured.link),
-            "exchanges": list(map(asdict, measured.exchanges)),
-            "overlap": measured.overlap,
-            "targets": list(map(asdict, measured.targets)),
-            "beside": list(map(asdict, measured.beside)),
-            "missed": found.missed,
-        },
+        "measured": {**{name: values[name] for name in names}, "missed": found.missed},
         "predicted": [record(row) for row in rows],
     }
     return Measured([table], values)
@@ -382,20 +345,17 @@ def prediction_table(
         Column("global\nbatch", "", lambda row: row.global_batch),
         Column("rows a\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
         *_both("steps/s", lambda row: row.steps_per_s),
-        Column(
-            "exchange\n%", "", lambda row: row.exchange_s.middle / row.step_s.middle, fixed(0, 100)
-        ),
+        Column("exchange\n%", "", lambda r: r.exchange_s.middle / r.step_s.middle, fixed(0, 100)),
         *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
     ]
     if target:
         columns += _both("utterances\nto target", lambda row: row.utterances)
         columns += _both("minutes", lambda row: row.target_s, 1 / 60)
-    columns.append(
-        Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
-    )
+    beyond = Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
     title = f"Predicted runs{f' to {target}' if target else ''}"
-    table = table_of(title, columns, rows, [*_notes(prediction), *notes])
-    return replace(table, records=records_of([record(row) for row in rows]))
+    records = records_of(list(map(record, rows)))
+    notes = [*_notes(prediction), *notes]
+    return table_of(title, [*columns, beyond], rows, notes, records=records)
 
 
 def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
@@ -416,8 +376,8 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
     constant, per_row = prediction.coefficients()
     measured = prediction.measured
     rows = sorted({step.rows for step in measured.steps})
-    listed = ", ".join(f"{one:.4g}" for one in rows)
-    unknown = "; how much of it is fixed, one number of rows cannot tell" if len(rows) == 1 else ""
+    listed = ", ".join(f"{count:.4g}" for count in rows)
+    unknown = "; one number of rows can't show how much of it is fixed" if len(rows) == 1 else ""
     notes = [
         f"Medians, and intervals meant to hold {100 * SHARE:.0f} % of new runs, by a parametric "
         f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
@@ -427,26 +387,26 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
     ]
     if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
-        said = "; how they grow with the batch, one size cannot tell"
+        growth = "; one size can't show how they grow with the batch"
         critical = prediction.critical_batch
         if critical is not None:
             low, middle, high = map(_number, (critical.low, critical.middle, critical.high))
-            said = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by the "
-            said += "curve that has such a batch"
+            growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by "
+            growth += "the curve that has such a batch"
         runs = f"{len(measured.targets)} runs with batches of {sizes}"
-        notes.append(f"Utterances: from {runs}{said}.")
+        notes.append(f"Utterances: from {runs}{growth}.")
     return notes
 
 
 def _link_text(prediction: WorkerPrediction) -> str:
     link, exchanges = prediction.measured.link, prediction.measured.exchanges
-    said = []
+    sources = []
     if link is not None:
         gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
-        said.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
+        sources.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
     if exchanges:
-        said.append(f"{len(exchanges)} measured exchanges")
-    return " beside ".join(said)
+        sources.append(f"{len(exchanges)} measured exchanges")
+    return " and ".join(sources)
 
 
 def _number(value: float) -> str:
@@ -454,19 +414,16 @@ def _number(value: float) -> str:
 
 
 def record(row: PredictedRun) -> dict[str, Any]:
-    """Returns a predicted run for programs; bounds are columns of their own."""
     values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
     names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
     for name in names:
-        interval = getattr(row, name)
-        if interval is not None:
+        if (interval := getattr(row, name)) is not None:
             values |= {name: interval.middle, f"{name}_low": interval.low}
             values[f"{name}_high"] = interval.high
     return {**values, "beyond": ",".join(row.beyond)}
 
 
 def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
-    """Returns steps per second, and with a target the minutes, over the workers."""
     panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
     if target:
         panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
@@ -474,18 +431,13 @@ def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
     return Chart("prediction", caption, panels, columns=2, width=420)
 
 
-def _panel(
-    rows: Sequence[PredictedRun],
-    interval: Callable[[PredictedRun], Interval],
-    scale: float,
-    title: str,
-) -> Panel:
+def _panel(rows: Sequence[PredictedRun], interval: Callable, scale: float, title: str) -> Panel:
     marks = []
     for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
-        own = [row for row in rows if _key(row, rows) == batch]
-        xs, colour = [row.workers for row in own], run_colour(number)
+        of_batch = [row for row in rows if _key(row, rows) == batch]
+        xs, colour = [row.workers for row in of_batch], run_colour(number)
         low, middle, high = (
-            [scale * getattr(interval(row), name) for row in own]
+            [scale * getattr(interval(row), name) for row in of_batch]
             for name in ("low", "middle", "high")
         )
         marks += [Area(x=xs, low=low, high=high, colour=colour), *curve(xs, middle, colour, batch)]
@@ -495,9 +447,8 @@ def _panel(
 
 def _key(row: PredictedRun, rows: Sequence[PredictedRun]) -> str:
     batches = {other.global_batch for other in rows}
-    per_workers = len(batches) > 1 and all(
+    if len(batches) > 1 and all(
         other.global_batch * row.workers == row.global_batch * other.workers for other in rows
-    )
-    if per_workers:
+    ):
         return f"{row.global_batch / row.workers:.4g} rows a worker"
     return f"batch {row.global_batch}"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,21 +47,18 @@ class SweepAnalysis:
     """Everything that the hardware sweep found."""
 
     rows: Sequence[SweepRow]  # of inference, then of training, batch sizes growing
-    # error counts and rates of a run in every precision; None without a run
-    errors: dict[str, dict[str, Any]] | None
-    logit_errors: dict[str, float]  # relative error of the logits against float32, random weights
-    frames: int  # feature frames of each utterance
-    frame_s: float  # seconds of audio from one frame to the next
-    calls: int  # batches measured in inference
+    errors: dict[str, dict[str, Any]] | None  # of a run in every precision; None without a run
+    logit_errors: dict[str, float]  # relative to float32, with random weights
+    frames: int  # of each utterance
+    frame_s: float  # of audio, from one frame to the next
+    calls: int  # measured in inference
     warmup: int  # calls and steps left out before each measurement
-    split: str | None  # what the errors were counted on; None without a run
+    split: str | None  # on which errors were counted
 
     def of(self, mode: str) -> list[SweepRow]:
-        """Returns the rows of "inference" or "training"."""
         return [row for row in self.rows if row.mode == mode]
 
     def audio_s_per_s(self, row: SweepRow) -> float | None:
-        """Returns the seconds of audio that a row works through in a second."""
         return row.utterance_s and self.frames * self.frame_s / row.utterance_s
 
     def cost(self, precision: str) -> str:
@@ -94,14 +91,14 @@ class SweepAnalysis:
 
 
 def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
-    """Returns inference, training (where measured) and errors (of a run)."""
-    found = [_inference(analysis)]
+    """Returns inference, training (if measured) and errors (of a run)."""
+    tables = [_inference(analysis)]
     if analysis.of("training"):
-        found.append(_training(analysis))
-    return [*found, *([_error_table(analysis)] if analysis.errors is not None else [])]
+        tables.append(_training(analysis))
+    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
 
 
-def _row_columns(analysis: SweepAnalysis, *times: Column, fate: Callable) -> list[Column]:
+def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
     """Returns the columns of inference and of training, around those of their times."""
     return [
         Column("precision", "", lambda row: PRECISIONS[row.precision].label),
@@ -111,7 +108,7 @@ def _row_columns(analysis: SweepAnalysis, *times: Column, fate: Callable) -> lis
         Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
         Column(analysis.cost_name, "", lambda row: analysis.cost(row.precision)),
         Column("peak\nMiB", "", _memory, fixed(0)),
-        Column("cliff", "", fate),
+        Column("cliff", "", _cliff),
     ]
 
 
@@ -125,7 +122,6 @@ def _inference(analysis: SweepAnalysis) -> Table:
         Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
         Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
         _PER_UTTERANCE,
-        fate=_cliff,
     )
     notes = [
         f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
@@ -141,10 +137,7 @@ def _training(analysis: SweepAnalysis) -> Table:
         analysis,
         Column("step\nms", "", lambda row: row.p50_s, milliseconds),
         _PER_UTTERANCE,
-        Column(
-            "utterances/s", "", lambda row: row.utterance_s and 1 / row.utterance_s, "{:.4g}".format
-        ),
-        fate=lambda row: row.reason or _cliff(row),
+        Column("utterances/s", "", _utterances_per_s, "{:.4g}".format),
     )
     notes = [
         f"Medians of whole training steps, the first {analysis.warmup} of each size left out; "
@@ -152,9 +145,8 @@ def _training(analysis: SweepAnalysis) -> Table:
         "inference in it.",
         *_common_notes(analysis),
     ]
-    return table_of(
-        "Training over batch sizes and precisions", columns, analysis.of("training"), notes
-    )
+    title = "Training over batch sizes and precisions"
+    return table_of(title, columns, analysis.of("training"), notes)
 
 
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
@@ -174,14 +166,12 @@ def _common_notes(analysis: SweepAnalysis) -> list[str]:
 
 
 def _error_table(analysis: SweepAnalysis) -> Table:
-    exact = analysis.errors["float32"]["wer"]
+    exact, signed = analysis.errors["float32"]["wer"], "{:+.2f}".format
     columns = [
         Column("precision", "", lambda row: PRECISIONS[row[0]].label),
-        Column("WER\n%", "", lambda row: 100 * row[1]["wer"], fixed(2)),
-        Column("CER\n%", "", lambda row: 100 * row[1]["cer"], fixed(2)),
-        Column(
-            "WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), "{:+.2f}".format
-        ),
+        Column("WER\n%", "", lambda row: row[1]["wer"], fixed(2, 100)),
+        Column("CER\n%", "", lambda row: row[1]["cer"], fixed(2, 100)),
+        Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
         Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
     note = f"The run's best checkpoint on {analysis.split}, decoded greedily."
@@ -194,10 +184,7 @@ def _memory(row: SweepRow) -> float | None:
 
 
 def _cliff(row: SweepRow) -> str:
-    return "cliff" if row.cliff else ""
-
-
-"""What tables call the frameworks beneath Keras, and the compiler."""
+    return row.reason or ("cliff" if row.cliff else "")
 
 
 @dataclass(frozen=True)
@@ -205,42 +192,39 @@ class AxesRow:
     """One network at one length in one framework."""
 
     runtime: str  # of `RUNTIMES`
-    times: "AxesTimes"  # what was measured
+    times: "AxesTimes"
     batch: int  # utterances
 
     @property
     def training_s(self) -> float | None:
-        """Median seconds of a training step; None where it was not run."""
-        return statistics.median(self.times.training_s) if self.times.training_s else None
+        return _median(self.times.training_s)
 
     @property
     def inference_s(self) -> float | None:
-        """Median seconds of a batch in inference; None where it was not run."""
-        return statistics.median(self.times.inference_s) if self.times.inference_s else None
+        return _median(self.times.inference_s)
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
 
 
 @dataclass(frozen=True)
 class Axes:
-    """All rows, and why a runtime has none."""
+    """All networks, lengths and frameworks."""
 
     rows: Sequence[AxesRow]  # by network, then runtime, then length
     absent: Sequence[str]  # runtimes that are not installed
-    frame_s: float  # seconds of audio from one frame to the next
+    frame_s: float  # of audio, from one frame to the next
 
     def audio_s_per_s(self, row: AxesRow) -> float | None:
-        """Returns the seconds of audio that are trained on in a second."""
         audio_s = row.batch * row.times.frames * self.frame_s
         return None if row.training_s is None else audio_s / row.training_s
 
     def against_graph(self, row: AxesRow) -> float | None:
-        """Returns how many times as fast it trains as TensorFlow's graph; None if untold."""
+        """Returns how many times as fast it trains as TensorFlow's graph, if known."""
         same = ("tensorflow", row.times.network, row.times.frames)
-        graphs = [
-            other.training_s
-            for other in self.rows
-            if (other.runtime, other.times.network, other.times.frames) == same
-        ]
-        graph = graphs[0] if graphs else None
+        rows = ((r.runtime, r.times.network, r.times.frames, r.training_s) for r in self.rows)
+        graph = next((seconds for *names, seconds in rows if tuple(names) == same), None)
         return graph / row.training_s if graph and row.training_s else None
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -258,7 +242,6 @@ class Axes:
 
 
 def axes_table(axes: Axes) -> Table:
-    """Returns a row for each network, framework and length."""
     columns = [
         Column("network", "", lambda row: row.times.network),
         Column("framework", "", lambda row: RUNTIMES[row.runtime]),
@@ -289,13 +272,13 @@ def axes_table(axes: Axes) -> Table:
 
 
 def axes_chart(axes: Axes) -> Chart:
-    """Returns training and inference over the length, a panel each for every kind of network."""
+    """Returns training and inference over the length, each with a panel for every network."""
     networks = list(dict.fromkeys(row.times.network for row in axes.rows))
     panels = []
     for title, seconds in (("training step", "training_s"), ("inference", "inference_s")):
         for network in networks:
-            own = [row for row in axes.rows if row.times.network == network]
-            panels.append(_axes_panel(own, f"{network}: {title}", seconds))
+            of_network = [row for row in axes.rows if row.times.network == network]
+            panels.append(_axes_panel(of_network, f"{network}: {title}", seconds))
     caption = "Kinds of network over the length of their sequences, in each framework"
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
@@ -315,15 +298,11 @@ def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
     return Panel(marks, x, y, height=210, title=title)
 
 
-_ASIDE = 0.05
 _BARS = (("y0", "p50_s"), ("y1", "p99_s"))
 
 
 def sweep_chart(analysis: SweepAnalysis) -> Chart:
-    """Returns inference latency, and beside it training throughput where it was measured.
-
-    Bars reach from the median latency to the 99th percentile; a red ring is a cliff.
-    """
+    """Returns inference latency (bars: median to p99) and training throughput; rings are cliffs."""
     modes = ["inference", *(["training"] if analysis.of("training") else [])]
     panels = [_panel(analysis, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
@@ -339,7 +318,7 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     def place(row: SweepRow) -> float:
         # Side by side, so that no bar hides another's.
         index = precisions.index(row.precision)
-        return row.batch + (0 if training else _ASIDE * (index - 1.5))
+        return row.batch + (0 if training else 0.05 * (index - 1.5))
 
     marks: list[Mark] = []
     for index, precision in enumerate(precisions):
@@ -366,8 +345,8 @@ def _latency_ms(row: SweepRow) -> float:
     return 1000 * row.p50_s
 
 
-def _utterances_per_s(row: SweepRow) -> float:
-    return 1 / row.utterance_s
+def _utterances_per_s(row: SweepRow) -> float | None:
+    return row.utterance_s and 1 / row.utterance_s
 
 
 def _legend(analysis: SweepAnalysis, name: str) -> str:
@@ -383,10 +362,7 @@ def run(
 ) -> Result:
     """Runs the workload: a process for each precision, in inference and in training.
 
-    With a run its own model is measured, and evaluated in every precision.
-
-    Raises:
-        UsageError: if the backend is another than TensorFlow, or the run cannot be evaluated.
+    With a run, its model is measured, and evaluated in every precision.
     """
     require_tensorflow(
         "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's.",
@@ -399,21 +375,20 @@ def run(
     calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
+
+    def task(precision: str, batches: Sequence[int], calls: int) -> SweepTask:
+        return SweepTask(model, features.num_features, precision, batches, calls, config)
+
     for precision in config.precisions:
-        task = SweepTask(
-            model, features.num_features, precision, config.inference_batches, calls, config
-        )
-        answer = call(measure_inference, task, backend="tensorflow")
+        inference = task(precision, config.inference_batches, calls)
+        answer = call(measure_inference, inference, backend="tensorflow")
         logit_errors[precision] = answer.logit_error
-        rows += [SweepRow.of("inference", precision, one) for one in answer.batches]
+        rows += [SweepRow.of("inference", precision, times) for times in answer.batches]
     for precision in config.precisions:
-        if not PRECISIONS[precision].trains or not config.training_batches:
-            continue
-        task = SweepTask(
-            model, features.num_features, precision, config.training_batches, steps, config
-        )
-        batches = call(measure_training, task, features, backend="tensorflow")
-        rows += [SweepRow.of("training", precision, one) for one in batches]
+        if PRECISIONS[precision].trains and config.training_batches:
+            training = task(precision, config.training_batches, steps)
+            batches = call(measure_training, training, features, backend="tensorflow")
+            rows += [SweepRow.of("training", precision, times) for times in batches]
     axes = _axes(config, features, context.fraction)
     analysis = SweepAnalysis(
         rows=flag_cliffs(rows, config.cliff_tolerance),
@@ -440,8 +415,7 @@ def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes
     if not config.networks:
         return None
     installed = installed_backends()
-    present = [name for name in config.runtimes if _backend(name) in installed]
-    absent = [name for name in config.runtimes if name not in present]
+    absent = [name for name in config.runtimes if _backend(name) not in installed]
     networks = {name: smaller(name, config) for name in config.networks}
     task = AxesTask(
         networks,
@@ -452,20 +426,16 @@ def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes
         config.warmup,
     )
     rows = []
-    for runtime in present:
-        own = dataclasses.replace(task, xla=runtime == "tensorflow_xla")
-        for times in call(measure_axes, own, backend=_backend(runtime), show_messages=False):
-            rows.append(AxesRow(runtime, times, config.axes_batch))
+    for runtime in (name for name in config.runtimes if name not in absent):
+        task = dataclasses.replace(task, xla=runtime == "tensorflow_xla")
+        times = call(measure_axes, task, backend=_backend(runtime), show_messages=False)
+        rows += [AxesRow(runtime, of_length, config.axes_batch) for of_length in times]
     rows.sort(key=lambda row: config.networks.index(row.times.network))
     return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
 
 
 def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
-    """Returns a network of ``config.network_units``, or of its own sizes where these are 0.
-
-    Raises:
-        UsageError: if the network has no small version.
-    """
+    """Returns a network of ``config.network_units``; raises UsageError if it has one size only."""
     network = MODELS[name]()
     if not config.network_units:
         return network
@@ -484,16 +454,10 @@ def _backend(runtime: str) -> str:
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
     if context.run_dir is None:
         return None
+    where, places = (context.run_dir, context.split), (context.shard_dir,)
     return {
-        precision: call(
-            measure_errors,
-            context.run_dir,
-            context.split,
-            precision,
-            context.shard_dir,
-            backend="tensorflow",
-        ).to_json()
-        for precision in config.precisions
+        name: call(measure_errors, *where, name, *places, backend="tensorflow").to_json()
+        for name in config.precisions
     }
 
 
