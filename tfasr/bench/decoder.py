@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from tfasr.kit.files import LEXICON_FILE, whole_file
 from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
+
+_log = logging.getLogger(__name__)
 
 
 @config_class
@@ -105,9 +108,8 @@ class LogProbs:
         lengths = np.diff(self.offsets)
         for first in range(0, len(lengths), size):
             batch_lengths = lengths[first : first + size]
-            batch = np.zeros(
-                (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1]), np.float32
-            )
+            shape = (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1])
+            batch = np.zeros(shape, np.float32)
             for row, begin, length in zip(batch, self.offsets[first:], batch_lengths, strict=False):
                 row[:length] = self.log_probs[begin : begin + length]
             yield batch, batch_lengths
@@ -213,10 +215,6 @@ class DecoderRow:
     measured: DecoderMeasurement
 
     @property
-    def label(self) -> str:
-        return decoder_label(self.config)
-
-    @property
     def beam_width(self) -> int | None:
         return self.config.beam_width if DECODERS[self.config.name].has_beam else None
 
@@ -315,26 +313,16 @@ def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list
     return texts, cpu_s, wall_s
 
 
-def run_log_probs(
-    run_dir: str | Path,
-    split: str,
-    *,
-    shard_dir: str | Path | None = None,
-    checkpoint: str = "best",
-) -> LogProbs:
-    """Evaluates a run's model on a split as `tfasr evaluate` does; without a lexicon.
-
-    Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit.
-        RunError: if an utterance is missing from its shards.
-    """
+def run_log_probs(context: Context) -> LogProbs:
+    """Evaluates a run's model on a split as `tfasr evaluate` does; without a lexicon."""
     # Imported here: a file of log-probabilities is measured without TensorFlow.
     from tfasr.training.evaluation import Evaluator
     from tfasr.training.trained import open_trained
 
-    trained = open_trained(run_dir)
-    source = trained.source(split, shard_dir)
-    evaluator = Evaluator(trained.model(checkpoint), source, GreedyDecoder(trained.alphabet))
+    trained = open_trained(context.run_dir)
+    source = trained.source(context.split, context.shard_dir)
+    model = trained.model(context.checkpoint)
+    evaluator = Evaluator(model, source, GreedyDecoder(trained.alphabet))
     next(evaluator.forward_passes())  # traces the forward pass, which is not timed
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
@@ -374,18 +362,15 @@ class DecoderComparison:
 
         Source: the paper, Table 3, for the user's own model.
         """
-
-        def wall_s_per_audio_hour(row: DecoderRow) -> float:
-            return row.measured.wall_s_per_audio_hour
-
+        cpu, wall = map(attrgetter, ("cpu_s_per_audio_hour", "wall_s_per_audio_hour"))
         columns = [
-            Column("decoder", "", lambda row: row.label),
+            Column("decoder", "", lambda row: decoder_label(row.config)),
             Column("beam width", "", lambda row: row.beam_width, missing="none"),
             Column("evaluation, s", "", self._evaluation_s, _seconds),
-            Column("CPU s per audio-hour", "", lambda r: r.measured.cpu_s_per_audio_hour, _seconds),
-            Column("wall s per audio-hour", "", wall_s_per_audio_hour, _seconds),
-            Column("WER, %", "", lambda row: row.measured.counts.wer, _percent),
-            Column("CER, %", "", lambda row: row.measured.counts.cer, _percent),
+            Column("CPU s per audio-hour", "", lambda row: cpu(row.measured), _seconds),
+            Column("wall s per audio-hour", "", lambda row: wall(row.measured), _seconds),
+            Column("WER, %", "", lambda row: row.measured.counts.wer, fixed(2, 100)),
+            Column("CER, %", "", lambda row: row.measured.counts.cer, fixed(2, 100)),
             Column("peak memory, MiB", "", lambda row: row.measured.peak_memory_mib, fixed(0)),
         ]
         if self.load.forward_s is None:
@@ -444,10 +429,6 @@ class DecoderComparison:
         return notes
 
 
-def _percent(rate: float) -> str:
-    return f"{rate:.2%}".removesuffix("%")
-
-
 def _seconds(seconds: float) -> str:
     decimals = 3 if seconds < 1 else 2 if seconds < 100 else 0
     return f"{seconds:.{decimals}f}"
@@ -464,37 +445,33 @@ def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
     """
     curves: dict[str, list[DecoderRow]] = {}
     for row in rows:
-        curves.setdefault(row.label, []).append(row)
+        curves.setdefault(decoder_label(row.config), []).append(row)
     seconds = {
         name: [row.measured.cpu_s_per_audio_hour for row in rows] for name, rows in curves.items()
     }
     wer = {name: [100 * row.measured.counts.wer for row in rows] for name, rows in curves.items()}
     most = max(max(values) for values in wer.values()) or 1.0
-    cost = _panel(curves, seconds, _whole_decades(seconds.values()), "{:.2g}", log=True)
+    low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))
+    bottom = math.floor(math.log10(low))
+    decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
+    cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
     errors = _panel(curves, wer, (0.0, 1.1 * most), "{:.1f}", log=False)
     caption = "What a wider beam costs, and what it gains"
     return Chart("decoder", caption, [cost, errors], columns=2, width=420)
 
 
-def _panel(
-    curves: dict[str, list[DecoderRow]],
-    values: dict[str, list[float]],
-    y: tuple[float, float],
-    form: str,
-    *,
-    log: bool,
-) -> Panel:
+def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
     widths = {row.beam_width for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
     for index, (name, rows) in enumerate(curves.items()):
-        colour, own = run_colour(index), values[name]
+        colour, ys = run_colour(index), values[name]
         if rows[0].beam_width is None:
-            ends = {"x0": [x[0]], "x1": [x[1]], "y0": own, "y1": own}
+            ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
             marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
         else:
-            marks += curve([row.beam_width for row in rows], own, colour, name)
+            marks += curve([row.beam_width for row in rows], ys, colour, name)
     marks += _ends(values, x[1], y, form, log=log)
     step = -(-len(widths) // 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
@@ -502,20 +479,12 @@ def _panel(
     return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
 
 
-def _whole_decades(values) -> tuple[float, float]:
-    low, high = min(map(min, values)), max(map(max, values))
-    bottom = math.floor(math.log10(low))
-    return 10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1)
-
-
-def _ends(
-    values: dict[str, list[float]], x: float, y: tuple[float, float], form: str, *, log: bool
-) -> list[Labels]:
+def _ends(values: dict[str, list[float]], x: float, y, form: str, *, log: bool) -> list[Labels]:
     def height(value: float) -> float:
         low, high, value = map(math.log, (*y, value)) if log else (*y, value)
         return _HEIGHT_PX * (value - low) / (high - low)
 
-    ends = sorted((height(own[-1]), own[-1], index) for index, own in enumerate(values.values()))
+    ends = sorted((height(ys[-1]), ys[-1], index) for index, ys in enumerate(values.values()))
     labels, lowest_free = [], -math.inf
     for at, value, index in ends:
         place = max(at, lowest_free)
@@ -523,9 +492,6 @@ def _ends(
         look = {"colour": run_colour(index), "dy": at - place - _LABEL_PX / 2, "align": "right"}
         labels.append(Labels(x=[x], y=[value], words=[form.format(value)], **look))
     return labels
-
-
-_log = logging.getLogger(__name__)
 
 
 def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
@@ -546,7 +512,11 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
             f"The decoder {needing[0]!r} must be given a dictionary with at least one word. "
             "Received: none; name a file of words with --lexicon, or leave it out of --decoders."
         )
-    comparison = DecoderComparison([], load, _source(context), config.num_threads)
+    source = {"log_probs": str(context.log_probs)}
+    if context.log_probs is None:
+        source = {"run_dir": str(context.run_dir), "split": context.split}
+        source["checkpoint"] = context.checkpoint
+    comparison = DecoderComparison([], load, source, config.num_threads)
     with tempfile.TemporaryDirectory() as scratch:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
@@ -555,35 +525,35 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
             row = comparison.rows[-1]
             width = "" if row.beam_width is None else f", beam width {row.beam_width}"
             cost, wer = row.measured.cpu_s_per_audio_hour, 100 * row.measured.counts.wer
-            _log.info("%s%s: %.3g CPU s per audio-hour, WER %.2f %%", row.label, width, cost, wer)
+            _log.info(
+                "%s%s: %.3g CPU s per audio-hour, WER %.2f %%",
+                decoder_label(row.config),
+                width,
+                cost,
+                wer,
+            )
             figures = {"decoder": lambda: decoder_chart(comparison.rows)}
             yield Result([comparison.table()], comparison.to_json(), 0, figures)
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
     """Measures a decoder in a process of its own, so that its peak memory is its own."""
-    measured = call(
-        measure_file,
-        path,
-        config,
-        num_threads,
-        # Decoders run on the processor: a process more must not ask for the accelerator's memory.
-        environment={"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        task=f"Measuring {decoder_label(config)} at beam width {config.beam_width}",
-        show_messages=False,
-    )
-    return DecoderRow(config, measured)
-
-
-def _source(context: Context) -> dict[str, Any]:
-    if context.log_probs is not None:
-        return {"log_probs": str(context.log_probs)}
-    run_dir, split = str(context.run_dir), context.split
-    return {"run_dir": run_dir, "split": split, "checkpoint": context.checkpoint}
+    # Decoders run on the processor: a process more must not ask for the accelerator's memory.
+    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"
+    options = {"environment": environment, "task": task, "show_messages": False}
+    return DecoderRow(config, call(measure_file, path, config, num_threads, **options))
 
 
 def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
-    words = None if context.lexicon is None else _read_words(context.lexicon)
+    words = None
+    if context.lexicon is not None:
+        try:
+            lines = context.lexicon.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"--lexicon must be a text file of words. Received: {error}."
+            raise UsageError(message) from error
+        words = tuple(word for word in map(str.strip, lines) if word)
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
@@ -592,18 +562,7 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     ):
         # Before the forward passes, which take long: a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
-    load = run_log_probs(
-        context.run_dir, context.split, shard_dir=context.shard_dir, checkpoint=context.checkpoint
-    )
-    return dataclasses.replace(load, lexicon=words or ())
-
-
-def _read_words(path: Path) -> tuple[str, ...]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--lexicon must be a text file of words. Received: {error}.") from error
-    return tuple(word for word in map(str.strip, lines) if word)
+    return dataclasses.replace(run_log_probs(context), lexicon=words or ())
 
 
 DECODER = Workload(run, (DecoderBenchConfig,), backends=(), flat=True)

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -91,8 +92,8 @@ def use_devices(count: int) -> str:
 
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        processor = tf.config.list_physical_devices("CPU")[0]
         slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        (processor,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(processor, slices)
         return "logical CPU"
     if count > len(gpus):
@@ -143,27 +144,22 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
             yield
         processes = _rows(Path(folder) / CPU_FILE)
         uses.append(_use(PROCESS, processes, "process_percent", began_ms))
-        by_gpu: dict[str, list[dict[str, str]]] = {}
-        for row in _rows(Path(folder) / GPU_FILE):
-            by_gpu.setdefault(row["gpu"], []).append(row)
-        for gpu in sorted(by_gpu, key=int):
-            uses.append(_use(f"GPU {gpu}", by_gpu[gpu], "utilisation_percent", began_ms))
+        gpus = _rows(Path(folder) / GPU_FILE)
+        for gpu in sorted({row["gpu"] for row in gpus}, key=int):
+            of_gpu = [row for row in gpus if row["gpu"] == gpu]
+            uses.append(_use(f"GPU {gpu}", of_gpu, "utilisation_percent", began_ms))
 
 
 def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) -> DeviceUse:
-    def numbers(name: str, of: Callable[[float], float] = float) -> list[float]:
-        return [of(float(row[name])) for row in rows]
-
-    memory = max(numbers("memory_used_bytes")) if rows and "memory_used_bytes" in rows[0] else None
-    seconds = numbers("time_ms", lambda ms: (ms - began_ms) / 1000)
-    return DeviceUse(device, seconds, numbers(column), memory)
+    seconds, percent = ([float(row[name]) for row in rows] for name in ("time_ms", column))
+    seconds = [(ms - began_ms) / 1000 for ms in seconds]
+    memory = [float(row["memory_used_bytes"]) for row in rows if "memory_used_bytes" in row]
+    return DeviceUse(device, seconds, percent, max(memory, default=None))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:

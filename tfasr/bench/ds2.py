@@ -128,12 +128,8 @@ class LengthMeasurement:
     def utterances(self) -> int:
         return sum(self.sizes)
 
-    def means_ms(self) -> tuple[float, float, float] | None:
-        """Returns milliseconds a batch, forward, backward and both; None without a batch."""
-        return _means_ms([self])
-
     def to_json(self) -> dict[str, Any]:
-        means_ms = self.means_ms() or (None, None, None)
+        means_ms = _means_ms([self]) or (None, None, None)
         counts = {"utterances": self.utterances, "batches": len(self.sizes)}
         return {"length_s": self.length_s, **counts, **dict(zip(_MEANS, means_ms, strict=True))}
 
@@ -164,12 +160,8 @@ class DeepMarkMeasurement:
         return self.audio_s / self.total_s
 
     @property
-    def sums_s(self) -> tuple[float, ...]:
-        return _sums_s(self.lengths)
-
-    @property
     def total_s(self) -> float:
-        return self.sums_s[-1]
+        return _sums_s(self.lengths)[-1]
 
     @property
     def utterances_per_s(self) -> float:
@@ -194,9 +186,6 @@ class DeepMarkMeasurement:
         pairs = zip(COUNTS, self.lengths, strict=True)
         return sum(HUNDREDS * count * utterance_s(length) for count, length in pairs)
 
-    def means_ms(self) -> tuple[float, float, float]:
-        return _means_ms(self.lengths)
-
     def scaling(self, alone: "DeepMarkMeasurement") -> float:
         """Returns how many times one device's utterances per second these are."""
         return self.utterances_per_s / alone.utterances_per_s
@@ -209,9 +198,9 @@ class DeepMarkMeasurement:
             "batches": self.num_batches,
             "utterances": self.utterances,
             "audio_s": self.audio_s,
-            **dict(zip(_MEANS, self.means_ms(), strict=True)),
+            **dict(zip(_MEANS, _means_ms(self.lengths), strict=True)),
             "timed_apart": self.timed_apart,
-            **dict(zip(_SUMS, self.sums_s, strict=True)),
+            **dict(zip(_SUMS, _sums_s(self.lengths), strict=True)),
             **{name: getattr(self, name) for name in names},
             "epoch_is_extrapolated": not self.is_whole,
             "lengths": [length.to_json() for length in self.lengths],
@@ -223,6 +212,7 @@ def _sums_s(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...]:
 
 
 def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...] | None:
+    """Returns milliseconds a batch, forward, backward and both; None without a batch."""
     batches = sum(len(length.sizes) for length in lengths)
     return tuple(1000 * seconds / batches for seconds in _sums_s(lengths)) if batches else None
 
@@ -284,18 +274,16 @@ class Search:
         return is_cliff(size.batch, size.mean_s, others, self.tolerance)
 
     def to_json(self) -> dict:
+        names = ("batch", "audio_s_per_s", "epoch_s", "reason")
         return {
             "lengths_s": list(self.lengths_s),
             "fastest": self.fastest and self.fastest.batch,
             "largest": self.largest and self.largest.batch,
             "sizes": [
                 {
-                    "batch": size.batch,
+                    **{name: getattr(size, name) for name in names},
                     "utterance_s": size.mean_s,
-                    "audio_s_per_s": size.audio_s_per_s,
-                    "epoch_s": size.epoch_s,
                     "cliff": self.cliff(size),
-                    "reason": size.reason,
                     "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
                 }
                 for size in self.tried
@@ -303,8 +291,6 @@ class Search:
         }
 
 
-# Utterances that are drawn: a larger batch repeats them, which takes as long.
-_DRAWN = 64
 _log = logging.getLogger(__name__)
 
 
@@ -320,17 +306,16 @@ class DeepMarkTimer:
             model.build()
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
-        sizes = (_DRAWN, model.num_bins, model.num_classes - 1, longest_s)
+        # A batch of more than 64 utterances repeats them, which takes as long.
+        sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
         self._block = RandomBlock(*sizes, bench.seed)
 
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
-        lengths, apart = [], True
-        for length_s, count in zip(LENGTHS_S, counts, strict=True):
-            sizes = batch_sizes(count, self.num_devices * batch_size)
-            length, timed_apart = self._length(length_s, sizes)
-            lengths.append(length)
-            apart = apart and timed_apart
-        return DeepMarkMeasurement(self.num_devices * batch_size, self.num_devices, lengths, apart)
+        size = self.num_devices * batch_size
+        pairs = zip(LENGTHS_S, counts, strict=True)
+        results = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
+        lengths, apart = zip(*results, strict=True)
+        return DeepMarkMeasurement(size, self.num_devices, lengths, all(apart))
 
     def search(self, lengths_s: Sequence[int]) -> Search:
         """Compares the config's batch sizes on one device, as far as the memory allows.
@@ -351,9 +336,8 @@ class DeepMarkTimer:
         search = Search(tried, sorted(lengths_s), self._bench.cliff_tolerance)
         if search.fastest is None:
             raise RunError(
-                "At least one batch must fit into the memory. Received: "
-                f"DeepMarkConfig.search_batches = {sizes}: {tried[0].reason}. "
-                "Begin with a smaller one."
+                "At least one batch must fit into the memory; begin with a smaller one. Received: "
+                f"DeepMarkConfig.search_batches = {sizes}: {tried[0].reason}."
             )
         return search
 
@@ -455,10 +439,10 @@ def _length_table(measurement: DeepMarkMeasurement) -> Table:
         times: list[Any] = [None] * 5
         if length.utterances:
             rate = length.utterances / sum(length.total_s)
-            times = [*map(_ms, length.means_ms()), rate, rate * length.length_s]
+            times = [*map(_ms, _means_ms([length])), rate, rate * length.length_s]
         rows.append((length.length_s, length.utterances, len(length.sizes), *times))
     run = measurement
-    sums = map(fixed(2), run.sums_s)
+    sums = map(fixed(2), _sums_s(run.lengths))
     rates = (run.utterances_per_s, run.audio_s_per_s)
     rows.append(("sum, s", run.utterances, run.num_batches, *sums, *rates))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
@@ -472,7 +456,7 @@ def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend:
         devices,
         measurement.batch_size // devices,
         measurement.num_batches,
-        *map(_ms, measurement.means_ms()),
+        *map(_ms, _means_ms(measurement.lengths)),
         _rate(measurement.utterances_per_s),
         _rate(measurement.audio_s_per_s),
         f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}",
@@ -484,18 +468,14 @@ def _notes(
     measured: Sequence[DeepMarkMeasurement], parameters: int, warmup_steps: int
 ) -> list[str]:
     notes = [
-        f"{parameters:,} trainable parameters. {warmup_steps} warm-up passes, one way and both, "
-        "are left out: they compile. Forward and then backward are run and waited for, each with a "
-        "time of its own; both is the two as one step, and what all rates are made of. Weights are "
-        "not updated, as in DeepMark.",
-        "Published: DeepMark's figures, quoted as they stand. 32 utterances a second in batches "
-        "of 32 are a second a batch: the 154 ms cannot be the mean of such batches.",
+        f"{parameters:,} trainable parameters. {warmup_steps} warm-up passes, which compile, are "
+        "left out. Forward and then backward are timed separately; both is the two as one step, "
+        "from which all rates come. Weights are not updated, as in DeepMark.",
+        "Published: DeepMark's figures. 32 utterances a second in batches of 32 are a second a "
+        "batch: the 154 ms cannot be the mean of such batches.",
     ]
     if not all(measurement.timed_apart for measurement in measured):
-        notes.append(
-            "On several devices backward is both less a forward pass alone: they cannot be waited "
-            "for between the two."
-        )
+        notes.append("On several devices backward is both less a forward pass alone.")
     if not measured[0].is_whole:
         notes.append(
             f"~: extrapolated to the {NUM_UTTERANCES:,} utterances of an epoch from "
@@ -534,7 +514,7 @@ _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     """Returns milliseconds a batch and the throughput, both by length."""
-    run = [(length, length.means_ms()) for length in measurement.lengths if length.utterances]
+    run = [(length, _means_ms([length])) for length in measurement.lengths if length.utterances]
     forward = [means[0] for _, means in run]
     whole = [means[0] + means[1] for _, means in run]
     audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
@@ -569,14 +549,10 @@ def search_chart(search: Search, backend: str) -> Chart:
     batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
     fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
     star = {"symbol": "star", "size": 26, "colour": run_colour(2)}
+    star["series"] = f"fastest: {fastest.batch}"
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
-        Points(
-            x=[fastest.batch],
-            y=[1000 * fastest.mean_s],
-            series=f"fastest: {fastest.batch}",
-            **star,
-        ),
+        Points(x=[fastest.batch], y=[1000 * fastest.mean_s], **star),
         *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)

@@ -1,6 +1,7 @@
 """A network of 8504 parameters on single words: memory, time to accuracy, confusions."""
 
 import hashlib
+import itertools
 import logging
 import tempfile
 import time
@@ -243,10 +244,6 @@ class TorchSpotterStepper(TorchStepper):
         # Keras's Adam has this epsilon, PyTorch's another.
         self._optimizer = torch.optim.Adam(self.module.parameters(), learning_rate, eps=1e-7)
 
-    @property
-    def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.module.parameters())
-
     def place(self, batch: Batch) -> Batch:
         return batch.mapped(self._moved)
 
@@ -278,17 +275,12 @@ def word_losses(logits, labels):
 
 
 def make_spotter(
-    network: KeywordSpotterConfig,
-    framework: str,
-    layout: str,
-    *,
-    learning_rate: float,
-    seed: int = 0,
+    network: KeywordSpotterConfig, framework: str, layout: str, learning_rate: float, seed: int = 0
 ) -> tuple[Stepper, int]:
     """Returns what trains the keyword spotter with Adam, and its number of parameters."""
     if framework == "torch":
-        native = TorchSpotterStepper(network, layout, learning_rate, seed)
-        return native, native.parameters
+        stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
+        return stepper, sum(parameter.numel() for parameter in stepper.module.parameters())
     model = KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
@@ -306,8 +298,7 @@ def train_keywords(
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
         raise UsageError(
-            f"A run must have a folder of its own. Received: {run_dir}, which holds one; name "
-            "another folder with --out."
+            f"A run must have its own folder. Received: {run_dir}, which holds one; change --out."
         )
     ledger, status = Ledger(run_dir), "aborted"
     try:
@@ -320,51 +311,39 @@ def train_keywords(
 
 
 class _KeywordRun:
-    def __init__(
-        self,
-        network: KeywordSpotterConfig,
-        config: KeywordTrainingConfig,
-        data: KeywordData,
-        ledger,
-    ):
+    def __init__(self, network: KeywordSpotterConfig, config, data: KeywordData, ledger: Ledger):
         self._config, self._data, self._ledger = config, data, ledger
         self._sizes_seen: set[int] = set()
         ledger.begin_session(None)
         with ledger.interval("init"):
             ledger.event("model_creation")
-            options = {"learning_rate": config.learning_rate, "seed": config.seed}
-            kind = (config.framework, config.layout)
-            self._stepper, parameters = make_spotter(network, *kind, **options)
+            options = (config.framework, config.layout, config.learning_rate, config.seed)
+            self._stepper, parameters = make_spotter(network, *options)
         ledger.event("run_start", event_type="INTERVAL_START")
-        for key, value in self._facts(parameters).items():
-            ledger.event(key, value)
-
-    def _facts(self, parameters: int) -> dict[str, Any]:
-        config, splits = self._config, self._data.splits
-        data = {"data": self._data.identity, "words": self._data.words}
-        return {
+        facts = {
             "global_batch_size": config.batch_size,
             "num_replicas": 1,
             "seed": config.seed,
-            "train_samples": len(splits["train"]),
-            "eval_samples": len(splits["validation"]),
+            "train_samples": len(data.splits["train"]),
+            "eval_samples": len(data.splits["validation"]),
             "opt_name": "adam",
             "opt_base_learning_rate": config.learning_rate,
             "targets": [[METRIC, config.target_error]],
             "parameters": parameters,
-            "comparability": {"task": "keyword spotting", **data},
         }
+        for key, value in facts.items():
+            ledger.event(key, value)
+        same = {"task": "keyword spotting", "data": data.identity, "words": data.words}
+        ledger.event("comparability", same)
 
     def train(self) -> np.ndarray:
         config, ledger = self._config, self._ledger
-        random = np.random.default_rng(config.seed)
-        step = 0
+        random, steps = np.random.default_rng(config.seed), itertools.count(1)
         for epoch in range(1, config.epochs + 1):
             ledger.start("epoch", epoch_num=epoch)
             order = random.permutation(len(self._data.splits["train"]))
             for stats in self._epoch(order):
-                step += 1
-                ledger.event("train_step", stats, epoch_num=epoch, step=step)
+                ledger.event("train_step", stats, epoch_num=epoch, step=next(steps))
             self._evaluate(epoch)
             ledger.stop("epoch", epoch_num=epoch)
         return self._confusion(self._data.splits["test"])
@@ -459,18 +438,15 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
         "whole run, s": f"{points[-1].elapsed_s:.2f}",
         "training, utterances/s": UNKNOWN if rate is None else f"{rate:,.0f}",
     }
-    return Table(
-        "Keyword spotting: time to accuracy",
-        ["", "value"],
-        list(map(list, rows.items())),
-        [
-            f"Target: {100 * config.target_error:g} % wrong words on the validation split, the "
-            f"median of {config.target_window} epochs; the time counts everything from the "
-            f"model's creation. {NEVER}: never reached.",
-            f"Utterances a second leave out {throughput.warmup_steps} warm-up steps and "
-            f"{throughput.traced_steps} more that compiled.",
-        ],
-    )
+    notes = [
+        f"Target: {100 * config.target_error:g} % wrong words on the validation split, the median "
+        f"of {config.target_window} epochs; the time counts everything from the model's creation. "
+        f"{NEVER}: never reached.",
+        f"Utterances a second leave out {throughput.warmup_steps} warm-up steps and "
+        f"{throughput.traced_steps} more that compiled.",
+    ]
+    title = "Keyword spotting: time to accuracy"
+    return Table(title, ["", "value"], list(map(list, rows.items())), notes)
 
 
 def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:

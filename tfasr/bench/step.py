@@ -192,13 +192,9 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
 
     spec = batch_spec(experiment)
 
-    @tf.function(input_signature=[spec])
-    def forward(batch):
-        return model.training_losses(batch)[1]
-
-    @tf.function(input_signature=[spec])
-    def forward_backward(batch):
-        return after(*model.loss_gradients(batch))
+    in_graph = tf.function(input_signature=[spec])
+    forward = in_graph(lambda batch: model.training_losses(batch)[1])
+    forward_backward = in_graph(lambda batch: after(*model.loss_gradients(batch)))
 
     step, last = model.global_step(spec), model.trainable_variables[-1]
 

@@ -7,10 +7,12 @@ import dataclasses
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -42,33 +44,15 @@ class Batch:
         return Batch(tuple(map(function, self.inputs)), tuple(map(function, self.targets)))
 
 
-class Stepper(Protocol):
-    """Runs parts of a training step; every method returns when its work is done."""
+class Stepper:
+    """Runs parts of a training step of a Keras model; every method waits until its work is done.
 
-    def place(self, batch: Batch) -> Batch:
-        """Returns a batch whose arrays are on the device, or split over the devices."""
-
-    def forward(self, batch: Batch) -> float:
-        """Computes the mean loss in training mode, without gradients."""
-
-    def gradients(self, batch: Batch) -> float:
-        """Computes the mean loss and all gradients."""
-
-    def apart(self, batch: Batch) -> tuple[float, float] | None:
-        """Returns the seconds of the forward pass, and of the backward pass after it.
-
-        None on several devices, which cannot wait between the two.
-        """
-
-    def update(self, batch: Batch) -> float:
-        """Computes the mean loss and the gradients, and updates the weights."""
-
-    def predict(self, batch: Batch) -> np.ndarray:
-        """Returns the model's outputs in inference mode."""
-
-
-class OfModel:
-    """What steppers of a Keras model share."""
+    ``place(batch)`` moves arrays to the device, or splits them over the devices. ``forward``
+    computes the mean loss in training mode, ``gradients`` all gradients too, and ``update`` changes
+    the weights; each returns the loss. ``apart`` returns the seconds of the forward pass and of
+    the backward pass after it, or None on several devices, which can't wait between the two.
+    ``predict`` returns the model's outputs in inference mode.
+    """
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
         self._model, self._loss, self._optimizer = model, loss, optimizer
@@ -114,7 +98,7 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
     return keras.ops.ctc_loss(labels, logits, label_lengths, logit_lengths, mask_index=blank)
 
 
-class TensorflowStepper:
+class TensorflowStepper(Stepper):
     """Graphs, without XLA as Keras trains recurrent models by default.
 
     Reading a result waits for the device. Under a strategy each batch is split over the devices,
@@ -122,16 +106,18 @@ class TensorflowStepper:
     """
 
     def __init__(self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False):
-        self._model, self._loss, self._optimizer = model, loss, optimizer
         self._strategy = strategy
-        if optimizer is not None:
-            with strategy.scope() if strategy else tf.init_scope():
-                optimizer.build(model.trainable_variables)
-        steps = (self._forward_step, self._gradient_step, self._update_step, self._predict_step)
+        with strategy.scope() if strategy else tf.init_scope():
+            super().__init__(model, loss, optimizer)
         self._forward, self._gradients, self._update, self._predict = (
             # XLA wants to know every shape, so that each gets a trace of its own.
             tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
-            for step in steps
+            for step in (
+                partial(self._everywhere, self._mean_loss),
+                partial(self._everywhere, self._gradient_step),
+                partial(self._everywhere, self._update_step),
+                lambda inputs: model(*inputs, training=False),
+            )
         )
 
     def place(self, batch: Batch) -> Batch:
@@ -179,30 +165,18 @@ class TensorflowStepper:
         outputs = self._model(*inputs, training=True)
         return tf.reduce_mean(self._loss(outputs, *targets))
 
-    def _forward_step(self, inputs, targets) -> tf.Tensor:
-        return self._everywhere(self._mean_loss, inputs, targets)
-
     def _gradient_step(self, inputs, targets) -> tf.Tensor:
-        def step(inputs, targets):
-            loss, gradients = self._loss_and_gradients(inputs, targets)
-            if self._strategy is not None:
-                context = tf.distribute.get_replica_context()
-                gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-            return after(loss, gradients)
-
-        return self._everywhere(step, inputs, targets)
+        loss, gradients = self._loss_and_gradients(inputs, targets)
+        if self._strategy is not None:
+            context = tf.distribute.get_replica_context()
+            gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        return after(loss, gradients)
 
     def _update_step(self, inputs, targets) -> tf.Tensor:
-        def step(inputs, targets):
-            loss, gradients = self._loss_and_gradients(inputs, targets)
-            # Under a strategy the optimizer sums the gradients itself.
-            self._optimizer.apply(gradients, self._model.trainable_variables)
-            return loss
-
-        return self._everywhere(step, inputs, targets)
-
-    def _predict_step(self, inputs) -> tf.Tensor:
-        return self._model(*inputs, training=False)
+        loss, gradients = self._loss_and_gradients(inputs, targets)
+        # Under a strategy the optimizer sums the gradients itself.
+        self._optimizer.apply(gradients, self._model.trainable_variables)
+        return loss
 
     def _loss_and_gradients(self, inputs, targets):
         with tf.GradientTape() as tape:
@@ -218,7 +192,7 @@ class TensorflowStepper:
         return self._strategy.reduce("MEAN", losses, axis=None)
 
 
-class JaxStepper(OfModel):
+class JaxStepper(Stepper):
     """XLA compiles each step for every shape of a batch."""
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
@@ -230,10 +204,12 @@ class JaxStepper(OfModel):
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)
-        # The first program returns what the second takes: a function with the values it has kept.
+        # The first program returns the argument of the second: a function with the values it needs.
         self._linearised = jax.jit(self._linearise)
         self._pulled_back = jax.jit(lambda backward, one: backward(one))
-        self._predict = jax.jit(self._predict_step)
+        self._predict = jax.jit(
+            lambda *values: model.stateless_call(*values[:2], *values[2], training=False)[0]
+        )
 
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(jnp.asarray)
@@ -241,16 +217,16 @@ class JaxStepper(OfModel):
         return placed
 
     def forward(self, batch: Batch) -> float:
-        return self._kept(self._forward(self._trainable, self._others, *_arrays(batch)))
+        return self._kept(self._forward(self._trainable, self._others, batch.inputs, batch.targets))
 
     def gradients(self, batch: Batch) -> float:
-        outputs = self._gradients(self._trainable, self._others, *_arrays(batch))
+        outputs = self._gradients(self._trainable, self._others, batch.inputs, batch.targets)
         return self._kept(jax.block_until_ready(outputs)[0])
 
     def apart(self, batch: Batch) -> tuple[float, float]:
         began = time.perf_counter()
         loss, backward, self._others = jax.block_until_ready(
-            self._linearised(self._trainable, self._others, *_arrays(batch))
+            self._linearised(self._trainable, self._others, batch.inputs, batch.targets)
         )
         between = time.perf_counter()
         jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
@@ -258,12 +234,14 @@ class JaxStepper(OfModel):
 
     def update(self, batch: Batch) -> float:
         loss, self._trainable, self._others, self._optimizer_state = jax.block_until_ready(
-            self._update(self._trainable, self._others, self._optimizer_state, *_arrays(batch))
+            self._update(
+                self._trainable, self._others, self._optimizer_state, batch.inputs, batch.targets
+            )
         )
         return float(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
-        return np.asarray(self._predict(self._trainable, self._others, _arrays(batch)[0]))
+        return np.asarray(self._predict(self._trainable, self._others, batch.inputs))
 
     def _kept(self, outputs: tuple[Any, Any]) -> float:
         loss, self._others = jax.block_until_ready(outputs)
@@ -273,11 +251,8 @@ class JaxStepper(OfModel):
         outputs, others = self._model.stateless_call(trainable, others, *inputs, training=True)
         return jnp.mean(self._loss(outputs, *targets)), others
 
-    def _linearise(self, trainable, others, inputs, targets):
-        def mean_loss(trainable):
-            return self._mean_loss(trainable, others, inputs, targets)
-
-        return jax.vjp(mean_loss, trainable, has_aux=True)
+    def _linearise(self, trainable, *others):
+        return jax.vjp(lambda values: self._mean_loss(values, *others), trainable, has_aux=True)
 
     def _update_step(self, trainable, others, state, inputs, targets):
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
@@ -285,15 +260,8 @@ class JaxStepper(OfModel):
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
         return loss, trainable, others, state
 
-    def _predict_step(self, trainable, others, inputs):
-        return self._model.stateless_call(trainable, others, *inputs, training=False)[0]
 
-
-def _arrays(batch: Batch) -> tuple[Any, Any]:
-    return batch.inputs, batch.targets
-
-
-class TorchStepper(OfModel):
+class TorchStepper(Stepper):
     """Eager PyTorch beneath Keras."""
 
     def place(self, batch: Batch) -> Batch:
@@ -376,7 +344,6 @@ def make_strategy(num_devices: int) -> Any:
             "Several devices are used through tf.distribute, so the backend must be tensorflow. "
             f"Received: {num_devices} devices and backend={backend!r}."
         )
-
     if not tf.config.list_physical_devices("GPU"):
         (processor,) = tf.config.list_physical_devices("CPU")
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
@@ -449,9 +416,8 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
         for _ in range(steps):
             step()
         tf.profiler.experimental.stop()
-        traces = sorted(Path(folder).rglob("*.xplane.pb"))
         space = xplane_pb2.XSpace()
-        for trace in traces:
+        for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
     kernels = kernels_of(space, steps)
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
@@ -460,15 +426,15 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
     gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
-    calls: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    calls: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
     for plane in gpus or [plane for plane in space.planes if plane.name == "/host:CPU"]:
         for line in plane.lines:
             if gpus and not line.name.startswith("Stream"):
                 continue
             for name, span_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
-                calls[name] = calls.get(name, 0) + 1
-                seconds[name] = seconds.get(name, 0.0) + span_ps / 1e12
+                calls[name] += 1
+                seconds[name] += span_ps / 1e12
     kernels = [Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls]
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
 

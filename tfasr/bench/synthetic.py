@@ -1,6 +1,7 @@
 """Random batches and shards, and the fastest matrix product: loads without a corpus."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -107,10 +108,15 @@ def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = N
             left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
         return left[0, 0]
 
-    products(left, right).numpy()  # traces
-    fastest_s, end = float("inf"), time.perf_counter() + seconds
-    while fastest_s == float("inf") or time.perf_counter() < end:
+    return in_a_row * 2 * size**3 / fastest_s(lambda: products(left, right).numpy(), seconds)
+
+
+def fastest_s(call: Callable[[], object], seconds: float) -> float:
+    """Returns the seconds of the fastest call; the first one, which may trace, is left out."""
+    call()
+    fastest, end = float("inf"), time.perf_counter() + seconds
+    while fastest == float("inf") or time.perf_counter() < end:
         began = time.perf_counter()
-        products(left, right).numpy()
-        fastest_s = min(fastest_s, time.perf_counter() - began)
-    return in_a_row * 2 * size**3 / fastest_s
+        call()
+        fastest = min(fastest, time.perf_counter() - began)
+    return fastest

@@ -140,12 +140,7 @@ NUM_CLASSES = 29
 _REASON = 160  # characters
 
 
-def measure(
-    config: BackendsConfig,
-    keyword: KeywordSpotterConfig,
-    acoustic: RecogniserConfig,
-    num_features: int,
-) -> BackendAnswer:
+def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> BackendAnswer:
     """Measures each model's step on the running backend."""
     models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
     if config.acoustic_batch_size:
@@ -161,9 +156,7 @@ def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> Bac
     return BackendAnswer(described, models)
 
 
-def _keywords(
-    config: BackendsConfig, network: KeywordSpotterConfig, framework: str, layout: str
-) -> ModelTimes:
+def _keywords(config: BackendsConfig, network, framework: str, layout: str) -> ModelTimes:
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     batch = random_batch(network, config.keyword_batch_size)
     try:
@@ -192,9 +185,7 @@ def _acoustic(config: BackendsConfig, network: RecogniserConfig, num_features: i
     return _times(ACOUSTIC, "", stepper, Batch((features, lengths), targets), config)
 
 
-def _times(
-    model: str, layout: str, stepper: Stepper, batch: Batch, config: BackendsConfig
-) -> ModelTimes:
+def _times(model: str, layout: str, stepper: Stepper, batch: Batch, config) -> ModelTimes:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(config.warmup_steps - 1):
@@ -286,10 +277,8 @@ def frame_losses(logits, classes):
 
 
 def _axes_times(task: AxesTask, name: str, frames: int, config, stepper: Stepper) -> AxesTimes:
-    random = np.random.default_rng(0)
-    shape = (task.batch, frames, task.num_features)
-    features = random.standard_normal(shape, np.float32)
-    lengths = np.full(task.batch, frames, np.int32)
+    random, lengths = np.random.default_rng(0), np.full(task.batch, frames, np.int32)
+    features = random.standard_normal((task.batch, frames, task.num_features), np.float32)
     outputs = (task.batch, output_frames(config, frames))
     batch = Batch((features, lengths), (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
     try:

@@ -1,7 +1,6 @@
 """A machine's ceilings, measured and specified, and a model's steps below them."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.bench.modules import ModuleSeconds, Replicas, module_times
 from tfasr.bench.steppers import Kernel, Kernels, profile
-from tfasr.bench.synthetic import matmul_ceiling, noise_batch
+from tfasr.bench.synthetic import fastest_s, matmul_ceiling, noise_batch
 from tfasr.data.features import FeatureConfig
 from tfasr.kit.config import (
     PRECISIONS,
@@ -109,15 +108,15 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
     moved = 4 * numbers * threads * times
     with ThreadPoolExecutor(threads) as pool:
 
-        def fastest_s(work: Callable) -> float:
+        def pass_s(work: Callable) -> float:
             def repeated(slices: list) -> None:
                 for _ in range(times):
                     work(*slices)
 
-            return _best(lambda: list(pool.map(repeated, arrays)), seconds)
+            return fastest_s(lambda: list(pool.map(repeated, arrays)), seconds)
 
-        copy_s = fastest_s(lambda a, b, _: np.copyto(a, b))
-        return {"copy": 2 * moved / copy_s, "triad": 3 * moved / fastest_s(_triad)}
+        copy_s = pass_s(lambda a, b, _: np.copyto(a, b))
+        return {"copy": 2 * moved / copy_s, "triad": 3 * moved / pass_s(_triad)}
 
 
 def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
@@ -133,19 +132,9 @@ def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
         tf.test.experimental.sync_devices()
 
     return {
-        name: moves * array_bytes / _best(partial(once, work), seconds)
+        name: moves * array_bytes / fastest_s(partial(once, work), seconds)
         for name, (work, moves) in works.items()
     }
-
-
-def _best(once: Callable[[], object], seconds: float) -> float:
-    once()
-    fastest_s, end = float("inf"), time.perf_counter() + seconds
-    while fastest_s == float("inf") or time.perf_counter() < end:
-        began = time.perf_counter()
-        once()
-        fastest_s = min(fastest_s, time.perf_counter() - began)
-    return fastest_s
 
 
 def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
@@ -176,12 +165,7 @@ class IntensityPoint:
 
 
 def intensity_sweep(
-    precision: str,
-    place: str,
-    array_bytes: int,
-    flops_per_element: Sequence[int],
-    threads: int,
-    seconds: float,
+    precision: str, place: str, array_bytes: int, operations: Sequence[int], threads: int, seconds
 ) -> list[IntensityPoint]:
     """Measures operations and bytes per second over operations for each element, 1 or even numbers.
 
@@ -196,20 +180,20 @@ def intensity_sweep(
     passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
     with ThreadPoolExecutor(threads) as pool:
-        for flops in flops_per_element:
-            work = _kernel(flops, dtype)
+        for flops in operations:
+            work = _kernel(flops)
 
             def call(work=work) -> None:
                 list(pool.map(lambda values: work(values, passes).numpy(), slices))
 
             work(slices[0], 1)  # traced once, not once in each thread
-            per_s = passes * elements * threads / _best(call, seconds)
+            per_s = passes * elements * threads / fastest_s(call, seconds)
             rates = (per_s * flops, per_s * _READ_AND_WRITTEN * dtype.size)
             points.append(IntensityPoint(precision, place, flops, *rates))
     return points
 
 
-def _kernel(flops: int, dtype: tf.DType) -> Callable[[tf.Tensor, int], tf.Tensor]:
+def _kernel(flops: int) -> Callable[[tf.Tensor, int], tf.Tensor]:
     @tf.function(jit_compile=True)
     def passes(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         # The count is no constant, so that no pass can be left out.
@@ -269,21 +253,18 @@ def specified(
         return Specified(rates, bytes_per_s, "as given")
     if on_gpu:
         return Specified({}, bytes_per_s, "n/a: give RooflineConfig.specified_gflops")
-    reckoned = _of_processor(root)
-    if reckoned is None:
-        return Specified({}, bytes_per_s, "n/a: the kernel tells no clock or no vectors")
-    rate, source = reckoned
-    return Specified({"float32": rate, "float64": rate / 2}, bytes_per_s, source)
+    rate, source = _of_processor(root)
+    rates = {"float32": rate, "float64": rate / 2} if rate else {}
+    return Specified(rates, bytes_per_s, source)
 
 
-def _of_processor(root: Path) -> tuple[float, str] | None:
+def _of_processor(root: Path) -> tuple[float | None, str]:
     processor = describe_processor(root)
     lanes = max((_LANES.get(name, 0) for name in processor["instructions"]), default=0)
     shown = _of_cpuinfo(root, "cpu MHz")
-    shown_mhz = float(shown) if shown.replace(".", "", 1).isdigit() else None
-    mhz = processor["max_mhz"] or shown_mhz
+    mhz = processor["max_mhz"] or (shown.replace(".", "", 1).isdigit() and float(shown))
     if not lanes or not mhz:
-        return None
+        return None, "n/a: the kernel reports no clock or no vectors"
     vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
     # AMD's processors before Zen 5 work through a vector of 512 bits in halves.
     if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
@@ -420,15 +401,9 @@ class ModelPoints:
         kernels, work = measured.kernels, (whole.total_flops, whole.total_bytes)
         step_s = sum(module.in_step_s for module in measured.modules)
         average = Point(name, "average kernel", *work, kernels.seconds) if kernels.seconds else None
-        return cls(
-            name,
-            modules,
-            Point(name, whole.name, *work, step_s),
-            kernels,
-            _most_used(name, whole, measured),
-            average,
-            measured.lstm_kernels,
-        )
+        step = Point(name, whole.name, *work, step_s)
+        most_used = _most_used(name, whole, measured)
+        return cls(name, modules, step, kernels, most_used, average, measured.lstm_kernels)
 
 
 @dataclass(frozen=True)
@@ -472,6 +447,11 @@ class RooflineAnalysis:
         return min(self.peak, self.memory * intensity)
 
     def to_json(self) -> dict[str, Any]:
+        def of_point(point: Point) -> dict[str, Any]:
+            rate, intensity = point.flops_per_s, point.intensity
+            shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
+            return {"name": point.name, "flops_per_byte": intensity, **shares}
+
         return {
             "ceilings": list(map(dataclasses.asdict, self.ceilings)),
             "ridge_flops_per_byte": self.peak / self.memory,
@@ -481,7 +461,7 @@ class RooflineAnalysis:
                     **dataclasses.asdict(model),
                     "kernels": _kernels_to_json(model.kernels),
                     "no_kernels": model.kernels.reason,
-                    "points": list(map(self._point, model.modules)),
+                    "points": list(map(of_point, model.modules)),
                 }
                 for model in self.models
             ],
@@ -490,11 +470,6 @@ class RooflineAnalysis:
                 for framework, kernels in self.spotter.items()
             },
         }
-
-    def _point(self, point: Point) -> dict[str, Any]:
-        rate, intensity = point.flops_per_s, point.intensity
-        shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
-        return {"name": point.name, "flops_per_byte": intensity, **shares}
 
 
 def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
@@ -508,7 +483,7 @@ def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point 
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
     kernels = measured.kernels
-    longest: Kernel | None = max(kernels.kernels, key=lambda one: one.seconds, default=None)
+    longest: Kernel | None = max(kernels.kernels, key=lambda kernel: kernel.seconds, default=None)
     if longest is None or not flops.get(longest.kind):
         return None
     kind = longest.kind

@@ -88,8 +88,7 @@ def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[f
             "A link must be fitted to all-reduces over at least 2 devices. Received: "
             f"devices={list(devices)}, {len(sizes)} sizes, {len(seconds)} times."
         )
-    count, size = np.asarray(devices, float), np.asarray(sizes, float)
-    columns = np.stack([2 * (count - 1), 2 * (count - 1) * size / count], axis=1)
+    columns = np.array([_messages(n, size) for n, size in zip(devices, sizes, strict=True)])
     latency_s, s_per_byte = _fit_positive(columns, np.asarray(seconds, float))
     return Link(1 / s_per_byte if s_per_byte > 0 else math.inf, latency_s)
 
@@ -259,7 +258,9 @@ class BatchCurve:
         critical, power = _fits(relative, fitted + noise)
         if one_size:
             power.slope[:] = rng.uniform(size=draws)
-        weight = _first_weight(critical.squares, power.squares, len(points))
+        floor = 1e-4 * len(points)  # differences of less than 1 % decide nothing
+        ratio = np.log(critical.squares + floor) - np.log(power.squares + floor)
+        weight = 1 / (1 + np.exp(np.clip(len(points) / 2 * ratio, -500, 500)))
         self._by_power = rng.uniform(size=draws) >= (0.0 if one_size else weight)
         self._critical, self._power = critical, power
 
@@ -313,12 +314,6 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
     residual = np.square(logs - fitted).sum(axis=1)
     power = _Fit(means[:, 0] - slope * x.mean(), slope, residual, fitted)
     return critical, power
-
-
-def _first_weight(first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
-    floor = 1e-4 * count  # differences of less than 1 % decide nothing
-    ratio = count / 2 * (np.log(first + floor) - np.log(second + floor))
-    return 1 / (1 + np.exp(np.clip(ratio, -500, 500)))
 
 
 DRAWS = 4000

@@ -99,14 +99,8 @@ class ScalingTask:
     devices: int  # that share the work
     model: Any  # its config
     features: FeatureConfig
-    precision: str  # Keras's dtype policy
-    frames: int  # of each utterance
-    labels: int  # of each
+    config: ScalingConfig
     loads: tuple[Load, ...]  # in order
-    module_batch: int  # utterances on which modules are timed; 0 for no times
-    rounds: int  # repetitions of each module's time
-    first_steps: int  # of the modules, left out
-    all_reduce: bool  # whether it is timed
 
 
 @dataclass(frozen=True)
@@ -215,17 +209,18 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     kind = use_devices(task.devices)
     process = _Process(task)
     modules, replica_s, all_reduce = None, [], []
-    if task.module_batch:
+    rounds = max(task.config.module_rounds, 5)
+    if task.config.module_rounds:
         # Before all else: the first steps of each module are then the process's first.
-        batch = process.noise(task.module_batch)
-        timing = (process.model, batch, process.strategy, task.rounds)
-        modules = module_times(*timing, first_steps=task.first_steps)
+        batch = process.noise(task.config.weak_utterances)
+        timing = (process.model, batch, process.strategy, rounds)
+        modules = module_times(*timing, first_steps=task.config.warmup_steps)
         replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
-    if task.all_reduce and task.devices > 1:
+    if task.devices > 1 and not task.config.link_gigabytes_per_s:
         # So little that only the latency is left, and all gradients at once.
         sizes = [4096, process.gradient_bytes]
-        all_reduce = all_reduce_seconds(process.strategy, sizes, task.rounds)
+        all_reduce = all_reduce_seconds(process.strategy, sizes, rounds)
     memory = (peak_device_bytes(task.devices), peak_memory_mib(), process.gradient_bytes)
     return ScalingAnswer(task.devices, kind, loads, *memory, modules, replica_s, all_reduce)
 
@@ -234,9 +229,9 @@ class _Process:
     """A model on this process's devices, and batches for it."""
 
     def __init__(self, task: ScalingTask):
-        self._frames, self._labels = task.frames, task.labels
+        self._frames, self._labels = task.config.frames, task.config.labels
         self._replicas = task.devices
-        training = TrainingConfig(num_replicas=self._replicas, precision=task.precision)
+        training = TrainingConfig(num_replicas=self._replicas, precision=task.config.precision)
         self._experiment = Experiment(model=task.model, features=task.features, training=training)
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():

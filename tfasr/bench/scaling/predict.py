@@ -33,8 +33,6 @@ from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.metrics import Target, parse_target
 from tfasr.tta.run import Run, load_run
 
-_EVALUATION = ("eval_forward", "decode")
-_BYTES_OF_A_WEIGHT = 4
 _AGAIN = "Write it anew with tfasr bench --gin_file bench/scaling_small.gin --out."
 
 
@@ -87,7 +85,7 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
     rows = float(steps.amounts("utterances")[steady].mean()) / workers
     compute_s = step_s
     if workers == 1:
-        found.weight_bytes.append(_BYTES_OF_A_WEIGHT * int(run.fact("parameters") or 0))
+        found.weight_bytes.append(4 * int(run.fact("parameters") or 0))
     else:
         parts = worker_parts(run.path)
         if len(parts) != workers:
@@ -102,8 +100,8 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
         found.exchanges.append(MeasuredExchange(workers, size, exchange_s))
         link = cluster.get("link")
         if link:  # of a few numbers: all latency
-            little = MeasuredExchange(workers, link["small_bytes"], link["small_s"])
-            found.exchanges.append(little)
+            little = (workers, link["small_bytes"], link["small_s"])
+            found.exchanges.append(MeasuredExchange(*little))
     found.steps.append(MeasuredStep(rows, compute_s))
     batch = int(run.fact("global_batch_size"))
     found.batches.append(batch)
@@ -133,10 +131,9 @@ def _read_target(
     utterances = float(line.steps.amounts("utterances")[before].sum())
     intervals = run.intervals_until(until_s)
     beside_s = max(reached.seconds - step_s * len(before), 0.0)
-    shared_s = min(sum(intervals.get(name, 0.0) for name in _EVALUATION), beside_s)
+    shared_s = min(sum(intervals.get(name, 0.0) for name in ("eval_forward", "decode")), beside_s)
     found.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
-    rest = BesideSteps(beside_s - shared_s, shared_s * workers, utterances)
-    found.beside.append(rest)
+    found.beside.append(BesideSteps(beside_s - shared_s, shared_s * workers, utterances))
 
 
 def read_results(path: Path, found: Found) -> None:
@@ -154,9 +151,8 @@ def read_results(path: Path, found: Found) -> None:
         found.gradient_bytes.append(process["gradient_bytes"])
         devices = process["devices"]
         for reduce in process["all_reduce"] if devices > 1 else ():
-            found.exchanges.append(
-                MeasuredExchange(devices, reduce["size_bytes"], reduce["seconds"])
-            )
+            measured = (devices, reduce["size_bytes"], reduce["seconds"])
+            found.exchanges.append(MeasuredExchange(*measured))
         for times in process["loads"] if devices == 1 else ():
             if not times["load"]["loader"]:
                 seconds = times["step_s"][warmup:]
@@ -213,24 +209,20 @@ class Asked:
 
     def __post_init__(self):
         counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
-        link = self.link_gbit_s
+        link, latency_us = self.link_gbit_s, self.link_latency_us
+        finite = 0 <= latency_us < math.inf and (link is not None or not latency_us)
+        two_sizes = self.global_batch_sizes and self.rows_per_worker
+        sources = self.run_dirs or self.results
         checks = {
             "--workers, --global_batch_size and --rows_per_worker must be above 0": (
-                bool(self.workers) and min(counts, default=0) > 0
+                self.workers and min(counts) > 0
             ),
-            "--global_batch_size and --rows_per_worker exclude each other": not (
-                self.global_batch_sizes and self.rows_per_worker
-            ),
+            "--global_batch_size and --rows_per_worker exclude each other": not two_sizes,
             "--link_gbit_s must be above 0": link is None or link > 0,
-            "--link_latency_us must be finite and at least 0, beside --link_gbit_s": (
-                0 <= self.link_latency_us < math.inf
-                and (link is not None or not self.link_latency_us)
-            ),
+            "--link_latency_us must be finite and at least 0, beside --link_gbit_s": finite,
             "--gradient_mb must be above 0": self.gradient_mb is None or self.gradient_mb > 0,
             "--overlap must be between 0 and 1": 0 <= self.overlap <= 1,
-            "A prediction must be given runs, or --measured results": bool(
-                self.run_dirs or self.results
-            ),
+            "A prediction must be given runs, or --measured results": bool(sources),
         }
         for rule, met in checks.items():
             if not met:
@@ -254,8 +246,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
             f"A time to {asked.target} must be predicted from runs that met it. None of "
             f"{len(asked.run_dirs)} did. Choose a target that they met, or leave --target out."
         )
-    measured = _measurements(asked, found)
-    prediction = WorkerPrediction(measured)
+    prediction = WorkerPrediction(_measurements(asked, found))
     rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, found)]
     written = _written(asked, found, prediction, rows)
     if out is not None:
@@ -316,9 +307,7 @@ def _runs(asked: Asked, found: Found) -> list[tuple[int, int]]:
     return runs
 
 
-def _written(
-    asked: Asked, found: Found, prediction: WorkerPrediction, rows: list[PredictedRun]
-) -> Measured:
+def _written(asked: Asked, found: Found, prediction: WorkerPrediction, rows) -> Measured:
     notes = []
     if found.missed:
         notes.append(
@@ -375,6 +364,12 @@ def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g
 def _notes(prediction: WorkerPrediction) -> list[str]:
     constant, per_row = prediction.coefficients()
     measured = prediction.measured
+    link, sources = measured.link, []
+    if link is not None:
+        gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
+        sources.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
+    if measured.exchanges:
+        sources.append(f"{len(measured.exchanges)} measured exchanges")
     rows = sorted({step.rows for step in measured.steps})
     listed = ", ".join(f"{count:.4g}" for count in rows)
     unknown = "; one number of rows can't show how much of it is fixed" if len(rows) == 1 else ""
@@ -383,34 +378,20 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
         f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
         f"row, from {listed} rows a worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
-        f"{_link_text(prediction)}, {100 * measured.overlap:.0f} % overlapped.",
+        f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
     if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
         growth = "; one size can't show how they grow with the batch"
         critical = prediction.critical_batch
         if critical is not None:
-            low, middle, high = map(_number, (critical.low, critical.middle, critical.high))
+            batches = (critical.low, critical.middle, critical.high)
+            low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
             growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by "
             growth += "the curve that has such a batch"
         runs = f"{len(measured.targets)} runs with batches of {sizes}"
         notes.append(f"Utterances: from {runs}{growth}.")
     return notes
-
-
-def _link_text(prediction: WorkerPrediction) -> str:
-    link, exchanges = prediction.measured.link, prediction.measured.exchanges
-    sources = []
-    if link is not None:
-        gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
-        sources.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
-    if exchanges:
-        sources.append(f"{len(exchanges)} measured exchanges")
-    return " and ".join(sources)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value < 1e9 else "any"
 
 
 def record(row: PredictedRun) -> dict[str, Any]:

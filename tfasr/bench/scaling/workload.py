@@ -166,28 +166,20 @@ def _straggling_of(answer: ScalingAnswer) -> float | None:
     return straggling(answer.replica_s) if answer.devices > 1 and answer.replica_s else None
 
 
-def _use(answer: ScalingAnswer) -> tuple[float | None, float | None]:
-    return _first_and_others(answer.gpu_percents()[: answer.devices])
-
-
-def _memory(answer: ScalingAnswer) -> tuple[float | None, float | None]:
-    return _first_and_others([size for size in answer.peak_device_bytes if size is not None])
-
-
-def _first_over_others(answer: ScalingAnswer) -> float | None:
-    first, others = _memory(answer)
+def _ratio(first: float | None, others: float | None) -> float | None:
     return first / others if first and others else None
 
 
+# Rows are answers, and for use and memory each the first device's and the others' median.
 _DEVICES = [
-    Column("devices", "", lambda answer: answer.devices),
-    Column("slowest over\nmedian device", "", _straggling_of, fixed(2)),
-    Column("GPU use\nfirst %", "", lambda answer: _use(answer)[0], fixed(0)),
-    Column("GPU use\nothers %", "", lambda answer: _use(answer)[1], fixed(0)),
-    Column("memory first\nGiB", "", lambda answer: _memory(answer)[0], fixed(2, 2**-30)),
-    Column("memory others\nGiB", "", lambda answer: _memory(answer)[1], fixed(2, 2**-30)),
-    Column("first over\nothers", "", _first_over_others, fixed(2)),
-    Column("process peak\nGiB", "", lambda answer: answer.peak_memory_mib, fixed(2, 2**-10)),
+    Column("devices", "", lambda row: row[0].devices),
+    Column("slowest over\nmedian device", "", lambda row: _straggling_of(row[0]), fixed(2)),
+    Column("GPU use\nfirst %", "", lambda row: row[1][0], fixed(0)),
+    Column("GPU use\nothers %", "", lambda row: row[1][1], fixed(0)),
+    Column("memory first\nGiB", "", lambda row: row[2][0], fixed(2, 2**-30)),
+    Column("memory others\nGiB", "", lambda row: row[2][1], fixed(2, 2**-30)),
+    Column("first over\nothers", "", lambda row: _ratio(*row[2]), fixed(2)),
+    Column("process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)),
 ]
 
 
@@ -196,7 +188,12 @@ def _devices(analysis: ScalingAnalysis) -> Table:
         "Slowest over median: forward and backward pass of each device, begun together. GPU use: "
         "NVML's mean while training. Memory: TensorFlow's peak. Others: their median."
     )
-    return table_of("Devices", _DEVICES, analysis.answers, [note])
+    rows = []
+    for answer in analysis.answers:
+        use = _first_and_others(answer.gpu_percents()[: answer.devices])
+        known = [size for size in answer.peak_device_bytes if size is not None]
+        rows.append((answer, use, _first_and_others(known)))
+    return table_of("Devices", _DEVICES, rows, [note])
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
@@ -328,9 +325,9 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
 def _measured(rows: Sequence[ScalingRow], shared_cores: bool, colour: int) -> list[Mark]:
     name = "measured, cores shared" if shared_cores else "measured"
     name += f", {rows[0].loader}" if rows[0].loader else ""
-    counts, efficiencies = zip(*((row.devices, 100 * row.efficiency) for row in rows), strict=True)
+    counts, efficiencies = [row.devices for row in rows], [100 * row.efficiency for row in rows]
     symbol = "square" if rows[0].loader else "circle"
-    return curve(list(counts), list(efficiencies), run_colour(colour), name, symbol=symbol)
+    return curve(counts, efficiencies, run_colour(colour), name, symbol=symbol)
 
 
 def _weak_batch(analysis: ScalingAnalysis) -> int:
@@ -378,19 +375,7 @@ def task_of(
         # The prediction is made of one device's steps on the batches that it predicts for.
         few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
         loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
-    return ScalingTask(
-        devices=count,
-        model=model,
-        features=features,
-        precision=config.precision,
-        frames=config.frames,
-        labels=config.labels,
-        loads=tuple(loads),
-        module_batch=config.weak_utterances if config.module_rounds else 0,
-        rounds=max(config.module_rounds, 5),
-        first_steps=config.warmup_steps,
-        all_reduce=not config.link_gigabytes_per_s,
-    )
+    return ScalingTask(count, model, features, config, tuple(loads))
 
 
 SCALING = Workload(run, (ScalingConfig, ModelConfig, FeatureConfig), backends=())

@@ -4,9 +4,9 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfasr.bench.backends.measure import RUNTIMES, AxesTask, measure_axes
+from tfasr.bench.backends.measure import RUNTIMES, AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import cliff_rings, installed_backends
 from tfasr.bench.sweep.measure import (
     SweepConfig,
@@ -38,9 +38,6 @@ from tfasr.kit.process import call
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig
 from tfasr.training.trained import open_trained
 
-if TYPE_CHECKING:
-    from tfasr.bench.backends.measure import AxesTimes
-
 
 @dataclass(frozen=True)
 class SweepAnalysis:
@@ -67,10 +64,6 @@ class SweepAnalysis:
             return f"{100 * self.errors[precision]['wer']:.2f}"
         error = self.logit_errors.get(precision)
         return UNKNOWN if error is None else f"{error:.2g}"
-
-    @property
-    def cost_name(self) -> str:
-        return "relative\nlogit error" if self.errors is None else "WER\n%"
 
     def to_json(self) -> dict[str, Any]:
         rows = [
@@ -100,13 +93,14 @@ def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
 
 def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
     """Returns the columns of inference and of training, around those of their times."""
+    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
     return [
         Column("precision", "", lambda row: PRECISIONS[row.precision].label),
         Column("batch", "", lambda row: row.batch),
         *times,
         Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
         Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
-        Column(analysis.cost_name, "", lambda row: analysis.cost(row.precision)),
+        Column(cost, "", lambda row: analysis.cost(row.precision)),
         Column("peak\nMiB", "", _memory, fixed(0)),
         Column("cliff", "", _cliff),
     ]
@@ -192,7 +186,7 @@ class AxesRow:
     """One network at one length in one framework."""
 
     runtime: str  # of `RUNTIMES`
-    times: "AxesTimes"
+    times: AxesTimes
     batch: int  # utterances
 
     @property
@@ -286,19 +280,16 @@ def axes_chart(axes: Axes) -> Chart:
 def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
     marks: list[Mark] = []
     for index, (runtime, name) in enumerate(RUNTIMES.items()):
-        own = [row for row in rows if row.runtime == runtime and not row.times.reason]
-        if own:
-            xs = [row.times.frames for row in own]
-            ys = [1000 * getattr(row, seconds) for row in own]
+        of_runtime = [row for row in rows if row.runtime == runtime and not row.times.reason]
+        if of_runtime:
+            xs = [row.times.frames for row in of_runtime]
+            ys = [1000 * getattr(row, seconds) for row in of_runtime]
             marks += curve(xs, ys, run_colour(index), name, dash=run_dash(index))
     frames = sorted({row.times.frames for row in rows})
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
     y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
     return Panel(marks, x, y, height=210, title=title)
-
-
-_BARS = (("y0", "p50_s"), ("y1", "p99_s"))
 
 
 def sweep_chart(analysis: SweepAnalysis) -> Chart:
@@ -311,7 +302,7 @@ def sweep_chart(analysis: SweepAnalysis) -> Chart:
 
 def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     training = mode == "training"
-    value = _utterances_per_s if training else _latency_ms
+    value = _utterances_per_s if training else lambda row: 1000 * row.p50_s
     precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
     rows = [row for row in analysis.of(mode) if row.p50_s is not None]
 
@@ -322,27 +313,29 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
 
     marks: list[Mark] = []
     for index, precision in enumerate(precisions):
-        own, colour = [row for row in rows if row.precision == precision], run_colour(index)
-        if own:
-            xs = [place(row) for row in own]
+        of_precision, colour = (
+            [row for row in rows if row.precision == precision],
+            run_colour(index),
+        )
+        if of_precision:
+            xs = [place(row) for row in of_precision]
             if not training:
-                bars = {name: [1000 * getattr(row, q) for row in own] for name, q in _BARS}
-                marks.append(Segments(x0=xs, x1=xs, **bars, colour=colour, width=1.4))
-            marks += curve(xs, [value(row) for row in own], colour, _legend(analysis, precision))
+                y0, y1 = (
+                    [1000 * getattr(row, q) for row in of_precision] for q in ("p50_s", "p99_s")
+                )
+                marks.append(Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
+            marks += curve(
+                xs, [value(row) for row in of_precision], colour, _legend(analysis, precision)
+            )
     cliffs = [row for row in rows if row.cliff]
     marks += cliff_rings([place(row) for row in cliffs], [value(row) for row in cliffs])
     batches = sorted({row.batch for row in rows}) or [1]
-    ends = (batches[0] / 1.15, batches[-1] * 1.15)
-    if not training:
-        ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    ends = (batches[0] / 1.15, batches[-1] * 1.15) if training else ends
     highest = [value(row) if training else 1000 * row.p99_s for row in rows] or [1.0]
     label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
-
-
-def _latency_ms(row: SweepRow) -> float:
-    return 1000 * row.p50_s
 
 
 def _utterances_per_s(row: SweepRow) -> float | None:
@@ -364,10 +357,8 @@ def run(
 
     With a run, its model is measured, and evaluated in every precision.
     """
-    require_tensorflow(
-        "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's.",
-        context,
-    )
+    reason = "The hardware sweep runs tfasr's own training step and LiteRT: TensorFlow's."
+    require_tensorflow(reason, context)
     if context.run_dir is not None:
         experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
@@ -400,35 +391,28 @@ def run(
         warmup=config.warmup,
         split=context.split if context.run_dir else None,
     )
+    tables, values = sweep_tables(analysis), {**analysis.to_json(), "axes": axes and axes.to_json()}
     figures = {"hardware_sweep": lambda: sweep_chart(analysis)}
     if axes is not None:
+        tables.append(axes_table(axes))
         figures["hardware_axes"] = lambda: axes_chart(axes)
-    return Result(
-        tables=[*sweep_tables(analysis), *([axes_table(axes)] if axes else [])],
-        values={**analysis.to_json(), "axes": axes and axes.to_json()},
-        warmup_steps=config.warmup,
-        figures=figures,
-    )
+    return Result(tables, values, config.warmup, figures)
 
 
 def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes | None:
     if not config.networks:
         return None
     installed = installed_backends()
-    absent = [name for name in config.runtimes if _backend(name) not in installed]
+    absent = [name for name in config.runtimes if name.removesuffix("_xla") not in installed]
     networks = {name: smaller(name, config) for name in config.networks}
-    task = AxesTask(
-        networks,
-        features.num_features,
-        tuple(sorted(config.lengths)),
-        config.axes_batch,
-        max(1, round(config.axes_steps * fraction)),
-        config.warmup,
-    )
+    lengths, steps = tuple(sorted(config.lengths)), max(1, round(config.axes_steps * fraction))
+    sizes = (features.num_features, lengths, config.axes_batch, steps, config.warmup)
+    task = AxesTask(networks, *sizes)
     rows = []
     for runtime in (name for name in config.runtimes if name not in absent):
-        task = dataclasses.replace(task, xla=runtime == "tensorflow_xla")
-        times = call(measure_axes, task, backend=_backend(runtime), show_messages=False)
+        backend = runtime.removesuffix("_xla")
+        task = dataclasses.replace(task, xla=backend != runtime)
+        times = call(measure_axes, task, backend=backend, show_messages=False)
         rows += [AxesRow(runtime, of_length, config.axes_batch) for of_length in times]
     rows.sort(key=lambda row: config.networks.index(row.times.network))
     return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
@@ -447,16 +431,12 @@ def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
     return network.smaller(config.network_units)
 
 
-def _backend(runtime: str) -> str:
-    return runtime.removesuffix("_xla")
-
-
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
     if context.run_dir is None:
         return None
-    where, places = (context.run_dir, context.split), (context.shard_dir,)
+    where, shards = (context.run_dir, context.split), context.shard_dir
     return {
-        name: call(measure_errors, *where, name, *places, backend="tensorflow").to_json()
+        name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
         for name in config.precisions
     }
 
