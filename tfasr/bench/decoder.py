@@ -1,7 +1,4 @@
-"""Seconds, errors and memory of decoders over beam widths.
-
-The log-probabilities are those of a run's model on a split, or stand in a file.
-"""
+"""Seconds, errors and memory of decoders over beam widths, on log-probabilities of a run or a file."""
 
 import dataclasses
 import json
@@ -40,9 +37,8 @@ _log = logging.getLogger(__name__)
 class DecoderBenchConfig:
     """What is measured: every decoder at every beam width."""
 
-    # of `tfasr.decoding.choice.DECODERS`, in the order of the table
-    decoders: tuple[str, ...] = ("word_beam", "greedy")
-    # hypotheses kept per frame; without effect on greedy decoding
+    decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
+    # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
     recombine: bool = False  # whether word beam search is also measured with recombination
     num_threads: int = 1  # of word beam search and of TensorFlow
@@ -255,10 +251,7 @@ def decoder_configs(
 
 
 def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderMeasurement:
-    """Measures a decoder on a file of log-probabilities, with the memory of this process.
-
-    Raises UsageError if it doesn't fit alphabet and lexicon, RunError if it isn't built.
-    """
+    """Measures a decoder on a file of log-probabilities, with the memory of this process."""
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
         import tensorflow as tf
@@ -276,10 +269,9 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
 def measure(
     load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = 64
 ) -> DecoderMeasurement:
-    """Decodes all utterances and measures seconds and errors.
+    """Decodes all utterances and measures seconds of `decode`, and errors.
 
-    Only the calls of `decode` are timed. A pass is repeated for half a second, at most ten times,
-    so that no result rests on a few milliseconds.
+    A pass is repeated for half a second, at most ten times.
     """
     began = time.perf_counter()
     decoder = make()
@@ -407,8 +399,8 @@ class DecoderComparison:
         ]
         if load.forward_s is not None:
             notes.append(
-                f"Evaluation: a whole one, {load.forward_s:.3g} s of forward passes and then the "
-                "decoding, in wall-clock seconds. tfasr evaluate and training do the two at once."
+                f"Evaluation: {load.forward_s:.3g} s of forward passes and then the decoding, in "
+                "wall-clock seconds. tfasr evaluate and training do the two at once."
             )
         if any(needs_lexicon(row.config) for row in self.rows):
             known = set(load.lexicon)
@@ -439,10 +431,7 @@ _LABEL_PX = 15.0
 
 
 def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
-    """Returns processor seconds per hour of audio and word error rate over beam widths.
-
-    A dashed line is a decoder without a beam; the numbers are those of the widest beam.
-    """
+    """Returns CPU seconds per hour of audio and word error rate; dashed: without a beam."""
     curves: dict[str, list[DecoderRow]] = {}
     for row in rows:
         curves.setdefault(decoder_label(row.config), []).append(row)

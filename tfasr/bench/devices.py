@@ -86,37 +86,6 @@ def num_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-def use_devices(count: int) -> str:
-    """Makes this process use so many "GPU" or "logical CPU" devices, before TensorFlow uses any."""
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
-        (processor,) = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(processor, slices)
-        return "logical CPU"
-    if count > len(gpus):
-        raise UsageError(
-            f"Device counts must not exceed the {len(gpus)} GPUs. Received: {count}. Bind fewer, "
-            "as with --gin_binding 'ScalingConfig.device_counts = (1, 2)'."
-        )
-    tf.config.set_visible_devices(gpus[:count], "GPU")
-    for gpu in gpus[:count]:
-        tf.config.experimental.set_memory_growth(gpu, True)
-    return "GPU"
-
-
-def peak_device_bytes(count: int) -> list[int | None]:
-    """Returns the most memory that TensorFlow used on each GPU; None for slices of a processor."""
-    import tensorflow as tf
-
-    if not tf.config.list_logical_devices("GPU"):
-        return [None] * count
-    information = tf.config.experimental.get_memory_info
-    return [information(f"GPU:{index}")["peak"] for index in range(count)]
-
-
 PROCESS = "CPU, this process"
 """The processor's cores, as far as the measuring process kept them busy."""
 
@@ -175,8 +144,7 @@ def growing_batches(
 ) -> Iterator[tuple[int, Any, str]]:
     """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
-    Yields:
-        Each size, ``measure(size)`` and ""; or, last, a size, None and why it was not run.
+    Yields a size, ``measure(size)`` and "" each; or, last, a size, None and why it was not run.
     """
     batches: list[int] = []
     peaks: list[float] = []
@@ -231,8 +199,12 @@ def is_cliff(
     return bool(smaller) and utterance_s > min(smaller) * (1 + tolerance)
 
 
+def highlights(xs: Sequence[float], ys: Sequence[float], series: str, **look: Any) -> list[Points]:
+    """Returns points with a look of their own for a chart; none without values."""
+    return [Points(x=xs, y=ys, series=series, **look)] if xs else []
+
+
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:
     """Returns rings around the points that `is_cliff`, as charts show them."""
     look = {"symbol": "ring", "size": 15, "colour": CLIFF_COLOUR}
-    series = "cliff: slower than in a smaller batch"
-    return [Points(x=batches, y=values, series=series, **look)] if batches else []
+    return highlights(batches, values, "cliff: slower than in a smaller batch", **look)

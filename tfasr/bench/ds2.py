@@ -13,20 +13,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.bench.devices import cliff_rings, devices_text, growing_batches, is_cliff, visible_gpus
+from tfasr.bench.devices import (
+    cliff_rings,
+    devices_text,
+    growing_batches,
+    highlights,
+    is_cliff,
+    visible_gpus,
+)
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy, seconds_of
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
-from tfasr.display.chart import (
-    Axis,
-    Chart,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    counts_axis,
-    curve,
-    run_colour,
-)
+from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError
 from tfasr.kit.config import config_class, require
@@ -86,12 +83,10 @@ class DeepMarkConfig:
     """
 
     batch_size: int = 32  # utterances of a batch on each device, if `search_batches` is empty
-    # growing sizes, the fastest of which is used, as far as the memory allows
-    search_batches: tuple[int, ...] = ()
+    search_batches: tuple[int, ...] = ()  # growing; the fastest one is then used
     search_lengths_s: tuple[int, ...] = ()  # lengths on which the sizes are compared; empty for all
     search_rounds: int = 2  # measurements of each length for a size
-    # relative slowdown of an utterance in a larger batch that is no cliff
-    cliff_tolerance: float = 0.05
+    cliff_tolerance: float = 0.05  # relative slowdown of a larger batch that is no cliff
     memory_share: float = 0.8  # of the free memory that the search may take
     warmup_steps: int = 1  # passes through each shape of a batch that are left out
     num_devices: int = 1  # each with its own batch; several on TensorFlow only
@@ -173,10 +168,7 @@ class DeepMarkMeasurement:
 
     @property
     def epoch_s(self) -> float:
-        """Seconds of an epoch of 128 000 utterances, extrapolated unless all were run.
-
-        A length that was not run takes the others' seconds per second of audio.
-        """
+        """Seconds of all 128 000 utterances; a length that was not run takes the others' rate."""
 
         def utterance_s(length: LengthMeasurement) -> float:
             if length.utterances:
@@ -225,16 +217,14 @@ class BatchTried:
     """Forward and backward passes on batches of one size."""
 
     batch: int  # utterances
-    # for an utterance, by its seconds of audio; empty if it was not run
-    utterance_s: dict[int, float]
+    utterance_s: dict[int, float]  # of an utterance, by its seconds of audio
     reason: str = ""  # why it was not run, or ""
 
     @property
     def mean_s(self) -> float | None:
         """Mean seconds for an utterance over DeepMark's lengths; None if it was not run.
 
-        Seconds per second of audio, which hardly depend on the length, are interpolated between the
-        measured lengths, and constant beyond them.
+        Seconds per second of audio are interpolated between the measured lengths.
         """
         if not self.utterance_s:
             return None
@@ -318,11 +308,7 @@ class DeepMarkTimer:
         return DeepMarkMeasurement(size, self.num_devices, lengths, all(apart))
 
     def search(self, lengths_s: Sequence[int]) -> Search:
-        """Compares the config's batch sizes on one device, as far as the memory allows.
-
-        Raises:
-            RunError: if not even the smallest size fits.
-        """
+        """Compares the config's batch sizes on one device; raises RunError if none fits."""
         longest_first = sorted(lengths_s)[::-1]  # the longest takes the most memory
 
         def by_length(size: int) -> dict[int, float]:
@@ -380,8 +366,8 @@ class DeepMarkTimer:
         return self._stepper.place(Batch((features,), targets))
 
 
-# As published: name, devices, batch a device; forward, backward and total ms; utterances/s, audio
-# s/s, seconds of an epoch. The first is DeepMark's issue 1.
+# DeepMark's issue 1: name, devices, batch a device; forward, backward and total ms; utterances/s,
+# audio s/s, seconds of an epoch.
 PUBLISHED = (
     ("1 Titan X (Torch), published", 1, 32, 83, 72, 154, 32, 189, 4013),
     ("4 Titan X (Torch), published", 4, 32, 99, 81, 180, 106, 632, 1204),
@@ -464,11 +450,9 @@ def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend:
     )
 
 
-def _notes(
-    measured: Sequence[DeepMarkMeasurement], parameters: int, warmup_steps: int
-) -> list[str]:
+def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
     notes = [
-        f"{parameters:,} trainable parameters. {warmup_steps} warm-up passes, which compile, are "
+        f"{parameters:,} trainable parameters. {warmups} warm-up passes, which compile, are "
         "left out. Forward and then backward are timed separately; both is the two as one step, "
         "from which all rates come. Weights are not updated, as in DeepMark.",
         "Published: DeepMark's figures. 32 utterances a second in batches of 32 are a second a "
@@ -549,10 +533,10 @@ def search_chart(search: Search, backend: str) -> Chart:
     batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
     fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
     star = {"symbol": "star", "size": 26, "colour": run_colour(2)}
-    star["series"] = f"fastest: {fastest.batch}"
+    best = ([fastest.batch], [1000 * fastest.mean_s], f"fastest: {fastest.batch}")
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
-        Points(x=[fastest.batch], y=[1000 * fastest.mean_s], **star),
+        *highlights(*best, **star),
         *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)

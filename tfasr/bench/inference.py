@@ -1,7 +1,4 @@
-"""Latency of a trained recogniser: batches, chunks of a stream, cold start, memory.
-
-Each backend is measured in a process of its own, so that its peak memory is its own.
-"""
+"""Latency of a trained recogniser: batches, chunks of a stream, cold start, memory."""
 
 import dataclasses
 import logging
@@ -49,8 +46,7 @@ _log = logging.getLogger(__name__)
 class InferenceConfig:
     """What is measured: every backend with all batches and chunks."""
 
-    # Keras, exports, and PyTorch's own layers with the same weights
-    backends: tuple[str, ...] = BACKENDS
+    backends: tuple[str, ...] = BACKENDS  # Keras, exports, PyTorch's own layers
     batches: tuple[int, ...] = (1, 2, 4)  # recordings in one request
     chunks_ms: tuple[int, ...] = (100, 250, 500, 1000)  # of a stream
     recordings: int = 40  # used, evenly spread over those in the folder
@@ -201,8 +197,8 @@ class TorchTwin:
         one_way = all(len(weights[f"{node.name}_w"]) == 1 for node in layers)
         if "convolution_kernel" not in weights or not one_way:
             raise UsageError(
-                "PyTorch's twin is written for a convolution and recurrent layers that run in one "
-                "direction. The model is another."
+                "PyTorch's twin needs a convolution and recurrent layers that run in one direction. "
+                "The model is another."
             )
         convolution = next(node for node in content.node if node.op_type == "Conv")
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
@@ -346,18 +342,16 @@ def inference_tables(
 ) -> list[Table]:
     """Returns a table of requests and one of processes."""
     notes = [
-        "A request takes samples in memory to text with word times: features, model, decoding and "
-        "alignment, without reading files. A chunk's is one push into a stream. Each kind ran once "
-        f"before it was measured; p99 needs {_REQUESTS_FOR_P99} requests. ONNX Runtime and LiteRT "
-        "divide a batch among the cores, so a single recording takes one core; Keras and PyTorch "
-        "divide the work of every recording."
+        "A request takes samples in memory to text with word times; a chunk's is one push into a "
+        f"stream. Each kind ran once before it was measured; p99 needs {_REQUESTS_FOR_P99} of them. "
+        "ONNX Runtime and LiteRT divide a batch among the cores, so a single recording takes one "
+        "core; Keras and PyTorch divide the work of every recording."
     ]
     notes += sorted({f"No chunks: {one.cannot_stream}" for one in measured if one.cannot_stream})
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
-        "Cold start is a whole process of tfasr transcribe with one recording, the median of "
-        "several; load is the time to a recogniser that has heard two seconds of silence. A run's "
-        "weights come with the optimizer's state."
+        "Cold start: a process of tfasr transcribe with one recording, median of several. Load: "
+        "until two seconds of silence were transcribed. A run's weights include the optimizer's."
     )
     requests = [(one, latency) for one in measured for latency in one.latencies]
     return [

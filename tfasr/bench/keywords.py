@@ -15,19 +15,7 @@ import numpy as np
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.display.chart import (
-    INK,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    run_colour,
-)
+from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
@@ -111,10 +99,7 @@ class KeywordData:
 def synthetic_keywords(
     network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
 ) -> KeywordData:
-    """Returns made-up utterances: a word's smooth, shifted pattern, another word's over it, noise.
-
-    The other word is of random strength, up to three quarters of the word's own.
-    """
+    """Returns made-up utterances: a word's smooth, shifted pattern, a fainter other one, noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
@@ -150,18 +135,14 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Returns a second of each recording of the 30 words.
-
-    Raises:
-        UsageError: if the folder isn't this corpus, a split is empty, or the network doesn't fit.
-    """
+    """Returns a second of each of the 30 words' recordings; UsageError if something is amiss."""
     from tfasr.corpora.speech_commands import read_speech_commands
 
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
     if (network.num_frames, network.num_words) != (frames, len(WORDS)):
         raise UsageError(
-            f"For Speech Commands KeywordSpotterConfig must be of {frames} frames and {len(WORDS)} "
-            f"words. Received: {network.num_frames} and {network.num_words}."
+            f"Speech Commands needs KeywordSpotterConfig of {frames} frames and {len(WORDS)} words. "
+            f"Received: {network.num_frames} and {network.num_words}."
         )
     random = np.random.default_rng(seed)
     splits, digest = {}, hashlib.sha256()
@@ -290,10 +271,9 @@ def make_spotter(
 def train_keywords(
     network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
 ) -> np.ndarray:
-    """Trains a network and returns its confusion matrix on the test split.
+    """Trains a network and returns its confusion matrix, spoken words by what they were taken for.
 
-    Rows of the matrix are spoken words, columns what they were taken for. Raises UsageError if
-    ``run_dir`` holds a run, RunError if the loss isn't finite.
+    Raises UsageError if ``run_dir`` holds a run, RunError if the loss isn't finite.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
@@ -476,7 +456,7 @@ def keyword_chart(
     """Returns the confusion matrix of the test split and the error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
-    curve: list[Mark] = [
+    curve: list = [
         Line(x=seconds, y=errors, colour=run_colour(0), width=2.2),
         Points(x=seconds, y=errors, colour=run_colour(0)),
         Rule(value=100 * target, label=f"target {100 * target:g} %"),
@@ -492,15 +472,15 @@ def keyword_chart(
 def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     levels = np.ceil(_LEVELS * shares).astype(int)
-    marks: list[Mark] = []
+    marks: list = []
     for level in range(1, _LEVELS + 1):
         rows, columns = np.nonzero(levels == level)
         edges = {"x0": columns - 0.5, "x1": columns + 0.5, "y0": rows - 0.5, "y1": rows + 0.5}
         marks.append(Rects(**edges, colour=run_colour(0), opacity=level / _LEVELS))
-    for dark, colour in ((True, "#ffffff"), (False, INK)):
+    for dark in (True, False):
         rows, columns = np.nonzero((confusion > 0) & ((shares > 0.6) == dark))
         numbers = [str(confusion[at]) for at in zip(rows, columns, strict=True)]
-        look = {"align": "center", "size": 7.5, "colour": colour}
+        look = {"align": "center", "size": 7.5, **({"colour": "#ffffff"} if dark else {})}
         marks.append(Labels(x=columns, y=rows, words=numbers, **look))
     places, count = range(len(words)), len(words)
     ends, named = (-0.5, count - 0.5), {"ticks": places, "tick_labels": list(words), "grid": False}

@@ -53,10 +53,7 @@ class Replicas:
 
 
 def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Returns each call's median seconds over rounds in which every call has its turn.
-
-    Two calls of each come before, which trace and compile; they are left out.
-    """
+    """Returns each call's median seconds over rounds in turns, after two calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
@@ -84,10 +81,7 @@ class Module:
 
 
 def modules_of(model: CtcModel) -> list[Module]:
-    """Returns the modules of a built model in order: its stages and the loss.
-
-    Together they compute `CtcModel.utterance_losses` in training, without an intermediate loss.
-    """
+    """Returns a built model's modules in order: its stages and the loss, as in training."""
 
     def of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
         return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
@@ -129,10 +123,9 @@ class StagedTimes:
 class StagedStep:
     """The step of a model on one batch, its modules one after the other.
 
-    In one graph the clock is read before the first module and after every forward and backward
-    pass. A pass begins from tensors that wait for the reading before, and a reading waits for all
-    tensors of its pass. So the intervals can't overlap or be negative, and add up to the step; two
-    modules never run at the same time.
+    In one graph the clock is read after every forward and backward pass; a pass waits for the
+    reading before, and a reading for its pass. So the intervals can't overlap, and add up to the
+    step; two modules never run at the same time.
     """
 
     def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):

@@ -1,7 +1,4 @@
-"""Seconds, FLOP/s and memory of a training step on a synthetic batch.
-
-Every size and precision is measured in a process of its own, so that its peak memory is its own.
-"""
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch, each in its own process."""
 
 import dataclasses
 import logging
@@ -34,9 +31,7 @@ class StepConfig:
     bindings: tuple[str, ...] = ()  # lines of gin that override it
     batches: tuple[int, ...] = (16,)  # utterances
     frames: tuple[int, ...] = (600,)  # to which a batch is padded
-    # of the longest transcript; None for as many as are spoken in the time
-    labels: int | None = None
-    # Keras's dtype policies of the layers
+    labels: int | None = None  # of the longest transcript; None estimates it
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # fraction by which the shortest utterance is shorter
@@ -58,11 +53,7 @@ WARM_UPS = 2
 
 @dataclass(frozen=True)
 class StepTiming:
-    """A training step on one synthetic batch; seconds are medians over rounds.
-
-    Each round runs the forward pass, forward and backward, and the whole step once, so that what
-    disturbs the machine disturbs all three.
-    """
+    """A training step on a synthetic batch; medians over rounds that run each part once."""
 
     precision: str  # Keras's dtype policy
     batch: int  # utterances
@@ -133,11 +124,10 @@ def measure_step(
     length_spread: float = 0.0,
     ceiling_s: float = 2.0,
 ) -> StepTiming:
-    """Trains on a synthetic batch on one device and measures.
+    """Trains on a synthetic batch on one device and measures, with this process's peak memory.
 
-    Peak memory is this process's: call it in a fresh one, or through `tfasr bench step`. By
-    default ``labels`` are as many as are spoken in the time; large matrix products are measured
-    for ``ceiling_s``. Raises ValueError if a size makes no batch.
+    By default ``labels`` are as many as are spoken in the time; matrix products are measured for
+    ``ceiling_s``. Raises ValueError if a size makes no batch.
     """
     # Imported here: the process that asks for a measurement does without TensorFlow.
     import tensorflow as tf
@@ -191,11 +181,9 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
     from tfasr.training.memory import batch_spec
 
     spec = batch_spec(experiment)
-
     in_graph = tf.function(input_signature=[spec])
     forward = in_graph(lambda batch: model.training_losses(batch)[1])
     forward_backward = in_graph(lambda batch: after(*model.loss_gradients(batch)))
-
     step, last = model.global_step(spec), model.trainable_variables[-1]
 
     def whole_step(batch):
@@ -300,12 +288,11 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
     memory_of = sorted({f"the {timing.peak_memory_of}'s" for timing in timings})
     notes = [
         f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "
-        f"synthetic batch; the first {WARM_UPS} calls of everything, in which it is traced and "
-        "compiled, are left out. Backward and update are differences: forward and backward less "
-        "forward, the whole step less both.",
-        "GFLOP counts the matrix products of the model over all padded frames, backward twice "
-        f"forward ({UNKNOWN} where the model does not tell them); the ceiling is that of large "
-        "matrix products in the precision's dtype, measured in the same run.",
+        f"synthetic batch, without the first {WARM_UPS} calls, which compile. Backward and "
+        "update are differences: forward and backward less forward, the whole step less both.",
+        "GFLOP counts the model's matrix products over all padded frames, backward twice forward "
+        f"({UNKNOWN} if the model doesn't); the ceiling is that of large matrix products in the "
+        "precision's dtype, measured in the same run.",
         f"Recurrence: {', '.join(kernels) or UNKNOWN}. Traces of the step: "
         f"{', '.join(map(str, traced))}. Compile is what the first step took beyond a later one.",
         f"Each row is measured in a process of its own; peak memory is {' and '.join(memory_of)}.",

@@ -70,8 +70,7 @@ def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
     """Returns a value that needs the tensors to be computed; NaN if their first elements' sum is.
 
-    A control dependency doesn't do: TensorFlow's graph optimizer drops operations without side
-    effects whose results nobody uses.
+    TensorFlow drops operations without side effects whose results nobody uses, dependency or not.
     """
     present = [tensor for tensor in tensors if tensor is not None]
     firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
@@ -99,11 +98,7 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
 
 
 class TensorflowStepper(Stepper):
-    """Graphs, without XLA as Keras trains recurrent models by default.
-
-    Reading a result waits for the device. Under a strategy each batch is split over the devices,
-    and gradients are summed.
-    """
+    """Graphs, without XLA by default; under a strategy each batch is split over the devices."""
 
     def __init__(self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False):
         self._strategy = strategy
@@ -332,10 +327,9 @@ def make_stepper(
 
 
 def make_strategy(num_devices: int) -> Any:
-    """Returns the ``tf.distribute.Strategy`` of several devices, None for one.
+    """Returns the ``tf.distribute.Strategy`` of several devices, or None for one.
 
     Without a GPU the processor becomes as many logical devices, if TensorFlow is still unused.
-    Raises UsageError if there are fewer devices, or the backend isn't TensorFlow.
     """
     if num_devices == 1:
         return None
@@ -361,8 +355,7 @@ def make_strategy(num_devices: int) -> Any:
 
 # "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
-# A whole program of XLA, whose parts have names of their own. In these models TensorFlow 2.21 runs
-# convolutions so on processors, nothing else.
+# A whole program of XLA: on processors, TensorFlow 2.21 runs nothing but convolutions so.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
@@ -403,7 +396,9 @@ class Kernels:
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
-    """Runs steps under TensorFlow's profiler; calls and seconds are those of one step."""
+    """Runs steps under the backend's profiler; calls and seconds are those of one step."""
+    if keras.backend.backend() == "torch":
+        return _profile_torch(step, steps)
     try:
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
     except ImportError as error:
@@ -467,7 +462,7 @@ def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
     return [(name, max(time_ps, 0)) for name, time_ps in spans]
 
 
-def profile_torch(step, steps: int) -> Kernels:
+def _profile_torch(step, steps: int) -> Kernels:
     from torch.profiler import ProfilerActivity
 
     on_gpu = torch.cuda.is_available()

@@ -11,16 +11,7 @@ import numpy as np
 
 from tfasr.bench.devices import describe_backend, out_of_memory
 from tfasr.bench.keywords import make_spotter
-from tfasr.bench.steppers import (
-    Batch,
-    Kernels,
-    Stepper,
-    ctc_losses,
-    make_stepper,
-    profile,
-    profile_torch,
-    seconds_of,
-)
+from tfasr.bench.steppers import Batch, Kernels, ctc_losses, make_stepper, profile, seconds_of
 from tfasr.bench.workload import BACKENDS
 from tfasr.kit.config import config_class, require
 from tfasr.models.build import build_recogniser
@@ -43,7 +34,7 @@ class BackendsConfig:
 
     # Keras's, and "native_torch": PyTorch alone, for the keyword spotter; missing ones are left out
     backends: tuple[str, ...] = (*BACKENDS, NATIVE)
-    # of the keyword spotter's images, see `tfasr.models.keyword_spotter.LAYOUTS`
+    # of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes of each backend, in alternation
     steps: int = 10  # of each model in each process
@@ -185,7 +176,7 @@ def _acoustic(config: BackendsConfig, network: RecogniserConfig, num_features: i
     return _times(ACOUSTIC, "", stepper, Batch((features, lengths), targets), config)
 
 
-def _times(model: str, layout: str, stepper: Stepper, batch: Batch, config) -> ModelTimes:
+def _times(model: str, layout: str, stepper, batch: Batch, config) -> ModelTimes:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(config.warmup_steps - 1):
@@ -218,8 +209,7 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     placed = stepper.place(random_batch(network, batch))
     for _ in range(3):
         stepper.update(placed)
-    profiler = profile_torch if framework == "torch" else profile
-    return profiler(lambda: stepper.update(placed), steps)
+    return profile(lambda: stepper.update(placed), steps)
 
 
 _AXES_CLASSES = 30
@@ -252,10 +242,7 @@ class AxesTimes:
 
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
-    """Measures every network at every length on the running backend.
-
-    The loss is the cross entropy of each output frame, so that CTC implementations don't matter.
-    """
+    """Measures every network and length; each output frame's cross entropy is the loss."""
     times = []
     for name, config in task.networks.items():
         config = portable(config) if task.xla else config
@@ -276,7 +263,7 @@ def frame_losses(logits, classes):
     return keras.ops.mean(losses, axis=-1)
 
 
-def _axes_times(task: AxesTask, name: str, frames: int, config, stepper: Stepper) -> AxesTimes:
+def _axes_times(task: AxesTask, name: str, frames: int, config, stepper) -> AxesTimes:
     random, lengths = np.random.default_rng(0), np.full(task.batch, frames, np.int32)
     features = random.standard_normal((task.batch, frames, task.num_features), np.float32)
     outputs = (task.batch, output_frames(config, frames))

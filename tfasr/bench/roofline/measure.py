@@ -36,14 +36,12 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 class RooflineConfig:
     """What is measured."""
 
-    # empty for 1, 2, 4 and so on up to all cores, or for the GPU alone
-    thread_counts: tuple[int, ...] = ()
-    # of the matmuls that are ceilings
+    thread_counts: tuple[int, ...] = ()  # empty for powers of 2 and all cores, or the GPU
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
     ceiling_s: float = 2.0  # of measuring each ceiling
     matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
     memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
-    # operations for each element, 1 or even numbers: ERT's sweep of the intensity
+    # for each element, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the elements
     sweep_s: float = 0.3  # of measuring each intensity
@@ -169,9 +167,8 @@ def intensity_sweep(
 ) -> list[IntensityPoint]:
     """Measures operations and bytes per second over operations for each element, 1 or even numbers.
 
-    ``x = a x`` is repeated in place, or from two operations on ``x = a x + b``; XLA makes each
-    pass one loop over the array, in which a number stays in a register. ``array_bytes`` are split
-    among the threads; a GPU takes one slice.
+    ``x = a x`` is repeated in place, or from two operations on ``x = a x + b``; XLA makes each pass
+    one loop over the array. ``array_bytes`` are split among the threads; a GPU takes one slice.
     """
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
@@ -293,8 +290,7 @@ class Ceilings:
     threads: int  # of an operation
     device: str  # "GPU" or "CPU"
     flops_per_s: dict[str, float]  # of large matrix products, by precision
-    # by where the moved array lies, "copy" and "triad" each
-    bytes_per_s: dict[str, dict[str, float]]
+    bytes_per_s: dict[str, dict[str, float]]  # "copy" and "triad" by place
     sweep: list[IntensityPoint] = field(default_factory=list)
 
     @property
@@ -309,7 +305,6 @@ class ModelMeasured:
     modules: list[ModuleSeconds]
     kernels: Kernels  # of a step
     lstm_kernels: list[str]  # what computed the recurrence
-    weights: int  # trainable parameters
 
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
@@ -352,12 +347,8 @@ def measure_model(
     step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], placed)
     step()
     steps = config.profiled_steps
-    return ModelMeasured(
-        modules=modules,
-        kernels=profile(step, steps) if steps else Kernels([], "no step was profiled"),
-        lstm_kernels=sorted(recogniser.kernels(model.recogniser)),
-        weights=sum(int(np.prod(weight.shape)) for weight in model.trainable_variables),
-    )
+    kernels = profile(step, steps) if steps else Kernels([], "no step was profiled")
+    return ModelMeasured(modules, kernels, sorted(recogniser.kernels(model.recogniser)))
 
 
 @dataclass(frozen=True)
@@ -416,8 +407,7 @@ class RooflineAnalysis:
     batch: int  # utterances
     frames: int  # feature frames of each
     specified: Specified = Specified({}, None, "")
-    # kernels of the keyword spotter by framework
-    spotter: Mapping[str, Kernels] = field(default_factory=dict)
+    spotter: Mapping[str, Kernels] = field(default_factory=dict)  # by framework
     spotter_batch: int = 0  # utterances
 
     @classmethod

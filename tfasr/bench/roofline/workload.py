@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tfasr.alphabet import Alphabet
@@ -23,18 +24,7 @@ from tfasr.bench.roofline.measure import (
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    INK,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    curve,
-    run_colour,
-)
+from tfasr.display.chart import INK, Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
@@ -69,9 +59,8 @@ def place_labels(
     placed = []
     for px, py, words, across, up in _merged(entries):
         width, half = 0.58 * font_px * len(words), 1.3 * font_px / 2
-        for dy, align in (
-            (dy, align) for dy in (0, -13, 13, -26, 26) for align in ("left", "right")
-        ):
+        places = product((0, -13, 13, -26, 26), ("left", "right"))
+        for dy, align in places:
             begin = px + _AWAY if align == "left" else px - _AWAY - width
             box = (begin, py + dy - half, begin + width, py + dy + half)
             inside = box[0] > 0 and box[2] < size[0] and box[1] > 0 and box[3] < size[1]
@@ -175,8 +164,7 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
             rows.append((label, _threads(ceilings), *(p.flops_per_s for p in points), fastest))
     columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
     note = (
-        "ERT's sweep: an array read, worked through and written in place, with so many "
-        "operations (multiplications and additions) for each element; the fastest call. "
+        "ERT's sweep: an array read, worked through and written in place; the fastest call. "
         f"Intensity: operations over {2 * 4} bytes of float32, {2 * 8} of float64."
     )
     title = "GFLOP/s over operations for each element"
@@ -211,14 +199,14 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
         f"{PRECISIONS[analysis.precision].label}, recurrence by "
         f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
-        "Modules alone, forward and backward; operations and bytes are counted, not measured: "
-        "every tensor read and written once wherever it is used, so that a part whose data stays "
-        f"in a cache can exceed its roof. {UNKNOWN}: the model does not tell them."
+        "Modules alone, forward and backward; operations and bytes are counted, not measured: each "
+        "tensor is read and written once where it is used, so a part whose data stays in a cache "
+        f"can exceed its roof. {UNKNOWN}: the model doesn't count them."
     ]
     if marked:
         notes.append(
-            f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the whole "
-            "step's operations over the seconds of all kernels, which run beside each other."
+            f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the step's "
+            "operations over the seconds of all kernels, which run in parallel."
         )
     return table_of(f"Below the roof: {model.name}", columns, rows, notes)
 
@@ -313,7 +301,7 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     return _chart("roofline_sweep", caption, marks, x, y)
 
 
-def _chart(name: str, caption: str, marks: Sequence[Mark], x: Ends, y: Ends) -> Chart:
+def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
     across = Axis("operations per byte moved", log=True, limits=x)
     panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
     return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
@@ -342,16 +330,14 @@ def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **
     return Line(x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look)
 
 
-def _roofs(
-    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
-) -> list[Mark]:
+def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None) -> list:
     """Returns the measured ceilings of the most threads, of all precisions or of some."""
     highest = analysis.highest
     slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
     wanted = highest.flops_per_s if precisions is None else precisions
     peaks = {name: rate for name, rate in highest.flops_per_s.items() if name in wanted}
     top = max(peaks.values(), default=analysis.peak)
-    marks: list[Mark] = [
+    marks: list = [
         _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
         for place, rate in slopes.items()
     ]
@@ -361,13 +347,13 @@ def _roofs(
     return marks
 
 
-def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list[Mark]:
+def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
     specified, dashed = analysis.specified, {"dash": "dashed"}
     rates = {name: specified.flops_per_s.get(name) for name in precisions}
     known = {name: rate for name, rate in rates.items() if rate is not None}
     top = max(filter(None, known.values()), default=analysis.peak)
     # Towards the right, where nothing else is.
-    marks: list[Mark] = [
+    marks: list = [
         _flat(x[1] / 30, x[1], rate, policy, "specified, ", width=1.6, **dashed)
         for policy, rate in known.items()
     ]
@@ -377,7 +363,7 @@ def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -
     return marks
 
 
-def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list[Mark]:
+def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
     (left, right), lowest = x, analysis.ceilings[0]
@@ -412,9 +398,8 @@ def run(
     config: RooflineConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
     """Runs the workload: a process for each number of threads, one for each model."""
-    require_tensorflow(
-        "The roofline is that of tfasr's own training step, which is TensorFlow's.", context
-    )
+    reason = "The roofline is that of tfasr's own training step: TensorFlow's."
+    require_tensorflow(reason, context)
     ceilings = [
         call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
         for threads in _thread_counts(config)
@@ -427,12 +412,8 @@ def run(
     sheet = specified(*stated, on_gpu=ceilings[-1].device == "GPU")
     more = {"specified": sheet, "spotter": _spotter(config)}
     analysis = RooflineAnalysis.of(ceilings, points, config, **more)
-    return Result(
-        tables=roofline_tables(analysis),
-        values=analysis.to_json(),
-        warmup_steps=WARMUP_CALLS,
-        figures=roofline_charts(analysis),
-    )
+    tables, figures = roofline_tables(analysis), roofline_charts(analysis)
+    return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
 
 def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
@@ -476,15 +457,13 @@ def _points(
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
         return ModelPoints.of(name, costs, measured)
+    sizes = {name: getattr(config, name) for name in ("batch", "frames", "labels")}
     costs = model.step_costs(
         num_features=features.num_features,
         num_classes=Alphabet().num_classes,
         bytes_per_number=4 if config.precision == "float32" else 2,
-        # Of a GPU's caches nothing is known here.
         cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
-        batch=config.batch,
-        frames=config.frames,
-        labels=config.labels,
+        **sizes,
     )
     return ModelPoints.of(name, costs, measured)
 

@@ -40,11 +40,9 @@ class ScalingModel:
     single: SingleDeviceStep  # without any communication
     gradient_bytes: float  # exchanged by every device in a step
     link: Link
-    # fraction of the exchange hidden behind the backward pass, if that is long enough
-    overlap: float = 0.0
+    overlap: float = 0.0  # fraction of the exchange that the backward pass hides
     backward_share: float = 0.6  # fraction of the single device's step
-    # devices are slices of one processor: N of them compute N times as long
-    shared_cores: bool = False
+    shared_cores: bool = False  # devices are slices of one processor
 
     def __post_init__(self):
         for name in ("overlap", "backward_share"):
@@ -361,7 +359,7 @@ class Measurements:
     steps: Sequence[MeasuredStep]  # at least one; different rows show the fixed part
     gradient_bytes: float  # exchanged in a step
     link: Link | None = None  # as stated; None to use ``exchanges`` alone
-    # with a link: the costs without a network, such as over loopback, added to the link's
+    # with a link: what they cost without a network, in addition
     exchanges: Sequence[MeasuredExchange] = ()
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
     targets: Sequence[TargetMet] = ()  # empty: only steps are predicted
@@ -397,8 +395,7 @@ class PredictedRun:
     efficiency: Interval  # one worker's step on as many rows over this one
     utterances: Interval | None = None  # to the target; None if no run met one
     target_s: Interval | None = None
-    # of "rows", "batch" and "workers": what lies outside of the measurements
-    beyond: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)  # what is outside of the measurements
 
     @property
     def steps_per_s(self) -> Interval:

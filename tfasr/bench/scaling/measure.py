@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.devices import PROCESS, DeviceUse, peak_device_bytes, use_devices, watched_devices
+from tfasr.bench.devices import PROCESS, DeviceUse, watched_devices
 from tfasr.bench.modules import (
     WARMUP_CALLS,
     ModuleTimes,
@@ -28,6 +28,7 @@ from tfasr.bench.synthetic import noise_batch, write_noise_split
 from tfasr.bench.workload import json_of
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
+from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require, require_precision, trained
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
@@ -47,8 +48,7 @@ class ScalingConfig:
     device_counts: tuple[int, ...] = ()
     weak_utterances: int = 150  # of the batch on each device in weak scaling
     strong_utterances: int = 160  # of the global batch in strong scaling; a multiple of each count
-    # of each measurement, for each device: weak scaling on 4 takes 4 times as many
-    steps: int = 180
+    steps: int = 180  # of each measurement, for each device
     warmup_steps: int = 4  # the first of them, shown and left out of every figure
     frames: int = 1670  # of each utterance
     labels: int = 200  # of each
@@ -57,11 +57,9 @@ class ScalingConfig:
     sorting_loader: bool = True  # whether also with batches sorted by length while training waits
     sorted_batches: int = 4  # global batches that it sorts together
     module_rounds: int = 10  # repetitions of each module's time; 0 leaves modules out
-    # of each device's link, to predict with; 0 to measure all-reduces
-    link_gigabytes_per_s: float = 0.0
+    link_gigabytes_per_s: float = 0.0  # each device's, for the prediction; 0 to measure
     link_latency_us: float = 0.0  # of a message, with a bandwidth
     overlap: float = 0.0  # predicted fraction of the all-reduce hidden behind the backward pass
-    # further numbers of devices to predict
     predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
 
     def check(self) -> None:
@@ -173,10 +171,7 @@ def all_reduce_seconds(
 def replica_seconds(
     model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
 ) -> list[list[float]]:
-    """Returns the seconds of forward and backward pass on each device, for each round.
-
-    Devices begin together and do not wait for each other: differences show stragglers.
-    """
+    """Returns each device's seconds forward and backward, without waiting for others, by round."""
     replicas, modules = Replicas(strategy), modules_of(model)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
 
@@ -197,6 +192,33 @@ def replica_seconds(
         run(placed)
     stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
+
+
+def use_devices(count: int) -> str:
+    """Makes this process use so many "GPU" or "logical CPU" devices, before TensorFlow uses any."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        (processor,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(processor, slices)
+        return "logical CPU"
+    if count > len(gpus):
+        raise UsageError(
+            f"Device counts must not exceed the {len(gpus)} GPUs. Received: {count}. Bind fewer, "
+            "as with --gin_binding 'ScalingConfig.device_counts = (1, 2)'."
+        )
+    tf.config.set_visible_devices(gpus[:count], "GPU")
+    for gpu in gpus[:count]:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return "GPU"
+
+
+def peak_device_bytes(count: int) -> list[int | None]:
+    """Returns the most memory that TensorFlow used on each GPU; None for slices of a processor."""
+    if not tf.config.list_logical_devices("GPU"):
+        return [None] * count
+    information = tf.config.experimental.get_memory_info
+    return [information(f"GPU:{index}")["peak"] for index in range(count)]
 
 
 _EPOCH_BATCHES = 4
@@ -294,10 +316,7 @@ class _Process:
 
 
 def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.data.Dataset:
-    """Sorts ``window`` utterances at a time by length, shortest first, and batches them again.
-
-    Nothing is done ahead: whoever asks for a batch waits for the sorting.
-    """
+    """Sorts ``window`` utterances at a time by length and batches them again, nothing ahead."""
 
     def in_order(utterances: Batch) -> Batch:
         order = tf.argsort(utterances["feature_lengths"])

@@ -62,9 +62,8 @@ def read_runs(
         differing = differences(first.comparability, run.comparability)
         if target is not None and differing:
             raise UsageError(
-                "Runs that tell how many utterances a target takes must be comparable. "
-                f"{run_dir} differs from {first.path} in {difference_text(differing)}. "
-                "Leave it out."
+                f"Runs with a target must be comparable. {run_dir} differs from {first.path} in "
+                f"{difference_text(differing)}. Leave it out."
             )
         workers, step_s = _read_steps(run, found)
         if target is not None:
@@ -230,12 +229,7 @@ class Asked:
 
 
 def predict(asked: Asked, *, out: str | Path | None = None, output_format: str = "table") -> str:
-    """Predicts runs and returns the table as text; with ``out``, writes it with JSON and a figure.
-
-    Raises:
-        UsageError: if the runs can't be read, or aren't enough for the prediction.
-        OSError: if a file cannot be written.
-    """
+    """Predicts runs and returns the table as text; with ``out``, also writes JSON and a figure."""
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
     found = read_runs(asked.run_dirs, target, asked.policy, asked.window)

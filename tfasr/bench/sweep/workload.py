@@ -20,17 +20,7 @@ from tfasr.bench.sweep.measure import (
 )
 from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    Axis,
-    Chart,
-    Mark,
-    Panel,
-    Segments,
-    counts_axis,
-    curve,
-    run_colour,
-    run_dash,
-)
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.kit.config import PRECISIONS
@@ -145,16 +135,15 @@ def _training(analysis: SweepAnalysis) -> Table:
 
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
     notes = [
-        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory for "
-        "this size, or else the most that the process held up to this size.",
+        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory, or "
+        "else the most that the process held up to this size.",
         "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights, dynamic range "
         "quantisation after training, Keras's LSTM loop.",
     ]
     if analysis.errors is None:
         notes.append(
             "Relative logit error: root mean square of the difference from float32 over that of "
-            "float32, one batch, random weights. It says nothing about word errors: give a trained "
-            "run with --run_dir for those."
+            "float32, random weights. It says nothing about word errors: see --run_dir for those."
         )
     return notes
 
@@ -248,10 +237,10 @@ def axes_table(axes: Axes) -> Table:
         Column("first step\ns", "", lambda row: row.times.first_s, fixed(1)),
     ]
     notes = [
-        f"Medians of batches of {axes.rows[0].batch} utterances, float32; the first steps of each "
-        "length are left out, the very first, which compiles, is in the last column. The loss is "
-        "the cross entropy of a class for each output frame, alike in every framework. "
-        "TensorFlow's graph runs tfasr's own LSTM and normalisation, all others Keras's."
+        f"Medians of batches of {axes.rows[0].batch} utterances, float32, without the first steps "
+        "of each length; the very first, which compiles, is in the last column. The loss is the cross "
+        "entropy of each output frame. TensorFlow's graph runs tfasr's own LSTM and normalisation, "
+        "all others Keras's."
     ]
     notes += [
         f"{UNKNOWN} for {row.times.network} on {RUNTIMES[row.runtime]} from {row.times.frames} "
@@ -284,7 +273,7 @@ def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
         if of_runtime:
             xs = [row.times.frames for row in of_runtime]
             ys = [1000 * getattr(row, seconds) for row in of_runtime]
-            marks += curve(xs, ys, run_colour(index), name, dash=run_dash(index))
+            marks += curve(xs, ys, run_colour(index), name)
     frames = sorted({row.times.frames for row in rows})
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
@@ -353,10 +342,7 @@ def _legend(analysis: SweepAnalysis, name: str) -> str:
 def run(
     config: SweepConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
-    """Runs the workload: a process for each precision, in inference and in training.
-
-    With a run, its model is measured, and evaluated in every precision.
-    """
+    """Runs a process for each precision, in inference and in training, or with a run's model."""
     reason = "The hardware sweep runs tfasr's own training step and LiteRT: TensorFlow's."
     require_tensorflow(reason, context)
     if context.run_dir is not None:
@@ -425,8 +411,8 @@ def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
         return network
     if not hasattr(network, "smaller"):
         raise UsageError(
-            "SweepConfig.network_units must be 0 where a network has no small version of its own. "
-            f"Received: {config.network_units} and {name!r}, whose config has no smaller(units)."
+            f"SweepConfig.network_units must be 0 for {name!r}, which has no smaller(units). "
+            f"Received: {config.network_units}."
         )
     return network.smaller(config.network_units)
 
