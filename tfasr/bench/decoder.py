@@ -1,4 +1,4 @@
-"""Seconds, errors and memory of decoders over beam widths, on log-probabilities of a run or a file."""
+"""Seconds, errors and memory of decoders over beam widths, on the log-probabilities of a run."""
 
 import dataclasses
 import json
@@ -30,6 +30,9 @@ from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
 
+_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # of a panel, and of a line of text
+_KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
+_LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
 
 
@@ -45,10 +48,6 @@ class DecoderBenchConfig:
 
     def check(self) -> None:
         require(self.num_threads > 0, self, "num_threads", "at least 1 (--num_threads)")
-
-
-_KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
-_LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 
 
 @dataclass(frozen=True)
@@ -283,14 +282,8 @@ def measure(
         texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
         cpu_s.append(pass_cpu_s)
         wall_s.append(pass_wall_s)
-    return DecoderMeasurement(
-        build_s=build_s,
-        cpu_s=statistics.median(cpu_s),
-        wall_s=statistics.median(wall_s),
-        passes=len(wall_s),
-        audio_hours=load.audio_hours,
-        counts=count_errors(load.references, texts),
-    )
+    medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
+    return DecoderMeasurement(build_s, *medians, len(wall_s), load.audio_hours, counts)
 
 
 def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list, float, float]:
@@ -426,10 +419,6 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.{decimals}f}"
 
 
-_HEIGHT_PX = 280.0
-_LABEL_PX = 15.0
-
-
 def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
     """Returns CPU seconds per hour of audio and word error rate; dashed: without a beam."""
     curves: dict[str, list[DecoderRow]] = {}
@@ -512,15 +501,10 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
         for decoder in decoders:
             comparison.rows.append(measure_apart(path, decoder, config.num_threads))
             row = comparison.rows[-1]
-            width = "" if row.beam_width is None else f", beam width {row.beam_width}"
+            label = decoder_label(row.config)
+            label += "" if row.beam_width is None else f", beam width {row.beam_width}"
             cost, wer = row.measured.cpu_s_per_audio_hour, 100 * row.measured.counts.wer
-            _log.info(
-                "%s%s: %.3g CPU s per audio-hour, WER %.2f %%",
-                decoder_label(row.config),
-                width,
-                cost,
-                wer,
-            )
+            _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
             figures = {"decoder": lambda: decoder_chart(comparison.rows)}
             yield Result([comparison.table()], comparison.to_json(), 0, figures)
 

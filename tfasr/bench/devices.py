@@ -40,12 +40,8 @@ def describe_backend() -> dict[str, Any]:
     import keras
 
     name = keras.backend.backend()
-    packages = ("keras", *_PACKAGES[name])
-    return {
-        "name": name,
-        "devices": _devices(name),
-        "versions": {package: metadata.version(package) for package in packages},
-    }
+    versions = {package: metadata.version(package) for package in ("keras", *_PACKAGES[name])}
+    return {"name": name, "devices": _devices(name), "versions": versions}
 
 
 def visible_gpus() -> int:
@@ -86,8 +82,7 @@ def num_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-PROCESS = "CPU, this process"
-"""The processor's cores, as far as the measuring process kept them busy."""
+PROCESS = "CPU, this process"  # the cores, as far as the measuring process kept them busy
 
 
 @dataclass(frozen=True)
@@ -111,8 +106,7 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
             yield
-        processes = _rows(Path(folder) / CPU_FILE)
-        uses.append(_use(PROCESS, processes, "process_percent", began_ms))
+        uses.append(_use(PROCESS, _rows(Path(folder) / CPU_FILE), "process_percent", began_ms))
         gpus = _rows(Path(folder) / GPU_FILE)
         for gpu in sorted({row["gpu"] for row in gpus}, key=int):
             of_gpu = [row for row in gpus if row["gpu"] == gpu]
@@ -160,8 +154,7 @@ def growing_batches(
         yield size, result, reason
         if reason:
             return
-        peak = peak_bytes()
-        if peak is not None:
+        if (peak := peak_bytes()) is not None:
             batches.append(size)
             peaks.append(float(peak))
 
@@ -183,12 +176,7 @@ def out_of_memory(error: BaseException) -> bool:
     return named or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def is_cliff(
-    batch: int,
-    utterance_s: float | None,
-    others: Sequence[tuple[int, float | None]],
-    tolerance: float,
-) -> bool:
+def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) -> bool:
     """Returns whether an utterance takes longer in a batch of this size than in a smaller one.
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.

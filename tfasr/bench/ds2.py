@@ -36,6 +36,9 @@ LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
 HUNDREDS = 1280
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
+_MEANS = ("forward_ms", "backward_ms", "total_ms")
+_SUMS = ("forward_s", "backward_s", "total_s")
+_log = logging.getLogger(__name__)
 
 
 def utterance_counts(fraction: float) -> list[int]:
@@ -103,10 +106,6 @@ class DeepMarkConfig:
         require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
         require(self.seed >= 0, self, "seed", "at least 0")
-
-
-_MEANS = ("forward_ms", "backward_ms", "total_ms")
-_SUMS = ("forward_s", "backward_s", "total_s")
 
 
 @dataclass(frozen=True)
@@ -281,9 +280,6 @@ class Search:
         }
 
 
-_log = logging.getLogger(__name__)
-
-
 class DeepMarkTimer:
     """Deep Speech 2 on one device or several, whose passes are timed."""
 
@@ -375,12 +371,7 @@ PUBLISHED = (
 
 
 def deepmark_tables(
-    measured: Sequence[DeepMarkMeasurement],
-    search: Search | None,
-    backend: str,
-    parameters: int,
-    warmup_steps: int,
-    visible_gpus: int,
+    measured, search: Search | None, backend: str, parameters: int, warmup_steps: int, visible_gpus
 ) -> list[Table]:
     """Returns the search, the times by length and the comparison with the published ones."""
     notes = [*_notes(measured, parameters, warmup_steps), _scaling(measured, visible_gpus)]
@@ -436,18 +427,13 @@ def _length_table(measurement: DeepMarkMeasurement) -> Table:
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
-    devices = measurement.num_devices
-    return (
-        f"here ({backend})",
-        devices,
-        measurement.batch_size // devices,
-        measurement.num_batches,
-        *map(_ms, _means_ms(measurement.lengths)),
-        _rate(measurement.utterances_per_s),
-        _rate(measurement.audio_s_per_s),
-        f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}",
-        measurement.scaling(alone) if devices > 1 else None,
-    )
+    devices, whole = measurement.num_devices, measurement.is_whole
+    sizes = (devices, measurement.batch_size // devices, measurement.num_batches)
+    rates = map(_rate, (measurement.utterances_per_s, measurement.audio_s_per_s))
+    epoch_s = f"{'' if whole else '~'}{measurement.epoch_s:.0f}"
+    scaling = measurement.scaling(alone) if devices > 1 else None
+    means = map(_ms, _means_ms(measurement.lengths))
+    return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
 
 
 def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:

@@ -197,7 +197,7 @@ class TorchTwin:
         one_way = all(len(weights[f"{node.name}_w"]) == 1 for node in layers)
         if "convolution_kernel" not in weights or not one_way:
             raise UsageError(
-                "PyTorch's twin needs a convolution and recurrent layers that run in one direction. "
+                "PyTorch's twin needs a convolution and recurrent layers in one direction. "
                 "The model is another."
             )
         convolution = next(node for node in content.node if node.op_type == "Conv")
@@ -287,9 +287,8 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
 def _measured(
     backend: str, context: Context, config: InferenceConfig, recordings: list[str], temporary: Path
 ) -> BackendLatencies:
-    folder, size = call(
-        prepared, backend, context.run_dir, context.checkpoint, temporary, show_messages=False
-    )
+    options = (backend, context.run_dir, context.checkpoint, temporary)
+    folder, size = call(prepared, *options, show_messages=False)
     task = {"task": f"Measuring {backend}", "show_messages": False}
     latencies = call(measure_backend, backend, folder, recordings, config, size, **task)
     if backend == TORCH:  # tfasr transcribe does not run it
@@ -343,7 +342,7 @@ def inference_tables(
     """Returns a table of requests and one of processes."""
     notes = [
         "A request takes samples in memory to text with word times; a chunk's is one push into a "
-        f"stream. Each kind ran once before it was measured; p99 needs {_REQUESTS_FOR_P99} of them. "
+        f"stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} requests. "
         "ONNX Runtime and LiteRT divide a batch among the cores, so a single recording takes one "
         "core; Keras and PyTorch divide the work of every recording."
     ]

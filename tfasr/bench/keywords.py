@@ -70,6 +70,8 @@ WORDS = _WORDS.split()
 if keras.backend.backend() == "torch":
     import torch
 
+METRIC = "top1_error"
+_log = logging.getLogger(__name__)
 SPLITS = ("train", "validation", "test")
 SAMPLE_RATE_HZ = 16000
 WINDOW_SAMPLES, STEP_SAMPLES = 480, 160  # 98 windows of 30 ms in a second
@@ -141,7 +143,7 @@ def speech_commands_keywords(
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
     if (network.num_frames, network.num_words) != (frames, len(WORDS)):
         raise UsageError(
-            f"Speech Commands needs KeywordSpotterConfig of {frames} frames and {len(WORDS)} words. "
+            f"Speech Commands needs a KeywordSpotterConfig of {frames} frames, {len(WORDS)} words. "
             f"Received: {network.num_frames} and {network.num_words}."
         )
     random = np.random.default_rng(seed)
@@ -153,7 +155,7 @@ def speech_commands_keywords(
         chosen = sorted(random.permutation(len(known))[:count])
         if not chosen:
             raise UsageError(
-                f"--corpus_dir must hold recordings of the 30 words in each split. Received: "
+                "--corpus_dir must hold recordings of the 30 words in each split. Received: "
                 f"{corpus_dir}, without any in {name!r}."
             )
         digest.update("".join(f"{name}/{known[index].id};" for index in chosen).encode())
@@ -190,10 +192,8 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
                 for channels, filters, (kernel, _) in shapes
             )
-            self.normalisations = torch.nn.ModuleList(
-                # Keras's defaults: PyTorch's momentum is 1 less Keras's.
-                torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1)
-                for filters in config.filters
+            self.normalisations = torch.nn.ModuleList(  # PyTorch's momentum is 1 less Keras's
+                torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1) for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
             for convolution in self.convolutions:
@@ -216,9 +216,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 class TorchSpotterStepper(TorchStepper):
     """PyTorch alone: eager, with the Adam and the cross entropy of the talk's peers."""
 
-    def __init__(
-        self, config: KeywordSpotterConfig, layout: str, learning_rate: float, seed: int = 0
-    ):
+    def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
         torch.manual_seed(seed)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self.module = self._model = torch_spotter(config, layout).to(self._device)
@@ -244,10 +242,6 @@ class TorchSpotterStepper(TorchStepper):
     def _mean_loss(self, batch: Batch) -> "torch.Tensor":
         self.module.train()
         return torch.nn.functional.cross_entropy(self.module(*batch.inputs), *batch.targets)
-
-
-METRIC = "top1_error"
-_log = logging.getLogger(__name__)
 
 
 def word_losses(logits, labels):
@@ -522,13 +516,7 @@ def _data(
     return synthetic_keywords(network, sizes, training.seed)
 
 
-def _result(
-    network: KeywordSpotterConfig,
-    training: KeywordTrainingConfig,
-    data: KeywordData,
-    finished: Run,
-    confusion: np.ndarray,
-) -> Result:
+def _result(network, training: KeywordTrainingConfig, data, finished: Run, confusion) -> Result:
     target = training.target_error
     reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
     throughput = finished.throughput()

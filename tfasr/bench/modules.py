@@ -17,6 +17,7 @@ from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
 
 WARMUP_CALLS = 2
+UPDATE = "update"
 
 
 class Replicas:
@@ -64,9 +65,6 @@ def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str,
             call()
             seconds[name].append(time.perf_counter() - began)
     return {name: statistics.median(values) for name, values in seconds.items()}
-
-
-UPDATE = "update"
 
 
 @dataclass(frozen=True)
@@ -140,11 +138,9 @@ class StagedStep:
         wall_s = time.perf_counter() - began
         intervals = np.diff(stamps, axis=1).mean(axis=0)
         count = len(self._modules)
-        return StagedTimes(
-            forward_s=[*intervals[:count].tolist(), 0.0],
-            backward_s=[*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])],
-            host_s=max(0.0, wall_s - float(intervals.sum())),
-        )
+        backward_s = [*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])]
+        host_s = max(0.0, wall_s - float(intervals.sum()))
+        return StagedTimes([*intervals[:count].tolist(), 0.0], backward_s, host_s)
 
     def _on_all_devices(self, batch: Any) -> tf.Tensor:
         if self._replicas.count == 1:
@@ -208,8 +204,7 @@ class ModuleSeconds:
     alone_s: float  # forward and backward on random input, every other module off
     forward_s: float  # within the step; 0 of the update
     backward_s: float
-    # of both, in each of the process's first steps, which are left out elsewhere
-    first_s: list[float]
+    first_s: list[float]  # of both, in each of the process's first steps
 
     @property
     def in_step_s(self) -> float:
@@ -229,11 +224,7 @@ class ModuleTimes:
 
 
 def module_times(
-    model: CtcModel,
-    batch: Batch,
-    strategy: tf.distribute.Strategy,
-    rounds: int,
-    first_steps: int = WARMUP_CALLS,
+    model: CtcModel, batch: Batch, strategy, rounds: int, first_steps: int = WARMUP_CALLS
 ) -> ModuleTimes:
     replicas = Replicas(strategy)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})

@@ -20,6 +20,7 @@ from tfasr.telemetry.machine import peak_bytes
 if TYPE_CHECKING:
     from tfasr.training.experiment import Experiment
 
+WARM_UPS = 2  # the first call traces and compiles, the second may still tune itself
 _log = logging.getLogger(__name__)
 
 
@@ -45,10 +46,6 @@ class StepConfig:
         require(self.rounds > 0, self, "rounds", "at least 1 (--rounds)")
         spread = 0 <= self.length_spread < 1
         require(spread, self, "length_spread", "in 0..1, below 1 (--length_spread)")
-
-
-# The first call traces and compiles, the second may still tune itself.
-WARM_UPS = 2
 
 
 @dataclass(frozen=True)
@@ -241,11 +238,9 @@ def run(config: StepConfig, context: Context) -> Iterator[Result]:
         of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
         ms = 1000 * timing.step_s
         _log.info("%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling)
-        yield Result(
-            [step_table(timings)],
-            {"source": source, "warm_up_calls": WARM_UPS, "rows": [t.to_json() for t in timings]},
-            warmup_steps=WARM_UPS,
-        )
+        rows = [timed.to_json() for timed in timings]
+        values = {"source": source, "warm_up_calls": WARM_UPS, "rows": rows}
+        yield Result([step_table(timings)], values, warmup_steps=WARM_UPS)
 
 
 def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:

@@ -228,11 +228,9 @@ class JaxStepper(Stepper):
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
-        loss, self._trainable, self._others, self._optimizer_state = jax.block_until_ready(
-            self._update(
-                self._trainable, self._others, self._optimizer_state, batch.inputs, batch.targets
-            )
-        )
+        state = (self._trainable, self._others, self._optimizer_state)
+        outputs = jax.block_until_ready(self._update(*state, batch.inputs, batch.targets))
+        loss, self._trainable, self._others, self._optimizer_state = outputs
         return float(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:

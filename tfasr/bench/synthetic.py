@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import (
     FeatureSums,
     HeldUtterances,
@@ -18,7 +17,7 @@ from tfasr.data.shards import (
     write_shard,
 )
 from tfasr.kit.config import PRECISIONS
-from tfasr.models.model import RecogniserConfig, output_frames
+from tfasr.models.model import output_frames
 
 _SHARD = 64
 
@@ -45,21 +44,13 @@ def noise_labels(generator: np.random.Generator, shape, num_labels: int) -> np.n
 
 
 def write_noise_split(
-    folder: Path,
-    utterances: int,
-    frames: int,
-    labels: int,
-    features: FeatureConfig,
-    model: RecogniserConfig,
-    *,
-    length_spread: float = 0.0,
-    seed: int = 1,
+    folder: Path, utterances: int, frames: int, labels: int, features, model, *, length_spread=0.0
 ) -> ShardedSplit:
     """Writes shards of random features as `tfasr prepare` packs them, and opens them."""
     from tfasr.data.packing import Packing
     from tfasr.data.shards import ShardConfig
 
-    alphabet, generator = Alphabet(), np.random.default_rng(seed)
+    alphabet, generator = Alphabet(), np.random.default_rng(1)
     packing = Packing(alphabet, features, ShardConfig(), model)
     shortest = round(frames * (1 - length_spread))
     if output_frames(model, shortest) < labels:
@@ -69,10 +60,8 @@ def write_noise_split(
         records = []
         for position in range(first, min(first + _SHARD, utterances)):
             frame_count = int(generator.integers(shortest, frames + 1)) if length_spread else frames
-            noise = generator.standard_normal(
-                (frame_count, features.num_features), dtype=np.float32
-            )
-            noise = noise.astype(np.float16)
+            shape = (frame_count, features.num_features)
+            noise = generator.standard_normal(shape, dtype=np.float32).astype(np.float16)
             spelled = noise_labels(generator, labels, len(alphabet.characters)).tolist()
             sums.add(noise)
             records.append(encode_record(noise, spelled, position, frame_count / 100))
@@ -85,21 +74,15 @@ def write_noise_split(
     return ShardedSplit(folder, index, HeldUtterances(listed))
 
 
-_CPU_SIZE, _GPU_SIZE = 2048, 8192
-# A GPU works through a queue: reading each result would measure the way there and back.
-_IN_A_ROW = 8
-
-
 def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
     """Measures operations per second of square matrix products; the fastest repetition counts."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
-    size = size or (_GPU_SIZE if on_gpu else _CPU_SIZE)
-    in_a_row = _IN_A_ROW if on_gpu else 1
+    size = size or (8192 if on_gpu else 2048)
+    # A GPU works through a queue: reading each result would measure the way there and back.
+    in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
-    left, right = (
-        tf.cast(tf.random.stateless_normal((size, size), seed=(0, number)), dtype)
-        for number in range(2)
-    )
+    shape, seeds = (size, size), ((0, 0), (0, 1))
+    left, right = (tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds)
 
     @tf.function
     def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

@@ -24,16 +24,14 @@ RUNTIMES = {
     "jax": "JAX (XLA)",
     "torch": "PyTorch eager",
 }
-NATIVE = "native_torch"
-"""PyTorch alone, without Keras: the keyword spotter as its users write it."""
+NATIVE = "native_torch"  # PyTorch without Keras: the keyword spotter as its users write it
 
 
 @config_class
 class BackendsConfig:
     """What is compared, and how often."""
 
-    # Keras's, and "native_torch": PyTorch alone, for the keyword spotter; missing ones are left out
-    backends: tuple[str, ...] = (*BACKENDS, NATIVE)
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's and `NATIVE`, if installed
     # of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes of each backend, in alternation
@@ -63,14 +61,6 @@ class ModelTimes:
     forward_ms: list[float] = field(default_factory=list)  # of each forward pass
     step_ms: list[float] = field(default_factory=list)  # of each whole step
     reason: str = ""  # why the backend cannot run it so, or ""
-
-
-@dataclass(frozen=True)
-class BackendAnswer:
-    """What one process measured."""
-
-    backend: dict[str, Any]  # see `tfasr.bench.devices.describe_backend`
-    models: list[ModelTimes]  # one for each model and layout
 
 
 @dataclass(frozen=True)
@@ -129,22 +119,23 @@ def _median(processes: Sequence[Sequence[float]]) -> float | None:
 KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
 NUM_CLASSES = 29
 _REASON = 160  # characters
+Answer = tuple[dict[str, Any], list[ModelTimes]]  # of `describe_backend`, for models and layouts
 
 
-def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> BackendAnswer:
+def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
     """Measures each model's step on the running backend."""
     models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
     if config.acoustic_batch_size:
         models.append(_acoustic(config, acoustic, num_features))
-    return BackendAnswer(describe_backend(), models)
+    return describe_backend(), models
 
 
-def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> BackendAnswer:
+def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> Answer:
     """Measures the step of the keyword spotter in PyTorch alone, see `measure`."""
     versions = {"torch": metadata.version("torch")}
     described = {**describe_backend(), "name": NATIVE, "versions": versions}
     models = [_keywords(config, keyword, "torch", layout) for layout in config.layouts]
-    return BackendAnswer(described, models)
+    return described, models
 
 
 def _keywords(config: BackendsConfig, network, framework: str, layout: str) -> ModelTimes:
@@ -197,8 +188,8 @@ def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
 
 
-FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}
-"""The frameworks by the backend of the process that they are profiled in."""
+FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backend
+_AXES_CLASSES = 30
 
 
 def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
@@ -210,9 +201,6 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     for _ in range(3):
         stepper.update(placed)
     return profile(lambda: stepper.update(placed), steps)
-
-
-_AXES_CLASSES = 30
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tfasr.bench.backends.measure import (
     ACOUSTIC,
     KEYWORDS,
     NATIVE,
-    BackendAnswer,
+    Answer,
     BackendsConfig,
     BackendTimes,
     measure,
@@ -23,17 +23,13 @@ from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
 from tfasr.kit.process import call
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.models.model import ModelConfig, RecogniserConfig
+from tfasr.models.model import ModelConfig
 
+_log = logging.getLogger(__name__)
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 
 
-def backends_table(
-    times: list[BackendTimes],
-    config: BackendsConfig,
-    backends: list[dict[str, Any]],
-    absent: list[str],
-) -> Table:
+def backends_table(times, config: BackendsConfig, backends, absent: list[str]) -> Table:
     """Returns a row for each model, backend and layout, with the ratio to the model's fastest."""
     ran = [row for row in times if row.median_step_ms is not None]
     fastest = {
@@ -66,12 +62,7 @@ def _label(name: str) -> str:
     return "PyTorch alone" if name == NATIVE else name
 
 
-def _notes(
-    times: list[BackendTimes],
-    config: BackendsConfig,
-    backends: list[dict[str, Any]],
-    absent: list[str],
-) -> list[str]:
+def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
     versions = ", ".join(map(_version, backends))
     keras = " and ".join(
         dict.fromkeys(b["versions"]["keras"] for b in backends if "keras" in b["versions"])
@@ -128,16 +119,7 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
     return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
 
 
-_log = logging.getLogger(__name__)
-
-
-def run(
-    config: BackendsConfig,
-    keyword: KeywordSpotterConfig,
-    acoustic: RecogniserConfig,
-    features: FeatureConfig,
-    context: Context,
-) -> Result:
+def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
     """Measures every installed backend, each in processes of its own."""
     installed = installed_backends()
     present = [name for name in config.backends if _process(name) in installed]
@@ -146,7 +128,7 @@ def run(
         raise UsageError(
             f"Of BackendsConfig.backends one must be installed. Received: {config.backends}."
         )
-    answers: dict[str, list[BackendAnswer]] = {name: [] for name in present}
+    answers: dict[str, list[Answer]] = {name: [] for name in present}
     for number in range(config.rounds):
         # Another one begins each round, so that none always finds the machine warm or cold.
         for name in present[number % len(present) :] + present[: number % len(present)]:
@@ -159,21 +141,17 @@ def run(
     times = [
         BackendTimes.of(name, sizes[processes[0].model], processes)
         for name in present
-        for processes in zip(*(answer.models for answer in answers[name]), strict=True)
+        for processes in zip(*(models for _, models in answers[name]), strict=True)
     ]
     times.sort(key=lambda row: row.model != KEYWORDS)
-    backends = [answers[name][0].backend for name in present]
-    return Result(
-        tables=[backends_table(times, config, backends, absent)],
-        values={
-            "backends": backends,
-            "not_installed": absent,
-            "rows": [row.to_json() for row in times],
-        },
-        # In each process every model that ran, forward and whole.
-        warmup_steps=2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times),
-        figures={"backends": lambda: backends_chart(times)},
-    )
+    backends = [answers[name][0][0] for name in present]
+    tables, figures = [backends_table(times, config, backends, absent)], {}
+    figures["backends"] = lambda: backends_chart(times)
+    values = {"backends": backends, "not_installed": absent}
+    values["rows"] = [row.to_json() for row in times]
+    # In each process every model that ran, forward and whole.
+    steps = 2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times)
+    return Result(tables, values, steps, figures)
 
 
 def _process(name: str) -> str:

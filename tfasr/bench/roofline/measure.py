@@ -143,8 +143,7 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 
 _READ_AND_WRITTEN = 2
-# Two units, each of which begins a multiplication each cycle and ends it after four.
-_CHAINS = 8
+_CHAINS = 8  # two units begin a multiplication each cycle and end it after four
 
 
 @dataclass(frozen=True)
@@ -227,9 +226,8 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
     return values
 
 
-# Numbers of 32 bits in a vector, and units that multiply and add one each cycle.
-_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}
-_UNITS = 2
+_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}  # numbers of 32 bits in a vector
+_UNITS = 2  # that multiply and add a vector each cycle
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig, RecogniserConfig
 
+_MOST_KERNELS = 12
 _AWAY = 5  # pixels from a point to its label
 _BLOCK = "recurrent"
 Box = tuple[float, float, float, float]
@@ -96,7 +97,6 @@ def _overlap(box: Box, other: Box) -> bool:
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
-_MOST_KERNELS = 12
 _OF_MODEL = [
     "From TensorFlow's profiler, which slows a step; seconds are summed over what runs at the same "
     "time. On a processor TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds "

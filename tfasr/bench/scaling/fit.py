@@ -139,20 +139,12 @@ class PositiveFit:
     """``first * x + second * y`` fitted to measured seconds by least squares of relative errors.
 
     A parametric bootstrap: each draw has an error of its own size, measurements that differ from
-    the fitted ones by it, and ``coefficients`` ``(draws, 2)`` fitted to those. If the measurements
-    can't tell the two causes apart, as with one size, each draw shares them out at random.
-    ``causes`` are ``(measurements, 2)``, none negative and none both 0; several measurements of the
-    same causes count as their geometric mean.
+    the fitted ones by it, and ``coefficients`` ``(draws, 2)`` fitted to those; what measurements
+    can't tell apart is shared out at random. ``causes`` are ``(measurements, 2)``; the seconds of
+    equal ones count as their geometric mean.
     """
 
-    def __init__(
-        self,
-        causes: Sequence[Sequence[float]],
-        seconds: Sequence[float],
-        prior: Prior,
-        draws: int,
-        rng: np.random.Generator,
-    ):
+    def __init__(self, causes, seconds, prior: Prior, draws: int, rng: np.random.Generator):
         x, inverse = np.unique(np.asarray(causes, float), axis=0, return_inverse=True)
         logs = np.log(np.asarray(seconds, float))
         inverse = inverse.reshape(-1)  # of one dimension in every version of NumPy
@@ -204,10 +196,8 @@ def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return np.where((both >= 0).all(axis=1)[:, None], both, edge)
 
 
-RUN_TO_RUN = Prior(error=0.07, weight=4)
-"""MLPerf's times to train of RNN-T vary by 3 to 10 % from seed to seed."""
-NO_BATCH = 1e12
-"""Stands for a critical batch that is larger than any."""
+RUN_TO_RUN = Prior(error=0.07, weight=4)  # MLPerf's RNN-T varies by 3 to 10 % from seed to seed
+NO_BATCH = 1e12  # stands for a critical batch that is larger than any
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 
@@ -232,13 +222,7 @@ class BatchCurve:
     Network Training, 2019, section 4 (no one curve fits every workload).
     """
 
-    def __init__(
-        self,
-        points: Sequence[TargetMet],
-        draws: int,
-        rng: np.random.Generator,
-        prior: Prior = RUN_TO_RUN,
-    ):
+    def __init__(self, points: Sequence[TargetMet], draws: int, rng, prior: Prior = RUN_TO_RUN):
         if not points:
             raise ValueError("A batch curve must be fitted to runs that met a target. Got none.")
         sizes = np.array([point.batch for point in points], float)
@@ -315,8 +299,7 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
 
 
 DRAWS = 4000
-SHARE = 0.9
-"""Of new runs, the part that an interval is meant to hold."""
+SHARE = 0.9  # of new runs, within an interval
 STEP_ERROR = Prior(error=0.10, weight=4)
 """How far a straight line over rows, and a ring over a network, are from what will be measured."""
 DELIVERED = (0.75, 0.95)
@@ -424,13 +407,9 @@ class WorkerPrediction:
         self._compute = PositiveFit(
             [(1.0, s.rows) for s in steps], [s.seconds for s in steps], STEP_ERROR, DRAWS, rng
         )
-        self._exchange = exchanges and PositiveFit(
-            [_messages(exchange.workers, exchange.gradient_bytes) for exchange in exchanges],
-            [exchange.seconds for exchange in exchanges],
-            STEP_ERROR,
-            DRAWS,
-            rng,
-        )
+        messages = [_messages(exchange.workers, exchange.gradient_bytes) for exchange in exchanges]
+        seconds = [exchange.seconds for exchange in exchanges]
+        self._exchange = exchanges and PositiveFit(messages, seconds, STEP_ERROR, DRAWS, rng)
         self._delivered = rng.uniform(*DELIVERED, DRAWS)
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
         # Each draw has the rest of one of the runs.
@@ -465,16 +444,9 @@ class WorkerPrediction:
             beside_s = self._fixed_s + drawn * self._shared_s / workers
             target_s = Interval.of(drawn / batch * step_s + beside_s)
             utterances = Interval.of(drawn)
-        return PredictedRun(
-            workers,
-            global_batch,
-            Interval.of(step_s),
-            Interval.of(exposed_s),
-            Interval.of(compute_s / step_s),
-            utterances,
-            target_s,
-            self._beyond(workers, rows, global_batch),
-        )
+        intervals = map(Interval.of, (step_s, exposed_s, compute_s / step_s))
+        beyond = self._beyond(workers, rows, global_batch)
+        return PredictedRun(workers, global_batch, *intervals, utterances, target_s, beyond)
 
     def _exchange_s(self, workers: int) -> np.ndarray:
         link, size = self.measured.link, self.measured.gradient_bytes

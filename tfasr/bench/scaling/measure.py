@@ -457,10 +457,6 @@ def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> Scalin
     in_memory = [times for times in answer.loads if times.load.loader == IN_MEMORY]
     batches = [times.load.per_device_batch for times in in_memory]
     seconds = [times.steady_s(config.warmup_steps) for times in in_memory]
-    return ScalingModel(
-        single=fit_single_device(batches, seconds),
-        gradient_bytes=answer.gradient_bytes,
-        link=link,
-        overlap=config.overlap,
-        shared_cores=answer.kind != "GPU",
-    )
+    single, shared_cores = fit_single_device(batches, seconds), answer.kind != "GPU"
+    more = {"overlap": config.overlap, "shared_cores": shared_cores}
+    return ScalingModel(single, answer.gradient_bytes, link, **more)

@@ -383,8 +383,8 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
             low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
             growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by "
             growth += "the curve that has such a batch"
-        runs = f"{len(measured.targets)} runs with batches of {sizes}"
-        notes.append(f"Utterances: from {runs}{growth}.")
+        runs = len(measured.targets)
+        notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
     return notes
 
 

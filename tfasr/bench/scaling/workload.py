@@ -12,7 +12,6 @@ from tfasr.bench.scaling.measure import (
     SORTING,
     Load,
     ScalingAnalysis,
-    ScalingAnswer,
     ScalingConfig,
     ScalingRow,
     ScalingTask,
@@ -162,23 +161,14 @@ def _modules(analysis: ScalingAnalysis) -> Table:
     return table_of("Time per module", by_place, [*rows, whole], [note])
 
 
-def _straggling_of(answer: ScalingAnswer) -> float | None:
-    return straggling(answer.replica_s) if answer.devices > 1 and answer.replica_s else None
-
-
-def _ratio(first: float | None, others: float | None) -> float | None:
-    return first / others if first and others else None
-
-
-# Rows are answers, and for use and memory each the first device's and the others' median.
 _DEVICES = [
     Column("devices", "", lambda row: row[0].devices),
-    Column("slowest over\nmedian device", "", lambda row: _straggling_of(row[0]), fixed(2)),
-    Column("GPU use\nfirst %", "", lambda row: row[1][0], fixed(0)),
-    Column("GPU use\nothers %", "", lambda row: row[1][1], fixed(0)),
-    Column("memory first\nGiB", "", lambda row: row[2][0], fixed(2, 2**-30)),
-    Column("memory others\nGiB", "", lambda row: row[2][1], fixed(2, 2**-30)),
-    Column("first over\nothers", "", lambda row: _ratio(*row[2]), fixed(2)),
+    Column("slowest over\nmedian device", "", lambda row: row[1], fixed(2)),
+    Column("GPU use\nfirst %", "", lambda row: row[2][0], fixed(0)),
+    Column("GPU use\nothers %", "", lambda row: row[2][1], fixed(0)),
+    Column("memory first\nGiB", "", lambda row: row[3][0], fixed(2, 2**-30)),
+    Column("memory others\nGiB", "", lambda row: row[3][1], fixed(2, 2**-30)),
+    Column("first over\nothers", "", lambda row: row[4], fixed(2)),
     Column("process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)),
 ]
 
@@ -190,9 +180,13 @@ def _devices(analysis: ScalingAnalysis) -> Table:
     )
     rows = []
     for answer in analysis.answers:
+        several = answer.devices > 1 and answer.replica_s
         use = _first_and_others(answer.gpu_percents()[: answer.devices])
         known = [size for size in answer.peak_device_bytes if size is not None]
-        rows.append((answer, use, _first_and_others(known)))
+        first, others = _first_and_others(known)
+        ratio = first / others if first and others else None
+        slowest = straggling(answer.replica_s) if several else None
+        rows.append((answer, slowest, use, (first, others), ratio))
     return table_of("Devices", _DEVICES, rows, [note])
 
 
@@ -310,9 +304,12 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
         ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
-        rows = [row for row in measured if row.loader == loader]
-        if rows:
-            marks += _measured(rows, analysis.shared_cores, (0, 3, 5)[place])
+        if rows := [row for row in measured if row.loader == loader]:
+            name = "measured, cores shared" if analysis.shared_cores else "measured"
+            name += f", {loader}" if loader else ""
+            xs, ys = [row.devices for row in rows], [100 * row.efficiency for row in rows]
+            symbol = "square" if loader else "circle"
+            marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
     titles = {
         "strong": f"strong: {analysis.strong_utterances} utterances in all",
         "weak": f"weak: {_weak_batch(analysis)} utterances on each device",
@@ -320,14 +317,6 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
     return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
-
-
-def _measured(rows: Sequence[ScalingRow], shared_cores: bool, colour: int) -> list[Mark]:
-    name = "measured, cores shared" if shared_cores else "measured"
-    name += f", {rows[0].loader}" if rows[0].loader else ""
-    counts, efficiencies = [row.devices for row in rows], [100 * row.efficiency for row in rows]
-    symbol = "square" if rows[0].loader else "circle"
-    return curve(counts, efficiencies, run_colour(colour), name, symbol=symbol)
 
 
 def _weak_batch(analysis: ScalingAnalysis) -> int:

@@ -238,11 +238,7 @@ def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> Ba
 
 
 def measure_errors(
-    run_dir: Path,
-    split: str,
-    precision: str,
-    shard_dir: Path | None = None,
-    checkpoint: str = "best",
+    run_dir: Path, split: str, precision: str, shard_dir=None, checkpoint: str = "best"
 ) -> ErrorCounts:
     trained = open_trained(run_dir)
     source = trained.source(split, shard_dir)

@@ -237,10 +237,9 @@ def axes_table(axes: Axes) -> Table:
         Column("first step\ns", "", lambda row: row.times.first_s, fixed(1)),
     ]
     notes = [
-        f"Medians of batches of {axes.rows[0].batch} utterances, float32, without the first steps "
-        "of each length; the very first, which compiles, is in the last column. The loss is the cross "
-        "entropy of each output frame. TensorFlow's graph runs tfasr's own LSTM and normalisation, "
-        "all others Keras's."
+        f"Medians of batches of {axes.rows[0].batch} utterances, float32, without the first steps; "
+        "the very first, which compiles, is in the last column. The loss is the cross entropy of "
+        "each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, others Keras's."
     ]
     notes += [
         f"{UNKNOWN} for {row.times.network} on {RUNTIMES[row.runtime]} from {row.times.frames} "
