@@ -407,7 +407,7 @@ class DecoderComparison:
         if None not in before:
             taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
             notes.append(
-                "Each row is measured in a process of its own; peak memory is that process's, the "
+                "Each row is measured in its own process; peak memory is that process's, the "
                 f"dictionary's making included. Before, {' to '.join(taken)} MiB were taken by "
                 "Python, the log-probabilities and, for prefix beam search, TensorFlow."
             )
@@ -510,7 +510,7 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    """Measures a decoder in a process of its own, so that its peak memory is its own."""
+    """Measures a decoder in its own process, with that process's peak memory."""
     # Decoders run on the processor: a process more must not ask for the accelerator's memory.
     environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"

@@ -82,7 +82,7 @@ def num_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-PROCESS = "CPU, this process"  # the cores, as far as the measuring process kept them busy
+PROCESS = "CPU, this process"  # how busy it kept the cores
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _refusal(expected: float | None, share: float) -> str:
     return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
-# PyTorch has a class of its own, TensorFlow and JAX name the status.
+# PyTorch raises its own class, TensorFlow and JAX name the status.
 _CLASSES = ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError", "_ArrayMemoryError")
 
 

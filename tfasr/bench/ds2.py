@@ -62,7 +62,7 @@ def batch_sizes(count: int, batch_size: int) -> list[int]:
 
 
 class RandomBlock:
-    """Random numbers drawn once, of which every batch is a part; a larger batch repeats them."""
+    """Random numbers, drawn once, for every batch; a larger batch repeats them."""
 
     def __init__(self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int):
         random = np.random.default_rng(seed)
@@ -463,7 +463,7 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
         shared = " The devices here are slices of one processor and share its cores."
         return scaling + ("" if visible_gpus else shared)
     visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
-    slices = "" if visible_gpus else ", where there is no GPU slices of the processor"
+    slices = "" if visible_gpus else ", as slices of the processor"
     more = f"{visible}. DeepMarkConfig.num_devices takes more{slices}."
     return f"{scaling} {UNKNOWN} for one device: {more}"
 

@@ -169,7 +169,7 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
         done = run_module(*command, capture_output=True, text=True)
         seconds.append(time.perf_counter() - began)
         if done.returncode:
-            raise RunError(f"tfasr transcribe must succeed. It said: {done.stderr.strip()}")
+            raise RunError(f"tfasr transcribe must succeed. It failed: {done.stderr.strip()}")
     return float(np.median(seconds))
 
 
@@ -346,13 +346,13 @@ def inference_tables(
         "ONNX Runtime and LiteRT divide a batch among the cores, so a single recording takes one "
         "core; Keras and PyTorch divide the work of every recording."
     ]
-    notes += sorted({f"No chunks: {one.cannot_stream}" for one in measured if one.cannot_stream})
+    notes += sorted({f"No chunks: {row.cannot_stream}" for row in measured if row.cannot_stream})
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
         "Cold start: a process of tfasr transcribe with one recording, median of several. Load: "
         "until two seconds of silence were transcribed. A run's weights include the optimizer's."
     )
-    requests = [(one, latency) for one in measured for latency in one.latencies]
+    requests = [(row, latency) for row in measured for latency in row.latencies]
     return [
         table_of("Requests to a recogniser", _REQUESTS, requests, notes, name="requests"),
         table_of("A recogniser's process", _PROCESSES, measured, [cold], name="processes"),

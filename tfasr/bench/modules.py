@@ -191,7 +191,7 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
     # A number on the host cannot be read before the device has computed it.
     with tf.device("CPU:0"):
         finished = tf.identity(finished)
-        # The clock has side effects of its own, so this wait is kept.
+        # Reading the clock has side effects, so TensorFlow keeps this wait.
         with tf.control_dependencies([finished]):
             return tf.timestamp()
 

@@ -1,4 +1,4 @@
-"""Runs a workload: here, or in a process of its own on the backend that it wants."""
+"""Runs a workload, in this process or in its own process on its backend."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -137,7 +137,7 @@ def run_workload(
     check_format(output_format)
     out = None if out is None else Path(out).resolve()
     if out is not None:
-        # A place that cannot be written to is found now, not after the work.
+        # Fails now, not after the work, if it cannot be written to.
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         context = context if is_file(out) else dataclasses.replace(context, out=out)
     arguments = (name, list(configs), context)

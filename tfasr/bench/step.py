@@ -220,7 +220,7 @@ def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
     if tf.config.list_logical_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]), "GPU"
     peak = peak_bytes()
-    # Linux's mark is counted to some pages a thread, and can be told lower than it was before.
+    # Linux counts it to some pages a thread, and may report less than before.
     return peak if peak is None else max(peak, at_least or 0), "process"
 
 
@@ -290,7 +290,7 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
         "precision's dtype, measured in the same run.",
         f"Recurrence: {', '.join(kernels) or UNKNOWN}. Traces of the step: "
         f"{', '.join(map(str, traced))}. Compile is what the first step took beyond a later one.",
-        f"Each row is measured in a process of its own; peak memory is {' and '.join(memory_of)}.",
+        f"Each row is measured in its own process; peak memory is {' and '.join(memory_of)}.",
     ]
     return table_of("A training step", _COLUMNS, timings, notes)
 

@@ -105,7 +105,7 @@ class TensorflowStepper(Stepper):
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
         self._forward, self._gradients, self._update, self._predict = (
-            # XLA wants to know every shape, so that each gets a trace of its own.
+            # XLA wants to know every shape, so that each gets its own trace.
             tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
             for step in (
                 partial(self._everywhere, self._mean_loss),
@@ -201,7 +201,7 @@ class JaxStepper(Stepper):
         self._update = jax.jit(self._update_step)
         # The first program returns the argument of the second: a function with the values it needs.
         self._linearised = jax.jit(self._linearise)
-        self._pulled_back = jax.jit(lambda backward, one: backward(one))
+        self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
         self._predict = jax.jit(
             lambda *values: model.stateless_call(*values[:2], *values[2], training=False)[0]
         )
@@ -470,10 +470,10 @@ def _profile_torch(step, steps: int) -> Kernels:
             step()
     kernels, of_convolutions = [], 0.0
     for event in profiler.key_averages():
-        # Time on the device where there is one, without what ran within.
+        # Time on the GPU, if there is one, without the events within.
         spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
         if spent_us > 0:
-            # The operations of a convolution are told of the call around its kernel.
+            # The profiler reports a convolution's operations for the call around its kernel.
             around = event.key in ("aten::conv1d", "aten::conv2d")
             of_convolutions += event.flops / steps if around else 0
             flops = event.flops / steps if event.flops and not around else None

@@ -38,7 +38,7 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Context:
-    """What a workload is given besides its configs; each workload uses what concerns it."""
+    """What a workload gets in addition to its configs; each uses what it needs."""
 
     backend: str = "tensorflow"  # Keras's, already chosen in this process
     fraction: float = 1.0  # share of the data to run

@@ -1,4 +1,4 @@
-"""Steps of models on one of Keras's backends, in a process of its own that imports no other."""
+"""Steps of models on one of Keras's backends, in a process that imports no other."""
 
 import statistics
 from collections.abc import Sequence
@@ -143,7 +143,7 @@ def _keywords(config: BackendsConfig, network, framework: str, layout: str) -> M
     batch = random_batch(network, config.keyword_batch_size)
     try:
         return _times(KEYWORDS, layout, stepper, batch, config)
-    except Exception as error:  # each framework has a class of its own for it
+    except Exception as error:  # each framework has its own class for it
         sentence = next((s for s in str(error).split(". ") if "only support" in s), None)
         if sentence is None:
             raise
@@ -263,7 +263,7 @@ def _axes_times(task: AxesTask, name: str, frames: int, config, stepper) -> Axes
             [seconds_of(part, placed) for _ in range(warmup + task.steps)][warmup:]
             for part, warmup in ((stepper.update, task.warmup - 1), (stepper.predict, task.warmup))
         )
-    except Exception as error:  # each framework has classes of its own for what it cannot do
+    except Exception as error:  # each framework has its own classes for what it can't do
         if not (task.xla or out_of_memory(error)):
             raise
         reason = "out of memory" if out_of_memory(error) else " ".join(str(error).split())

@@ -120,7 +120,7 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
 
 
 def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
-    """Measures every installed backend, each in processes of its own."""
+    """Measures every installed backend, each in its own processes."""
     installed = installed_backends()
     present = [name for name in config.backends if _process(name) in installed]
     absent = [name for name in config.backends if name not in present]

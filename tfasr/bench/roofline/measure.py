@@ -467,7 +467,7 @@ def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
 def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
-        # The loop is no kernel of its own: its matmuls are among all others.
+        # Without a kernel for the loop its matmuls are among all others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
     kernels = measured.kernels

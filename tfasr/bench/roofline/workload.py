@@ -144,7 +144,7 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
     ridge = analysis.peak / analysis.memory
     notes = [
-        "The fastest of all repetitions; each row a process of its own. GFLOP/s: large square "
+        "The fastest of all repetitions; each row in its own process. GFLOP/s: large square "
         "matmuls. GB/s: arrays far beyond the last cache (memory), or within a cache.",
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[analysis.precision].label} and memory: {ridge:.1f} operations "

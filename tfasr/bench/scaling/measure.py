@@ -226,7 +226,7 @@ _EPOCH_BATCHES = 4
 
 def measure(task: ScalingTask) -> ScalingAnswer:
     """Measures everything on one number of devices."""
-    # TensorFlow tells of every all-reduce that it plans, and takes so many functions for a mistake.
+    # TensorFlow logs every all-reduce that it plans, and warns of so many functions.
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
     process = _Process(task)

@@ -37,7 +37,7 @@ _AGAIN = "Write it anew with tfasr bench --gin_file bench/scaling_small.gin --ou
 
 
 @dataclass
-class Found:
+class RunData:
     """The measurements of runs and results."""
 
     steps: list[MeasuredStep] = field(default_factory=list)  # of one worker each
@@ -53,9 +53,9 @@ class Found:
 
 def read_runs(
     run_dirs: Sequence[Path], target: Target | None, policy: str, window: int | None
-) -> Found:
+) -> RunData:
     """Reads runs of one model; raises UsageError if one is unreadable or not comparable."""
-    found, first = Found(), None
+    data, first = RunData(), None
     for run_dir in run_dirs:
         run = load_run(run_dir)
         first = first or run
@@ -65,13 +65,13 @@ def read_runs(
                 f"Runs with a target must be comparable. {run_dir} differs from {first.path} in "
                 f"{difference_text(differing)}. Leave it out."
             )
-        workers, step_s = _read_steps(run, found)
+        workers, step_s = _read_steps(run, data)
         if target is not None:
-            _read_target(run, workers, step_s, target, policy, window, found)
-    return found
+            _read_target(run, workers, step_s, target, policy, window, data)
+    return data
 
 
-def _read_steps(run: Run, found: Found) -> tuple[int, float]:
+def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
     steps, cluster = run.timeline.steps, run.fact("cluster")
     workers = int(cluster["workers"]) if isinstance(cluster, dict) else 1
     steady = ~steps.compiled & (steps.places >= WARMUP_STEPS)
@@ -84,7 +84,7 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
     rows = float(steps.amounts("utterances")[steady].mean()) / workers
     compute_s = step_s
     if workers == 1:
-        found.weight_bytes.append(4 * int(run.fact("parameters") or 0))
+        data.weight_bytes.append(4 * int(run.fact("parameters") or 0))
     else:
         parts = worker_parts(run.path)
         if len(parts) != workers:
@@ -95,26 +95,26 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
         exchange_s = parts[0].exchange_s / parts[0].steps
         compute_s = max(step_s - exchange_s, 1e-9)
         size = int(cluster["gradient_bytes"])
-        found.gradient_bytes.append(size)
-        found.exchanges.append(MeasuredExchange(workers, size, exchange_s))
+        data.gradient_bytes.append(size)
+        data.exchanges.append(MeasuredExchange(workers, size, exchange_s))
         link = cluster.get("link")
         if link:  # of a few numbers: all latency
             little = (workers, link["small_bytes"], link["small_s"])
-            found.exchanges.append(MeasuredExchange(*little))
-    found.steps.append(MeasuredStep(rows, compute_s))
+            data.exchanges.append(MeasuredExchange(*little))
+    data.steps.append(MeasuredStep(rows, compute_s))
     batch = int(run.fact("global_batch_size"))
-    found.batches.append(batch)
-    found.filled.append(rows * workers / batch)
+    data.batches.append(batch)
+    data.filled.append(rows * workers / batch)
     return workers, step_s
 
 
 def _read_target(
-    run: Run, workers: int, step_s, target: Target, policy, window, found: Found
+    run: Run, workers: int, step_s, target: Target, policy, window, data: RunData
 ) -> None:
     metric, value = target
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
     if not reached.reached:
-        found.missed.append(run.name)
+        data.missed.append(run.name)
         return
     line = run.timeline
     until_s = max(
@@ -131,11 +131,11 @@ def _read_target(
     intervals = run.intervals_until(until_s)
     beside_s = max(reached.seconds - step_s * len(before), 0.0)
     shared_s = min(sum(intervals.get(name, 0.0) for name in ("eval_forward", "decode")), beside_s)
-    found.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
-    found.beside.append(BesideSteps(beside_s - shared_s, shared_s * workers, utterances))
+    data.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
+    data.beside.append(BesideSteps(beside_s - shared_s, shared_s * workers, utterances))
 
 
-def read_results(path: Path, found: Found) -> None:
+def read_results(path: Path, data: RunData) -> None:
     """Adds the scaling workload's results: one device's steps, and all-reduces."""
     values = read_object(path, _AGAIN, ("workload",))
     results = values.get("results")
@@ -147,16 +147,16 @@ def read_results(path: Path, found: Found) -> None:
         )
     warmup = int(values["warmup_steps"])
     for process in processes:
-        found.gradient_bytes.append(process["gradient_bytes"])
+        data.gradient_bytes.append(process["gradient_bytes"])
         devices = process["devices"]
         for reduce in process["all_reduce"] if devices > 1 else ():
             measured = (devices, reduce["size_bytes"], reduce["seconds"])
-            found.exchanges.append(MeasuredExchange(*measured))
+            data.exchanges.append(MeasuredExchange(*measured))
         for times in process["loads"] if devices == 1 else ():
             if not times["load"]["loader"]:
                 seconds = times["step_s"][warmup:]
                 rows = times["load"]["per_device_batch"]
-                found.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
+                data.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
 
 
 def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
@@ -232,17 +232,17 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     """Predicts runs and returns the table as text; with ``out``, also writes JSON and a figure."""
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
-    found = read_runs(asked.run_dirs, target, asked.policy, asked.window)
+    data = read_runs(asked.run_dirs, target, asked.policy, asked.window)
     for path in asked.results:
-        read_results(path, found)
-    if target is not None and not found.targets:
+        read_results(path, data)
+    if target is not None and not data.targets:
         raise UsageError(
             f"A time to {asked.target} must be predicted from runs that met it. None of "
             f"{len(asked.run_dirs)} did. Choose a target that they met, or leave --target out."
         )
-    prediction = WorkerPrediction(_measurements(asked, found))
-    rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, found)]
-    written = _written(asked, found, prediction, rows)
+    prediction = WorkerPrediction(_measurements(asked, data))
+    rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, data)]
+    written = _written(asked, data, prediction, rows)
     if out is not None:
         out = Path(out).resolve()
         written.write(out)
@@ -251,12 +251,12 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     return written.to_format(output_format)
 
 
-def _measurements(asked: Asked, found: Found) -> Measurements:
-    size = _gradient_bytes(asked, found)
+def _measurements(asked: Asked, data: RunData) -> Measurements:
+    size = _gradient_bytes(asked, data)
     link = None
     if asked.link_gbit_s is not None:
         link = Link(asked.link_gbit_s * 1e9 / 8, asked.link_latency_us * 1e-6)
-    exchanges = found.exchanges if link is None or asked.over_loopback else []
+    exchanges = data.exchanges if link is None or asked.over_loopback else []
     if asked.measure_exchange:
         exchanges = [*exchanges, *local_exchanges(size)]
     if link is None and not exchanges:
@@ -266,15 +266,15 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
                 "neither --link_gbit_s, nor --measure_exchange, nor runs of several workers."
             )
         link = Link(math.inf)
-    filled = statistics.median(found.filled or [1.0])
-    runs = (found.targets, found.beside, filled)
-    return Measurements(found.steps, size, link, exchanges, asked.overlap, *runs)
+    filled = statistics.median(data.filled or [1.0])
+    runs = (data.targets, data.beside, filled)
+    return Measurements(data.steps, size, link, exchanges, asked.overlap, *runs)
 
 
-def _gradient_bytes(asked: Asked, found: Found) -> float:
+def _gradient_bytes(asked: Asked, data: RunData) -> float:
     if asked.gradient_mb is not None:
         return asked.gradient_mb * 1e6
-    sizes = set(found.gradient_bytes or found.weight_bytes)
+    sizes = set(data.gradient_bytes or data.weight_bytes)
     if len(sizes) > 1 and max(sizes) > 1.05 * min(sizes) or not max(sizes):
         raise UsageError(
             "The runs must be of one model, or --gradient_mb must be given. Received: gradients "
@@ -283,10 +283,10 @@ def _gradient_bytes(asked: Asked, found: Found) -> float:
     return max(sizes)
 
 
-def _runs(asked: Asked, found: Found) -> list[tuple[int, int]]:
+def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     if asked.rows_per_worker:
         return [(n, n * rows) for rows in asked.rows_per_worker for n in asked.workers]
-    batches = asked.global_batch_sizes or tuple(sorted(set(found.batches)))
+    batches = asked.global_batch_sizes or tuple(sorted(set(data.batches)))
     if not batches:
         raise UsageError(
             "--global_batch_size or --rows_per_worker must be given where no run names a batch. "
@@ -301,12 +301,12 @@ def _runs(asked: Asked, found: Found) -> list[tuple[int, int]]:
     return runs
 
 
-def _written(asked: Asked, found: Found, prediction: WorkerPrediction, rows) -> Measured:
+def _written(asked: Asked, data: RunData, prediction: WorkerPrediction, rows) -> Measured:
     notes = []
-    if found.missed:
+    if data.missed:
         notes.append(
-            f"{len(found.missed)} runs never met the target and are left out, so that the "
-            f"utterances are too few: {', '.join(found.missed)}."
+            f"{len(data.missed)} runs never met the target and are left out, so that the "
+            f"utterances are too few: {', '.join(data.missed)}."
         )
     table = prediction_table(prediction, rows, asked.target, notes)
     values = asdict(prediction.measured)
@@ -314,7 +314,7 @@ def _written(asked: Asked, found: Found, prediction: WorkerPrediction, rows) -> 
     values = {
         "target": asked.target or None,
         "interval_share": SHARE,
-        "measured": {**{name: values[name] for name in names}, "missed": found.missed},
+        "measured": {**{name: values[name] for name in names}, "missed": data.missed},
         "predicted": [record(row) for row in rows],
     }
     return Measured([table], values)

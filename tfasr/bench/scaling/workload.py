@@ -1,4 +1,4 @@
-"""Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
+"""Weak and strong scaling of data parallelism over devices, measured and predicted."""
 
 import math
 import statistics
@@ -127,7 +127,7 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
         rows.append(("tracing, host", devices, *times.first_host_s, None))
     note = (
         "The first steps of each process, before all others: seconds of each function within the "
-        "step, forward and backward. Tracing, host: what the call took beside them."
+        "step, forward and backward. Tracing, host: the rest of the call."
     )
     return _steps_table("First steps of each function", "function", count, rows, note)
 

@@ -39,7 +39,7 @@ class SweepConfig:
     # float32 and others of `tfasr.kit.config.swept`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
     inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances
-    # utterances, as far as the memory allows
+    # utterances, while they fit into the memory
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     calls: int = 200  # measured in inference, for each size
     steps: int = 10  # measured in training, for each size
@@ -190,7 +190,7 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTime
 
 def _prepare() -> None:
     tf.get_logger().setLevel("ERROR")
-    # LiteRT's converter tells through absl how it renames what it is given.
+    # LiteRT's converter logs through absl how it renames its inputs.
     logging.getLogger("absl").setLevel(logging.ERROR)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)

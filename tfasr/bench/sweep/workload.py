@@ -109,7 +109,7 @@ def _inference(analysis: SweepAnalysis) -> Table:
     )
     notes = [
         f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
-        f"{analysis.warmup} of each size left out. Each precision runs in a process of its own.",
+        f"{analysis.warmup} of each size left out. Each precision runs in its own process.",
         *_common_notes(analysis),
     ]
     title = "Inference over batch sizes and precisions"
