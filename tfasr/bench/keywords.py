@@ -143,7 +143,7 @@ def speech_commands_keywords(
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
     if (network.num_frames, network.num_words) != (frames, len(WORDS)):
         raise UsageError(
-            f"For Speech Commands the network must take {frames} frames and {len(WORDS)} words. "
+            f"Speech Commands: KeywordSpotterConfig needs {frames} frames and {len(WORDS)} words. "
             f"Received: {network.num_frames} and {network.num_words}."
         )
     random = np.random.default_rng(seed)
