@@ -19,8 +19,8 @@ from tfasr.bench.ds2 import (
     LengthMeasurement,
     RandomBlock,
     Search,
+    batch_sizes,
     deepmark_tables,
-    epoch_batches,
     lengths_chart,
     search_chart,
     utterance_counts,
@@ -162,10 +162,11 @@ def test_every_utterance_is_in_one_batch_and_every_batch_of_one_length(fraction,
     counts = utterance_counts(fraction)
     seen: Counter[int] = Counter()
     smaller: Counter[int] = Counter()
-    for length_s, size in epoch_batches(counts, batch_size):
-        assert 0 < size <= batch_size
-        seen[length_s] += size
-        smaller[length_s] += size < batch_size
+    for length_s, count in enumerate(counts, 1):
+        for size in batch_sizes(count, batch_size):
+            assert 0 < size <= batch_size
+            seen[length_s] += size
+            smaller[length_s] += size < batch_size
     assert [seen[length_s] for length_s in range(1, 16)] == counts
     assert max(smaller.values()) <= 1
 

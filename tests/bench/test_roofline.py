@@ -61,7 +61,7 @@ def measured(name: str, units: int, kernels=KERNELS, lstm="fused CPU", costs=Non
     config = AcousticModelConfig(conv_filters=units, num_lstm_layers=3, lstm_units=units)
     costs = costs or model_costs(config, num_features=93, num_classes=30, **SIZES)
     modules = [ModuleSeconds(cost.name, 0.02, 0.004, 0.006, []) for cost in costs]
-    return ModelPoints.of(name, costs, ModelMeasured(modules, kernels, [lstm], 7))
+    return ModelPoints.of(name, costs, ModelMeasured(modules, kernels, [lstm]))
 
 
 def analysis(**changes) -> RooflineAnalysis:

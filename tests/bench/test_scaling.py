@@ -226,7 +226,7 @@ def test_each_device_takes_as_many_steps_as_one():
     tasks = [task_of(config, MODEL, FeatureConfig(), n, [1, 4], 1.0) for n in (1, 4)]
     weak = [[load.steps for load in task.loads if load.name == "weak"] for task in tasks]
     assert weak == [[180] * 3, [720] * 3]
-    assert all(task.module_batch == 150 for task in tasks)
+    assert all(task.config.weak_utterances == 150 for task in tasks)
 
 
 def test_the_full_preset_has_the_studys_numbers():
@@ -242,14 +242,10 @@ def test_two_slices_of_a_processor_train_together():
         devices=2,
         model=MODEL,
         features=FeatureConfig(),
-        precision="float32",
-        frames=60,
-        labels=4,
+        config=ScalingConfig(
+            frames=60, labels=4, weak_utterances=2, module_rounds=2, warmup_steps=2
+        ),
         loads=tuple(Load("weak", 2, 5, *loader) for loader in loaders),
-        module_batch=2,
-        rounds=2,
-        first_steps=2,
-        all_reduce=True,
     )
     found = call(measure, task, backend="tensorflow")
     assert (found.devices, found.kind) == (2, "logical CPU")
@@ -258,7 +254,7 @@ def test_two_slices_of_a_processor_train_together():
         assert min(times.step_s) > 0
         assert times.use[0].device == PROCESS
     assert found.peak_device_bytes == [None, None]
-    assert [len(seconds) for seconds in found.replica_s] == [2, 2]
+    assert [len(seconds) for seconds in found.replica_s] == [2] * 5
     names = [row.module for row in found.modules.modules]
     assert names == ["front end", "recurrent 1", "head", "loss", "update"]
     assert min(row.in_step_s for row in found.modules.modules) > 0

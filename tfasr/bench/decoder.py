@@ -1,7 +1,4 @@
-"""Seconds, errors and memory of decoders over beam widths.
-
-The log-probabilities are those of a run's model on a split, or stand in a file.
-"""
+"""Seconds, errors and memory of decoders over beam widths, on the log-probabilities of a run."""
 
 import dataclasses
 import json
@@ -13,6 +10,8 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,18 @@ from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
 
+_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # of a panel, and of a line of text
+_KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
+_LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
+_log = logging.getLogger(__name__)
+
 
 @config_class
 class DecoderBenchConfig:
     """What is measured: every decoder at every beam width."""
 
-    # of `tfasr.decoding.choice.DECODERS`, in the order of the table
-    decoders: tuple[str, ...] = ("word_beam", "greedy")
-    # hypotheses kept per frame; greedy decoding has none
+    decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
+    # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
     recombine: bool = False  # whether word beam search is also measured with recombination
     num_threads: int = 1  # of word beam search and of TensorFlow
@@ -47,31 +50,19 @@ class DecoderBenchConfig:
         require(self.num_threads > 0, self, "num_threads", "at least 1 (--num_threads)")
 
 
-_KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
-_LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
-_LOGIT_FRAME_S = 0.02
-_ROUNDING = 1e-4
-
-
 @dataclass(frozen=True)
 class LogProbs:
-    """What a model answered to a split's utterances.
+    """A model's outputs for a split's utterances; raises ValueError if the arrays don't match."""
 
-    Raises:
-        ValueError: if the arrays do not fit together.
-    """
-
-    # float32 ``(frames, classes)``: all utterances' frames one after another, natural logarithms,
-    # blank last
+    # float32 ``(frames, classes)`` of all utterances, natural logarithms, blank last
     log_probs: np.ndarray
     # integers ``(utterances + 1,)``: utterance n is frames ``offsets[n]:offsets[n + 1]``
     offsets: np.ndarray
-    references: list[str]  # plain texts, one an utterance
-    audio_s: np.ndarray  # float64 ``(utterances,)``: seconds of audio of each utterance
-    alphabet: Alphabet  # the classes
-    lexicon: tuple[str, ...] = ()  # words for decoders that need them; may be empty
-    # wall-clock seconds of the forward passes that they come from; None where that is not known
-    forward_s: float | None = None
+    references: list[str]
+    audio_s: np.ndarray  # float64 ``(utterances,)``
+    alphabet: Alphabet
+    lexicon: tuple[str, ...] = ()  # for decoders that need one
+    forward_s: float | None = None  # wall-clock time of the forward passes, if known
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
@@ -83,8 +74,8 @@ class LogProbs:
         utterances = len(self.references)
         if not utterances or self.offsets.shape != (utterances + 1,):
             raise ValueError(
-                "offsets must hold one number more than there are references, of which there must "
-                f"be some. Received: {utterances} references, offsets of {self.offsets.shape}."
+                "offsets must hold a number more than references, at least two. Received: "
+                f"{utterances} references, offsets of {self.offsets.shape}."
             )
         rising = self.offsets[0] == 0 and (np.diff(self.offsets) >= 0).all()
         if not rising or self.offsets[-1] != len(self.log_probs):
@@ -93,7 +84,7 @@ class LogProbs:
                 f"Received: {self.offsets[0]}..{self.offsets[-1]}."
             )
         highest = self.log_probs.max(initial=-np.inf)
-        if not highest <= _ROUNDING:  # a NaN is not either
+        if not highest <= 1e-4:  # nor may it be NaN
             raise ValueError(
                 f"log_probs must be natural logarithms of probabilities. Received: {highest}."
             )
@@ -108,17 +99,17 @@ class LogProbs:
         return float(self.audio_s.sum()) / 3600
 
     def batches(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields what `Decoder.decode` takes: padded log-probabilities, and their lengths."""
+        """Yields the arguments of `Decoder.decode`: padded log-probabilities, and their lengths."""
         lengths = np.diff(self.offsets)
         for first in range(0, len(lengths), size):
-            own = lengths[first : first + size]
-            batch = np.zeros((len(own), own.max(), self.log_probs.shape[1]), np.float32)
-            for row, begin, length in zip(batch, self.offsets[first:], own, strict=False):
+            batch_lengths = lengths[first : first + size]
+            shape = (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1])
+            batch = np.zeros(shape, np.float32)
+            for row, begin, length in zip(batch, self.offsets[first:], batch_lengths, strict=False):
                 row[:length] = self.log_probs[begin : begin + length]
-            yield batch, own
+            yield batch, batch_lengths
 
     def save(self, path: Path) -> None:
-        """Writes an ``.npz`` file, which appears whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         alphabet = {"characters": self.alphabet.characters, "separator": self.alphabet.separator}
         with whole_file(path) as file:
@@ -137,20 +128,16 @@ class LogProbs:
     def load(cls, path: Path) -> "LogProbs":
         """Reads what `save` wrote, or logits.
 
-        A file of logits holds ``logits`` float ``(frames, classes)`` of frames of 20 ms,
-        ``offsets``, ``texts``, ``chars`` (the characters in class order in one string, where "_" is
-        the separator) and perhaps ``lexicon``.
-
-        Raises:
-            UsageError: if there is no such file, or it holds something else.
+        A file of logits has ``logits`` float ``(frames, classes)`` of frames of 20 ms, ``offsets``,
+        ``texts``, ``chars`` (the characters in class order in one string, "_" is the separator) and
+        perhaps ``lexicon``. Raises UsageError if the file is missing or has other content.
         """
         try:
             with path.open("rb") as file:  # NumPy would leave a broken archive open
                 return _read(np.load(file, allow_pickle=False))
         except FileNotFoundError as error:
-            raise UsageError(
-                f"{path} must be a file of log-probabilities. It is missing."
-            ) from error
+            message = f"{path} must be a file of log-probabilities. It is missing."
+            raise UsageError(message) from error
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(
                 f"{path} must be a file of log-probabilities, as --save_log_probs writes it. "
@@ -159,7 +146,6 @@ class LogProbs:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns the log-probabilities of logits ``(frames, classes)``, float32."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     normalised = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return normalised.astype(np.float32, copy=False)
@@ -175,13 +161,14 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
             log_probs=log_softmax(stored["logits"]),
             offsets=offsets,
             references=stored["texts"].tolist(),
-            audio_s=np.diff(offsets) * _LOGIT_FRAME_S,
+            audio_s=np.diff(offsets) * 0.02,
             alphabet=Alphabet(characters, "_" if "_" in characters else None),
             lexicon=words,
         )
     missing = [key for key in _KEYS if key not in stored]
     if missing:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
+    seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
     return LogProbs(
         log_probs=stored["log_probs"].astype(np.float32, copy=False),
         offsets=stored["offsets"].astype(np.int64),
@@ -189,28 +176,22 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
         audio_s=stored["audio_s"].astype(np.float64),
         alphabet=Alphabet(**json.loads(str(stored["alphabet"]))),
         lexicon=words,
-        forward_s=_forward_s(stored),
+        forward_s=seconds if np.isfinite(seconds) else None,
     )
-
-
-def _forward_s(stored: np.lib.npyio.NpzFile) -> float | None:
-    seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
-    return seconds if np.isfinite(seconds) else None
 
 
 @dataclass(frozen=True)
 class DecoderMeasurement:
     """One decoder at one beam width."""
 
-    build_s: float  # wall-clock seconds to make the decoder, its dictionary included
-    cpu_s: float  # processor seconds of one pass over all utterances, of all threads together
-    wall_s: float  # wall-clock seconds of the same
-    passes: int  # how many were measured; the seconds are their medians
-    audio_hours: float  # hours of audio of all utterances
-    counts: ErrorCounts  # errors and rates
-    # the most that the measuring process ever held; None where it cannot be told
-    peak_memory_mib: float | None = None
-    memory_before_mib: float | None = None  # the most that it held before the decoder was made
+    build_s: float  # wall-clock seconds to make the decoder and its dictionary
+    cpu_s: float  # of one pass over all utterances, all threads together
+    wall_s: float  # of the same pass
+    passes: int  # measured; the seconds are their medians
+    audio_hours: float  # of all utterances
+    counts: ErrorCounts
+    peak_memory_mib: float | None = None  # of the measuring process, if known
+    memory_before_mib: float | None = None  # before the decoder was made
 
     @property
     def cpu_s_per_audio_hour(self) -> float:
@@ -229,31 +210,25 @@ class DecoderRow:
     measured: DecoderMeasurement
 
     @property
-    def label(self) -> str:
-        return decoder_label(self.config)
-
-    @property
     def beam_width(self) -> int | None:
-        """Hypotheses kept per frame; None of a decoder without a beam."""
         return self.config.beam_width if DECODERS[self.config.name].has_beam else None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns one flat JSON object; rates as fractions, null for what could not be told."""
         measured = self.measured
+        rates = ("cpu_s_per_audio_hour", "wall_s_per_audio_hour")
         names = ("peak_memory_mib", "memory_before_mib", "build_s", "cpu_s", "wall_s", "passes")
         return {
             "decoder": self.config.name,
             "beam_width": self.beam_width,
             "recombine": self.config.recombine,
-            "cpu_s_per_audio_hour": measured.cpu_s_per_audio_hour,
-            "wall_s_per_audio_hour": measured.wall_s_per_audio_hour,
+            **{name: getattr(measured, name) for name in rates},
             **measured.counts.to_json(),
             **{name: getattr(measured, name) for name in names},
         }
 
 
 def decoder_label(config: DecoderConfig) -> str:
-    """Returns what tables and figures call a decoder, beam width aside."""
+    """Returns a decoder's name in tables and figures, without its beam width."""
     kind = DECODERS[config.name]
     recombined = ", recombined" if kind.recombines and config.recombine else ""
     return (kind.label or config.name) + recombined
@@ -262,14 +237,9 @@ def decoder_label(config: DecoderConfig) -> str:
 def decoder_configs(
     decoders: Sequence[str], beam_widths: Sequence[int], *, recombine: bool = False
 ) -> list[DecoderConfig]:
-    """Returns all decoders to be measured: greedy decoding once, others at each beam width.
-
-    Raises:
-        ValueError: if a name or a beam width is none.
-    """
-    strange = [name for name in decoders if name not in DECODERS]
-    if strange:
-        raise ValueError(f"Decoders must be some of {DECODERS.listed()}. Received: {strange}.")
+    """Returns the decoders to measure; raises ValueError for an unknown name or a wrong width."""
+    if unknown := [name for name in decoders if name not in DECODERS]:
+        raise ValueError(f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}.")
     configs = []
     for name in dict.fromkeys(decoders):
         kind = DECODERS[name]
@@ -279,71 +249,44 @@ def decoder_configs(
     return configs
 
 
-BATCH_SIZE = 64
-_ENOUGH_S = 0.5
-_MOST_PASSES = 10
-
-
 def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderMeasurement:
-    """Measures a decoder on a file of log-probabilities, the memory of this process included.
-
-    Raises:
-        UsageError: if the decoder cannot be made for this alphabet and lexicon.
-        RunError: if it is not built.
-    """
+    """Measures a decoder on a file of log-probabilities, with the memory of this process."""
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
-        _limit_tensorflow(num_threads)
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(num_threads)
     before_mib = peak_memory_mib()
+    make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
     with wrong_values_are_wrong_use():
-        measured = measure(
-            load, lambda: make_decoder(config, load.alphabet, load.lexicon, num_threads)
-        )
-    return dataclasses.replace(
-        measured, peak_memory_mib=peak_memory_mib(), memory_before_mib=before_mib
-    )
-
-
-def _limit_tensorflow(num_threads: int) -> None:
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(num_threads)
+        measured = measure(load, make)
+    memory = {"peak_memory_mib": peak_memory_mib(), "memory_before_mib": before_mib}
+    return dataclasses.replace(measured, **memory)
 
 
 def measure(
-    load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = BATCH_SIZE
+    load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = 64
 ) -> DecoderMeasurement:
-    """Decodes all utterances and counts seconds and errors; does not look at memory.
+    """Decodes all utterances and measures seconds of `decode`, and errors.
 
-    Only the calls of `decode` are timed. A pass is repeated until half a second was measured, at
-    most ten times, so that a few milliseconds do not stand alone.
+    A pass is repeated for half a second, at most ten times.
     """
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began
     first, lengths = next(load.batches(1))
     decoder.decode(first[:, :1], lengths.clip(max=1))  # what is loaded at the first call, is now
-    cpu_s: list[float] = []
-    wall_s: list[float] = []
-    texts: list[str] = []
-    while not wall_s or (sum(wall_s) < _ENOUGH_S and len(wall_s) < _MOST_PASSES):
+    texts, cpu_s, wall_s = [], [], []
+    while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
         texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
         cpu_s.append(pass_cpu_s)
         wall_s.append(pass_wall_s)
-    return DecoderMeasurement(
-        build_s=build_s,
-        cpu_s=statistics.median(cpu_s),
-        wall_s=statistics.median(wall_s),
-        passes=len(wall_s),
-        audio_hours=load.audio_hours,
-        counts=count_errors(load.references, texts),
-    )
+    medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
+    return DecoderMeasurement(build_s, *medians, len(wall_s), load.audio_hours, counts)
 
 
-def _decode_all(
-    decoder: Decoder, load: LogProbs, batch_size: int
-) -> tuple[list[str], float, float]:
+def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list, float, float]:
     texts: list[str] = []
     cpu_s = wall_s = 0.0
     for log_probs, lengths in load.batches(batch_size):
@@ -355,29 +298,16 @@ def _decode_all(
     return texts, cpu_s, wall_s
 
 
-def run_log_probs(
-    run_dir: str | Path,
-    split: str,
-    *,
-    shard_dir: str | Path | None = None,
-    checkpoint: str = "best",
-) -> LogProbs:
-    """Evaluates a run's model on a split as `tfasr evaluate` does, and keeps what it answers.
-
-    Returns:
-        Utterances in the split's order, without a lexicon.
-
-    Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit.
-        RunError: if an utterance is missing from its shards.
-    """
+def run_log_probs(context: Context) -> LogProbs:
+    """Evaluates a run's model on a split as `tfasr evaluate` does; without a lexicon."""
     # Imported here: a file of log-probabilities is measured without TensorFlow.
     from tfasr.training.evaluation import Evaluator
     from tfasr.training.trained import open_trained
 
-    trained = open_trained(run_dir)
-    source = trained.source(split, shard_dir)
-    evaluator = Evaluator(trained.model(checkpoint), source, GreedyDecoder(trained.alphabet))
+    trained = open_trained(context.run_dir)
+    source = trained.source(context.split, context.shard_dir)
+    model = trained.model(context.checkpoint)
+    evaluator = Evaluator(model, source, GreedyDecoder(trained.alphabet))
     next(evaluator.forward_passes())  # traces the forward pass, which is not timed
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
@@ -407,38 +337,32 @@ def run_log_probs(
 class DecoderComparison:
     """What was measured, and on what."""
 
-    rows: list[DecoderRow]  # decoders and beam widths in the order of the table
-    load: LogProbs  # the log-probabilities
-    source: dict[str, Any]  # names where they came from, as JSON values
-    num_threads: int  # threads of the decoders
+    rows: list[DecoderRow]  # in the order of the table
+    load: LogProbs
+    source: dict[str, Any]  # of the log-probabilities, as JSON values
+    num_threads: int
 
     def table(self) -> Table:
         """Returns a row for each decoder and width.
 
         Source: the paper, Table 3, for the user's own model.
         """
-        whole = Column("evaluation, s", "", self._evaluation_s, _seconds)
+        cpu, wall = map(attrgetter, ("cpu_s_per_audio_hour", "wall_s_per_audio_hour"))
         columns = [
-            Column("decoder", "", lambda row: row.label),
+            Column("decoder", "", lambda row: decoder_label(row.config)),
             Column("beam width", "", lambda row: row.beam_width, missing="none"),
-            *([whole] if self.load.forward_s is not None else []),
-            Column(
-                "CPU s per audio-hour", "", lambda row: row.measured.cpu_s_per_audio_hour, _seconds
-            ),
-            Column(
-                "wall s per audio-hour",
-                "",
-                lambda row: row.measured.wall_s_per_audio_hour,
-                _seconds,
-            ),
-            Column("WER, %", "", lambda row: row.measured.counts.wer, _percent),
-            Column("CER, %", "", lambda row: row.measured.counts.cer, _percent),
+            Column("evaluation, s", "", self._evaluation_s, _seconds),
+            Column("CPU s per audio-hour", "", lambda row: cpu(row.measured), _seconds),
+            Column("wall s per audio-hour", "", lambda row: wall(row.measured), _seconds),
+            Column("WER, %", "", lambda row: row.measured.counts.wer, fixed(2, 100)),
+            Column("CER, %", "", lambda row: row.measured.counts.cer, fixed(2, 100)),
             Column("peak memory, MiB", "", lambda row: row.measured.peak_memory_mib, fixed(0)),
         ]
-        title, name = "Decoders over beam widths", "beam_widths"
-        table = table_of(title, columns, self.rows, self._notes(), name=name)
-        records = records_of([self._values(row) for row in self.rows])
-        return dataclasses.replace(table, records=records)
+        if self.load.forward_s is None:
+            columns = [column for column in columns if column.heading != "evaluation, s"]
+        records = records_of(list(map(self._values, self.rows)))
+        more = {"name": "beam_widths", "records": records}
+        return table_of("Decoders over beam widths", columns, self.rows, self._notes(), **more)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -448,7 +372,7 @@ class DecoderComparison:
             "lexicon_words": len(set(self.load.lexicon)),
             "num_threads": self.num_threads,
             "forward_s": self.load.forward_s,
-            "rows": [self._values(row) for row in self.rows],
+            "rows": list(map(self._values, self.rows)),
         }
 
     def _evaluation_s(self, row: DecoderRow) -> float | None:
@@ -468,25 +392,26 @@ class DecoderComparison:
         ]
         if load.forward_s is not None:
             notes.append(
-                f"Evaluation: a whole one, {load.forward_s:.3g} s of forward passes and then the "
-                "decoding, in wall-clock seconds. tfasr evaluate and training do the two at once."
+                f"Evaluation: {load.forward_s:.3g} s of forward passes and then the decoding, in "
+                "wall-clock seconds. tfasr evaluate and training do the two at once."
             )
         if any(needs_lexicon(row.config) for row in self.rows):
-            notes.append(_dictionary_note(load))
+            known = set(load.lexicon)
+            spoken = [word for reference in load.references for word in reference.split()]
+            unknown = sum(word not in known for word in spoken) / max(len(spoken), 1)
+            notes.append(
+                f"The dictionary has {len(known)} words; {unknown:.2%} of the spoken "
+                "words are missing, and a decoder that keeps to it can't recognise them."
+            )
         before = [row.measured.memory_before_mib for row in self.rows]
         if None not in before:
             taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
             notes.append(
-                "Each row is measured in a process of its own, and its peak memory is that "
-                f"process's, the making of the dictionary included. {' to '.join(taken)} MiB of it "
-                "were taken before the decoder was made, by Python, the log-probabilities and, "
-                "for prefix beam search, TensorFlow."
+                "Each row is measured in its own process; peak memory is that process's, the "
+                f"dictionary's making included. Before, {' to '.join(taken)} MiB were taken by "
+                "Python, the log-probabilities and, for prefix beam search, TensorFlow."
             )
         return notes
-
-
-def _percent(rate: float) -> str:
-    return f"{rate:.2%}".removesuffix("%")
 
 
 def _seconds(seconds: float) -> str:
@@ -494,82 +419,50 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.{decimals}f}"
 
 
-def _dictionary_note(load: LogProbs) -> str:
-    known = set(load.lexicon)
-    spoken = [word for reference in load.references for word in reference.split()]
-    foreign = sum(word not in known for word in spoken) / max(len(spoken), 1)
-    return (
-        f"The dictionary holds {len(known)} words; {foreign:.2%} of the spoken words are not among "
-        "them and cannot be heard by a decoder that keeps to it."
-    )
-
-
-_MOST_TICKS = 8
-_HEIGHT_PX = 280.0
-_LABEL_PX = 15.0
-_ASIDE = 1.6
-
-
 def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
-    """Returns processor seconds per hour of audio and word error rate over beam widths.
-
-    A decoder without a beam is a dashed line; the numbers at the right are those of the widest
-    beam.
-    """
+    """Returns CPU seconds per hour of audio and word error rate; dashed: without a beam."""
     curves: dict[str, list[DecoderRow]] = {}
     for row in rows:
-        curves.setdefault(row.label, []).append(row)
+        curves.setdefault(decoder_label(row.config), []).append(row)
     seconds = {
-        name: [row.measured.cpu_s_per_audio_hour for row in own] for name, own in curves.items()
+        name: [row.measured.cpu_s_per_audio_hour for row in rows] for name, rows in curves.items()
     }
-    wer = {name: [100 * row.measured.counts.wer for row in own] for name, own in curves.items()}
+    wer = {name: [100 * row.measured.counts.wer for row in rows] for name, rows in curves.items()}
     most = max(max(values) for values in wer.values()) or 1.0
-    cost = _panel(curves, seconds, _whole_decades(seconds.values()), "{:.2g}", log=True)
+    low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))
+    bottom = math.floor(math.log10(low))
+    decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
+    cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
     errors = _panel(curves, wer, (0.0, 1.1 * most), "{:.1f}", log=False)
     caption = "What a wider beam costs, and what it gains"
     return Chart("decoder", caption, [cost, errors], columns=2, width=420)
 
 
-def _panel(
-    curves: dict[str, list[DecoderRow]],
-    values: dict[str, list[float]],
-    y: tuple[float, float],
-    form: str,
-    *,
-    log: bool,
-) -> Panel:
+def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
     widths = {row.beam_width for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
-    x = (widths[0] / _ASIDE, widths[-1] * _ASIDE**2)
+    x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
     for index, (name, rows) in enumerate(curves.items()):
-        colour, own = run_colour(index), values[name]
+        colour, ys = run_colour(index), values[name]
         if rows[0].beam_width is None:
-            ends = {"x0": [x[0]], "x1": [x[1]], "y0": own, "y1": own}
+            ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
             marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
         else:
-            marks += curve([row.beam_width for row in rows], own, colour, name)
+            marks += curve([row.beam_width for row in rows], ys, colour, name)
     marks += _ends(values, x[1], y, form, log=log)
-    step = -(-len(widths) // _MOST_TICKS)
+    step = -(-len(widths) // 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
     label = "CPU seconds per hour of audio" if log else "word error rate, %"
     return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
 
 
-def _whole_decades(values) -> tuple[float, float]:
-    low, high = min(map(min, values)), max(map(max, values))
-    bottom = math.floor(math.log10(low))
-    return 10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1)
-
-
-def _ends(
-    values: dict[str, list[float]], x: float, y: tuple[float, float], form: str, *, log: bool
-) -> list[Labels]:
+def _ends(values: dict[str, list[float]], x: float, y, form: str, *, log: bool) -> list[Labels]:
     def height(value: float) -> float:
         low, high, value = map(math.log, (*y, value)) if log else (*y, value)
         return _HEIGHT_PX * (value - low) / (high - low)
 
-    ends = sorted((height(own[-1]), own[-1], index) for index, own in enumerate(values.values()))
+    ends = sorted((height(ys[-1]), ys[-1], index) for index, ys in enumerate(values.values()))
     labels, lowest_free = [], -math.inf
     for at, value, index in ends:
         place = max(at, lowest_free)
@@ -579,16 +472,8 @@ def _ends(
     return labels
 
 
-_log = logging.getLogger(__name__)
-
-
 def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
-    """Measures one decoder at one beam width after the other, each in a process of its own.
-
-    Raises:
-        UsageError: if there is nothing to decode, or a decoder cannot be made for the alphabet.
-        RunError: if a measurement fails.
-    """
+    """Measures decoders at every beam width one after the other, each in its own process."""
     if (context.run_dir is None) == (context.log_probs is None):
         raise UsageError(
             "Log-probabilities must come from --run_dir or from --log_probs. "
@@ -605,54 +490,43 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
             f"The decoder {needing[0]!r} must be given a dictionary with at least one word. "
             "Received: none; name a file of words with --lexicon, or leave it out of --decoders."
         )
-    comparison = DecoderComparison([], load, _source(context), config.num_threads)
+    source = {"log_probs": str(context.log_probs)}
+    if context.log_probs is None:
+        source = {"run_dir": str(context.run_dir), "split": context.split}
+        source["checkpoint"] = context.checkpoint
+    comparison = DecoderComparison([], load, source, config.num_threads)
     with tempfile.TemporaryDirectory() as scratch:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
         for decoder in decoders:
             comparison.rows.append(measure_apart(path, decoder, config.num_threads))
             row = comparison.rows[-1]
-            width = "" if row.beam_width is None else f", beam width {row.beam_width}"
+            label = decoder_label(row.config)
+            label += "" if row.beam_width is None else f", beam width {row.beam_width}"
             cost, wer = row.measured.cpu_s_per_audio_hour, 100 * row.measured.counts.wer
-            message = "%s%s: %.3g CPU s per audio-hour, WER %.2f %%"
-            _log.info(message, row.label, width, cost, wer)
-            yield Result(
-                tables=[comparison.table()],
-                values=comparison.to_json(),
-                warmup_steps=0,
-                figures={"decoder": lambda: decoder_chart(comparison.rows)},
-            )
+            _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
+            figures = {"decoder": lambda: decoder_chart(comparison.rows)}
+            yield Result([comparison.table()], comparison.to_json(), 0, figures)
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    """Measures a decoder in a process of its own, so that its peak memory is its own.
-
-    Raises:
-        UsageError: if the decoder cannot be made for this alphabet and lexicon.
-        RunError: if it is not built, or the process died.
-    """
-    measured = call(
-        measure_file,
-        path,
-        config,
-        num_threads,
-        # Decoders run on the processor: a process more must not ask for the accelerator's memory.
-        environment={"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        task=f"Measuring {decoder_label(config)} at beam width {config.beam_width}",
-        show_messages=False,
-    )
-    return DecoderRow(config, measured)
-
-
-def _source(context: Context) -> dict[str, Any]:
-    if context.log_probs is not None:
-        return {"log_probs": str(context.log_probs)}
-    run_dir, split = str(context.run_dir), context.split
-    return {"run_dir": run_dir, "split": split, "checkpoint": context.checkpoint}
+    """Measures a decoder in its own process, with that process's peak memory."""
+    # Decoders run on the processor: a process more must not ask for the accelerator's memory.
+    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"
+    options = {"environment": environment, "task": task, "show_messages": False}
+    return DecoderRow(config, call(measure_file, path, config, num_threads, **options))
 
 
 def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
-    words = None if context.lexicon is None else _read_words(context.lexicon)
+    words = None
+    if context.lexicon is not None:
+        try:
+            lines = context.lexicon.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"--lexicon must be a text file of words. Received: {error}."
+            raise UsageError(message) from error
+        words = tuple(word for word in map(str.strip, lines) if word)
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
@@ -661,18 +535,7 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     ):
         # Before the forward passes, which take long: a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
-    load = run_log_probs(
-        context.run_dir, context.split, shard_dir=context.shard_dir, checkpoint=context.checkpoint
-    )
-    return dataclasses.replace(load, lexicon=words or ())
-
-
-def _read_words(path: Path) -> tuple[str, ...]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--lexicon must be a text file of words. Received: {error}.") from error
-    return tuple(word for word in map(str.strip, lines) if word)
+    return dataclasses.replace(run_log_probs(context), lexicon=words or ())
 
 
 DECODER = Workload(run, (DecoderBenchConfig,), backends=(), flat=True)

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.workload import BACKENDS
+from tfasr.display.chart import CLIFF_COLOUR, Points
 from tfasr.errors import UsageError
 from tfasr.kit.files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.machine import available_bytes, peak_bytes
@@ -26,7 +28,6 @@ def installed_backends() -> list[str]:
 
 
 def check_backend(name: str) -> None:
-    """Raises UsageError unless a backend is installed."""
     if name not in installed_backends():
         raise UsageError(
             f"--backend must be one that is installed: {', '.join(installed_backends())}. "
@@ -39,12 +40,8 @@ def describe_backend() -> dict[str, Any]:
     import keras
 
     name = keras.backend.backend()
-    packages = ("keras", *_PACKAGES[name])
-    return {
-        "name": name,
-        "devices": _devices(name),
-        "versions": {package: metadata.version(package) for package in packages},
-    }
+    versions = {package: metadata.version(package) for package in ("keras", *_PACKAGES[name])}
+    return {"name": name, "devices": _devices(name), "versions": versions}
 
 
 def visible_gpus() -> int:
@@ -73,6 +70,11 @@ def devices_text(count: int) -> str:
     return f"{count} {'device' if count == 1 else 'devices'}"
 
 
+def powers_up_to(most: int) -> list[int]:
+    """Returns 1, 2, 4 and so on, and ``most``."""
+    return sorted({2**power for power in range(most.bit_length())} | {most})
+
+
 def num_gpus() -> int:
     """Returns how many GPUs TensorFlow sees; starts none of them."""
     import tensorflow as tf
@@ -80,46 +82,7 @@ def num_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-def use_devices(count: int) -> str:
-    """Makes this process use so many devices; to be called before TensorFlow uses any.
-
-    Returns:
-        "GPU" or "logical CPU".
-
-    Raises:
-        UsageError: if there are GPUs, but fewer.
-    """
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        processor = tf.config.list_physical_devices("CPU")[0]
-        slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
-        tf.config.set_logical_device_configuration(processor, slices)
-        return "logical CPU"
-    if count > len(gpus):
-        raise UsageError(
-            f"Device counts must not exceed the {len(gpus)} GPUs. Received: {count}. Bind fewer, "
-            "as with --gin_binding 'ScalingConfig.device_counts = (1, 2)'."
-        )
-    tf.config.set_visible_devices(gpus[:count], "GPU")
-    for gpu in gpus[:count]:
-        tf.config.experimental.set_memory_growth(gpu, True)
-    return "GPU"
-
-
-def peak_device_bytes(count: int) -> list[int | None]:
-    """Returns the most memory that TensorFlow used on each GPU; None for slices of a processor."""
-    import tensorflow as tf
-
-    if not tf.config.list_logical_devices("GPU"):
-        return [None] * count
-    information = tf.config.experimental.get_memory_info
-    return [information(f"GPU:{index}")["peak"] for index in range(count)]
-
-
-PROCESS = "CPU, this process"
-"""The processor's cores, as far as the measuring process kept them busy."""
+PROCESS = "CPU, this process"  # how busy it kept the cores
 
 
 @dataclass(frozen=True)
@@ -128,53 +91,42 @@ class DeviceUse:
 
     device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
     seconds: list[float] = field(default_factory=list)  # of each sample, since the beginning
-    percent: list[float] = field(default_factory=list)  # how busy it was since the sample before
-    memory_bytes: float | None = None  # the most that was taken of a GPU's; None for the processor
+    percent: list[float] = field(default_factory=list)  # busy since the sample before
+    memory_bytes: float | None = None  # the most that was taken of a GPU's
 
     @property
     def mean_percent(self) -> float | None:
-        """How busy it was on average; None without a sample."""
         return sum(self.percent) / len(self.percent) if self.percent else None
 
 
 @contextmanager
-def watched_devices(found: list[DeviceUse]) -> Iterator[None]:
+def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
     """Watches the process every 0.03 s and GPUs every 0.1 s while the body runs."""
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
             yield
-        processes = _rows(Path(folder) / CPU_FILE)
-        found.append(_use(PROCESS, processes, "process_percent", began_ms))
-        by_gpu: dict[str, list[dict[str, str]]] = {}
-        for row in _rows(Path(folder) / GPU_FILE):
-            by_gpu.setdefault(row["gpu"], []).append(row)
-        for gpu in sorted(by_gpu, key=int):
-            found.append(_use(f"GPU {gpu}", by_gpu[gpu], "utilisation_percent", began_ms))
+        uses.append(_use(PROCESS, _rows(Path(folder) / CPU_FILE), "process_percent", began_ms))
+        gpus = _rows(Path(folder) / GPU_FILE)
+        for gpu in sorted({row["gpu"] for row in gpus}, key=int):
+            of_gpu = [row for row in gpus if row["gpu"] == gpu]
+            uses.append(_use(f"GPU {gpu}", of_gpu, "utilisation_percent", began_ms))
 
 
 def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) -> DeviceUse:
-    def numbers(name: str, of: Callable[[float], float] = float) -> list[float]:
-        return [of(float(row[name])) for row in rows]
-
-    memory = max(numbers("memory_used_bytes")) if rows and "memory_used_bytes" in rows[0] else None
-    seconds = numbers("time_ms", lambda ms: (ms - began_ms) / 1000)
-    return DeviceUse(device, seconds, numbers(column), memory)
+    seconds, percent = ([float(row[name]) for row in rows] for name in ("time_ms", column))
+    seconds = [(ms - began_ms) / 1000 for ms in seconds]
+    memory = [float(row["memory_used_bytes"]) for row in rows if "memory_used_bytes" in row]
+    return DeviceUse(device, seconds, percent, max(memory, default=None))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
-    """Returns the memory that a larger batch will take, going on in a line from the last two.
-
-    Returns:
-        Bytes, or None with fewer than two measurements.
-    """
+    """Extrapolates the memory of a larger batch from the last two; None with fewer than two."""
     if len(batches) < 2:
         return None
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
@@ -184,16 +136,9 @@ def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -
 def growing_batches(
     sizes: Sequence[int], memory_share: float, measure: Callable[[int], Any]
 ) -> Iterator[tuple[int, Any, str]]:
-    """Measures growing batches as far as the memory allows.
+    """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
-    Args:
-        sizes: utterances of each batch, growing.
-        memory_share: of the free memory that a batch may use.
-        measure: called with a size.
-
-    Yields:
-        Each size with what ``measure`` returned and "", or in the end with None and why it was not
-        run.
+    Yields a size, ``measure(size)`` and "" each; or, last, a size, None and why it was not run.
     """
     batches: list[int] = []
     peaks: list[float] = []
@@ -209,38 +154,29 @@ def growing_batches(
         yield size, result, reason
         if reason:
             return
-        peak = peak_bytes()
-        if peak is not None:
+        if (peak := peak_bytes()) is not None:
             batches.append(size)
             peaks.append(float(peak))
 
 
 def _refusal(expected: float | None, share: float) -> str:
-    if expected is None:
-        return ""
     allowed = (peak_bytes() or 0) + share * available_bytes()
-    if expected <= allowed:
+    if expected is None or expected <= allowed:
         return ""
     return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
-# TensorFlow and JAX name the status, PyTorch has a class of its own.
-_STATUS = "RESOURCE_EXHAUSTED"
+# PyTorch raises its own class, TensorFlow and JAX name the status.
 _CLASSES = ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError", "_ArrayMemoryError")
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that there was not enough memory."""
     named = any(cls.__name__ in _CLASSES for cls in type(error).__mro__)
-    return named or _STATUS in str(error)
+    return named or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def is_cliff(
-    batch: int,
-    utterance_s: float | None,
-    others: Sequence[tuple[int, float | None]],
-    tolerance: float,
-) -> bool:
+def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) -> bool:
     """Returns whether an utterance takes longer in a batch of this size than in a smaller one.
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
@@ -249,3 +185,14 @@ def is_cliff(
         return False
     smaller = [seconds for size, seconds in others if size < batch and seconds is not None]
     return bool(smaller) and utterance_s > min(smaller) * (1 + tolerance)
+
+
+def highlights(xs: Sequence[float], ys: Sequence[float], series: str, **look: Any) -> list[Points]:
+    """Returns points with a look of their own for a chart; none without values."""
+    return [Points(x=xs, y=ys, series=series, **look)] if xs else []
+
+
+def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:
+    """Returns rings around the points that `is_cliff`, as charts show them."""
+    look = {"symbol": "ring", "size": 15, "colour": CLIFF_COLOUR}
+    return highlights(batches, values, "cliff: slower than in a smaller batch", **look)

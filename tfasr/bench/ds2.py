@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,21 +13,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.bench.devices import devices_text, growing_batches, is_cliff, visible_gpus
+from tfasr.bench.devices import (
+    cliff_rings,
+    devices_text,
+    growing_batches,
+    highlights,
+    is_cliff,
+    visible_gpus,
+)
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy, seconds_of
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
-from tfasr.display.chart import (
-    CLIFF_COLOUR,
-    Axis,
-    Chart,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    counts_axis,
-    curve,
-    run_colour,
-)
+from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError
 from tfasr.kit.config import config_class, require
@@ -40,13 +36,13 @@ LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
 HUNDREDS = 1280
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
+_MEANS = ("forward_ms", "backward_ms", "total_ms")
+_SUMS = ("forward_s", "backward_s", "total_s")
+_log = logging.getLogger(__name__)
 
 
 def utterance_counts(fraction: float) -> list[int]:
-    """Returns how many utterances there are of 1, 2, ... 15 s.
-
-    A share that is no whole number is rounded by the largest remainder: all are rounded down, and
-    the utterances that are then missing go to the lengths that lost most; of equals, the shorter.
+    """Returns how many utterances there are of 1, 2, ... 15 s, rounded by the largest remainder.
 
     Source: the counts, DeepMark issue 1; the rounding, its torch/audio/Dataset.lua.
     """
@@ -60,20 +56,13 @@ def utterance_counts(fraction: float) -> list[int]:
 
 
 def batch_sizes(count: int, batch_size: int) -> list[int]:
-    """Returns the sizes of the batches of one length: all full, but for the last."""
+    """Returns the sizes of the batches of one length: full ones, and the rest."""
     sizes = [batch_size] * (count // batch_size)
     return [*sizes, count % batch_size] if count % batch_size else sizes
 
 
-def epoch_batches(counts: Sequence[int], batch_size: int) -> Iterator[tuple[int, int]]:
-    """Yields length in seconds and size of each batch of an epoch, from short to long."""
-    for length_s, count in zip(LENGTHS_S, counts, strict=True):
-        for size in batch_sizes(count, batch_size):
-            yield length_s, size
-
-
 class RandomBlock:
-    """Random numbers drawn once, from which every batch is cut; a larger batch repeats them."""
+    """Random numbers, drawn once, for every batch; a larger batch repeats them."""
 
     def __init__(self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int):
         random = np.random.default_rng(seed)
@@ -83,7 +72,6 @@ class RandomBlock:
         self._labels = random.integers(0, num_labels, labels, np.int32)
 
     def cut(self, length_s: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns features ``(size, frames, num_bins)`` and labels ``(size, labels)``."""
         rows = np.arange(size) % len(self._labels)
         labels = self._labels[rows, : LABEL_LENGTHS[length_s - 1]]
         return self._features[rows, : FRAMES_PER_S * length_s], labels
@@ -97,28 +85,22 @@ class DeepMarkConfig:
     fastest minibatch in DeepMark's issue 1.
     """
 
-    batch_size: int = 32  # utterances of a batch on each device, where none is searched for
-    # sizes of which the fastest is searched for and then used; growing, as far as the memory
-    # allows. Empty for `batch_size`
-    search_batches: tuple[int, ...] = ()
-    # lengths of utterances on which the sizes are compared; empty for all
-    search_lengths_s: tuple[int, ...] = ()
-    search_rounds: int = 2  # how often each of them is measured for a size
-    # share by which an utterance of a larger batch may take longer before that counts as a cliff
-    cliff_tolerance: float = 0.05
+    batch_size: int = 32  # utterances of a batch on each device, if `search_batches` is empty
+    search_batches: tuple[int, ...] = ()  # growing; the fastest one is then used
+    search_lengths_s: tuple[int, ...] = ()  # lengths on which the sizes are compared; empty for all
+    search_rounds: int = 2  # measurements of each length for a size
+    cliff_tolerance: float = 0.05  # relative slowdown of a larger batch that is no cliff
     memory_share: float = 0.8  # of the free memory that the search may take
     warmup_steps: int = 1  # passes through each shape of a batch that are left out
-    num_devices: int = 1  # devices, each with a batch of its own; several on TensorFlow only
+    num_devices: int = 1  # each with its own batch; several on TensorFlow only
     seed: int = 0  # of weights and data
 
     def check(self) -> None:
         for field in ("batch_size", "warmup_steps", "num_devices", "search_rounds"):
             require(getattr(self, field) > 0, self, field, "at least 1")
         sizes = self.search_batches
-        rising = all(0 < one < other for one, other in zip(sizes, sizes[1:], strict=False))
-        require(
-            rising and min(sizes, default=1) > 0, self, "search_batches", "positive and growing"
-        )
+        rising = list(sizes) == sorted(set(sizes)) and min(sizes, default=1) > 0
+        require(rising, self, "search_batches", "positive and growing")
         known = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(known, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
         require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
@@ -126,29 +108,22 @@ class DeepMarkConfig:
         require(self.seed >= 0, self, "seed", "at least 0")
 
 
-_MEANS = ("forward_ms", "backward_ms", "total_ms")
-
-
 @dataclass(frozen=True)
 class LengthMeasurement:
     """The batches of utterances of one length."""
 
     length_s: int  # seconds of an utterance
-    sizes: Sequence[int]  # utterances of each batch; empty where the fraction left none
-    forward_s: Sequence[float]  # seconds that the network and the loss took forward, for each batch
-    backward_s: Sequence[float]  # seconds that the gradients took after that, for each batch
-    total_s: Sequence[float]  # seconds of forward and backward in one step, for each batch
+    sizes: Sequence[int]  # utterances of each batch; empty if the fraction left none
+    forward_s: Sequence[float]  # of the network and the loss, for each batch
+    backward_s: Sequence[float]  # of the gradients after that
+    total_s: Sequence[float]  # of forward and backward in one step
 
     @property
     def utterances(self) -> int:
         return sum(self.sizes)
 
-    def means_ms(self) -> tuple[float, float, float] | None:
-        """Returns milliseconds a batch, forward, backward and both; None without a batch."""
-        return _means_ms([self])
-
     def to_json(self) -> dict[str, Any]:
-        means_ms = self.means_ms() or (None, None, None)
+        means_ms = _means_ms([self]) or (None, None, None)
         counts = {"utterances": self.utterances, "batches": len(self.sizes)}
         return {"length_s": self.length_s, **counts, **dict(zip(_MEANS, means_ms, strict=True))}
 
@@ -159,10 +134,8 @@ class DeepMarkMeasurement:
 
     batch_size: int  # utterances of a full batch, over all devices
     num_devices: int
-    lengths: Sequence[LengthMeasurement]  # 1, 2, ... 15 s
-    # whether the backward pass has a time of its own; otherwise it is forward and backward
-    # together, less a forward pass alone
-    timed_apart: bool = True
+    lengths: Sequence[LengthMeasurement]  # of 1, 2, ... 15 s
+    timed_apart: bool = True  # False: the backward pass is both passes less a forward pass alone
 
     @property
     def num_batches(self) -> int:
@@ -181,16 +154,8 @@ class DeepMarkMeasurement:
         return self.audio_s / self.total_s
 
     @property
-    def forward_s(self) -> float:
-        return _sum_s(self.lengths, "forward_s")
-
-    @property
-    def backward_s(self) -> float:
-        return _sum_s(self.lengths, "backward_s")
-
-    @property
     def total_s(self) -> float:
-        return _sum_s(self.lengths, "total_s")
+        return _sums_s(self.lengths)[-1]
 
     @property
     def utterances_per_s(self) -> float:
@@ -202,51 +167,45 @@ class DeepMarkMeasurement:
 
     @property
     def epoch_s(self) -> float:
-        """Seconds of an epoch of 128 000 utterances, extrapolated unless all were run.
+        """Seconds of all 128 000 utterances; a length that was not run takes the others' rate."""
 
-        Each length counts with its own seconds an utterance; a length of which none was run, with
-        the seconds a second of audio of all others together.
-        """
-        a_second = self.total_s / self.audio_s
-        epoch_s = 0.0
-        for length_s, count, length in zip(LENGTHS_S, COUNTS, self.lengths, strict=True):
-            ran = length.utterances
-            utterance_s = sum(length.total_s) / ran if ran else a_second * length_s
-            epoch_s += HUNDREDS * count * utterance_s
-        return epoch_s
+        def utterance_s(length: LengthMeasurement) -> float:
+            if length.utterances:
+                return sum(length.total_s) / length.utterances
+            return self.total_s / self.audio_s * length.length_s
 
-    def means_ms(self) -> tuple[float, float, float]:
-        """Returns milliseconds a batch over all lengths: forward, backward and both."""
-        return _means_ms(self.lengths)
+        pairs = zip(COUNTS, self.lengths, strict=True)
+        return sum(HUNDREDS * count * utterance_s(length) for count, length in pairs)
 
     def scaling(self, alone: "DeepMarkMeasurement") -> float:
         """Returns how many times one device's utterances per second these are."""
         return self.utterances_per_s / alone.utterances_per_s
 
     def to_json(self) -> dict[str, Any]:
-        names = ("forward_s", "backward_s", "total_s", "utterances_per_s", "audio_s_per_s")
+        names = ("utterances_per_s", "audio_s_per_s", "epoch_s")
         return {
             "num_devices": self.num_devices,
             "batch_size": self.batch_size,
             "batches": self.num_batches,
             "utterances": self.utterances,
             "audio_s": self.audio_s,
-            **dict(zip(_MEANS, self.means_ms(), strict=True)),
+            **dict(zip(_MEANS, _means_ms(self.lengths), strict=True)),
             "timed_apart": self.timed_apart,
-            **{name: getattr(self, name) for name in (*names, "epoch_s")},
+            **dict(zip(_SUMS, _sums_s(self.lengths), strict=True)),
+            **{name: getattr(self, name) for name in names},
             "epoch_is_extrapolated": not self.is_whole,
             "lengths": [length.to_json() for length in self.lengths],
         }
 
 
-def _sum_s(lengths: Sequence[LengthMeasurement], name: str) -> float:
-    return sum(sum(getattr(length, name)) for length in lengths)
+def _sums_s(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...]:
+    return tuple(sum(sum(getattr(length, name)) for length in lengths) for name in _SUMS)
 
 
-def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, float, float] | None:
+def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...] | None:
+    """Returns milliseconds a batch, forward, backward and both; None without a batch."""
     batches = sum(len(length.sizes) for length in lengths)
-    names = ("forward_s", "backward_s", "total_s")
-    return tuple(1000 * _sum_s(lengths, name) / batches for name in names) if batches else None
+    return tuple(1000 * seconds / batches for seconds in _sums_s(lengths)) if batches else None
 
 
 _AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUNTS)
@@ -254,20 +213,17 @@ _AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUN
 
 @dataclass(frozen=True)
 class BatchTried:
-    """A size of a batch, forward and backward."""
+    """Forward and backward passes on batches of one size."""
 
     batch: int  # utterances
-    # seconds for an utterance of each measured length, by its seconds of audio; empty where it was
-    # not run
-    utterance_s: dict[int, float]
+    utterance_s: dict[int, float]  # of an utterance, by its seconds of audio
     reason: str = ""  # why it was not run, or ""
 
     @property
     def mean_s(self) -> float | None:
-        """Seconds for an utterance, the mean over DeepMark's lengths; None where it was not run.
+        """Mean seconds for an utterance over DeepMark's lengths; None if it was not run.
 
-        Seconds for a second of audio, which hardly depend on the length, are interpolated between
-        the measured lengths and taken from the nearest one beyond them.
+        Seconds per second of audio are interpolated between the measured lengths.
         """
         if not self.utterance_s:
             return None
@@ -291,109 +247,79 @@ class Search:
 
     tried: Sequence[BatchTried]
     lengths_s: Sequence[int]  # on which they were compared
-    tolerance: float  # the largest relative slowdown of an utterance that is no cliff
+    tolerance: float  # relative slowdown of an utterance that is no cliff
 
     @property
     def fastest(self) -> BatchTried | None:
-        """The size with the least seconds for an utterance; None if none has run."""
-        ran = [one for one in self.tried if one.mean_s is not None]
-        return min(ran, key=lambda one: one.mean_s, default=None)
+        ran = [size for size in self.tried if size.mean_s is not None]
+        return min(ran, key=lambda size: size.mean_s, default=None)
 
     @property
     def largest(self) -> BatchTried | None:
-        return next((one for one in reversed(self.tried) if one.mean_s is not None), None)
+        return next((size for size in reversed(self.tried) if size.mean_s is not None), None)
 
-    def cliff(self, one: BatchTried) -> bool:
-        """Returns whether an utterance takes longer in it than in a smaller batch."""
+    def cliff(self, size: BatchTried) -> bool:
         others = [(other.batch, other.mean_s) for other in self.tried]
-        return is_cliff(one.batch, one.mean_s, others, self.tolerance)
+        return is_cliff(size.batch, size.mean_s, others, self.tolerance)
 
     def to_json(self) -> dict:
+        names = ("batch", "audio_s_per_s", "epoch_s", "reason")
         return {
             "lengths_s": list(self.lengths_s),
             "fastest": self.fastest and self.fastest.batch,
             "largest": self.largest and self.largest.batch,
             "sizes": [
                 {
-                    "batch": one.batch,
-                    "utterance_s": one.mean_s,
-                    "audio_s_per_s": one.audio_s_per_s,
-                    "epoch_s": one.epoch_s,
-                    "cliff": self.cliff(one),
-                    "reason": one.reason,
-                    "utterance_s_by_length": {str(k): v for k, v in one.utterance_s.items()},
+                    **{name: getattr(size, name) for name in names},
+                    "utterance_s": size.mean_s,
+                    "cliff": self.cliff(size),
+                    "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
                 }
-                for one in self.tried
+                for size in self.tried
             ],
         }
 
 
-# Utterances that are drawn; what a larger batch holds makes no difference to its time.
-_DRAWN = 64
-_log = logging.getLogger(__name__)
-
-
 class DeepMarkTimer:
-    """Deep Speech 2 on one device or several, whose passes are timed.
+    """Deep Speech 2 on one device or several, whose passes are timed."""
 
-    Attributes:
-        num_devices: that share each batch.
-        parameters: trainable ones.
-        warmups: passes that were left out.
-    """
-
-    def __init__(
-        self,
-        network: DeepSpeech2Config,
-        bench: DeepMarkConfig,
-        longest_s: int,
-        strategy: Any = None,
-    ):
+    def __init__(self, network: DeepSpeech2Config, bench: DeepMarkConfig, longest_s, strategy=None):
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
-        self.warmups = 0
+        self.warmups = 0  # passes that were left out
         self._bench = bench
         with strategy.scope() if strategy else contextlib.nullcontext():
             model = DeepSpeech2(network, seed=bench.seed)
             model.build()
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
-        sizes = (_DRAWN, model.num_bins, model.num_classes - 1, longest_s)
+        # A batch of more than 64 utterances repeats them, which takes as long.
+        sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
         self._block = RandomBlock(*sizes, bench.seed)
 
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
-        """Measures an epoch or a share of one."""
-        lengths, apart = [], True
-        for length_s, count in zip(LENGTHS_S, counts, strict=True):
-            sizes = batch_sizes(count, self.num_devices * batch_size)
-            length, timed_apart = self._length(length_s, sizes)
-            lengths.append(length)
-            apart = apart and timed_apart
-        return DeepMarkMeasurement(self.num_devices * batch_size, self.num_devices, lengths, apart)
+        size = self.num_devices * batch_size
+        pairs = zip(LENGTHS_S, counts, strict=True)
+        results = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
+        lengths, apart = zip(*results, strict=True)
+        return DeepMarkMeasurement(size, self.num_devices, lengths, all(apart))
 
     def search(self, lengths_s: Sequence[int]) -> Search:
-        """Compares the sizes that the config names on one device, as far as the memory allows.
-
-        Raises:
-            RunError: if not even the smallest size fits.
-        """
+        """Compares the config's batch sizes on one device; raises RunError if none fits."""
         longest_first = sorted(lengths_s)[::-1]  # the longest takes the most memory
 
         def by_length(size: int) -> dict[int, float]:
             return {length: self._utterance_s(length, size) for length in longest_first}
 
-        tried, config = [], self._bench
-        for size, seconds, reason in growing_batches(
-            config.search_batches, config.memory_share, by_length
-        ):
+        tried, sizes = [], self._bench.search_batches
+        for size, seconds, reason in growing_batches(sizes, self._bench.memory_share, by_length):
             tried.append(BatchTried(size, seconds or {}, reason))
             if not reason:
                 _log.info("batch %d: %.1f ms an utterance", size, 1000 * tried[-1].mean_s)
         search = Search(tried, sorted(lengths_s), self._bench.cliff_tolerance)
         if search.fastest is None:
             raise RunError(
-                "At least one batch must fit into the memory. Received: "
-                f"DeepMarkConfig.search_batches = {self._bench.search_batches}: {tried[0].reason}. "
-                "Begin with a smaller one."
+                "At least one batch must fit into the memory; begin with a smaller one. Received: "
+                f"DeepMarkConfig.search_batches = {sizes}: {tried[0].reason}."
             )
         return search
 
@@ -436,8 +362,8 @@ class DeepMarkTimer:
         return self._stepper.place(Batch((features,), targets))
 
 
-# As published: name, devices, batch a device; forward, backward and total ms; utterances/s, audio
-# s/s, seconds of an epoch. The first is DeepMark's issue 1.
+# DeepMark's issue 1: name, devices, batch a device; forward, backward and total ms; utterances/s,
+# audio s/s, seconds of an epoch.
 PUBLISHED = (
     ("1 Titan X (Torch), published", 1, 32, 83, 72, 154, 32, 189, 4013),
     ("4 Titan X (Torch), published", 4, 32, 99, 81, 180, 106, 632, 1204),
@@ -445,37 +371,32 @@ PUBLISHED = (
 
 
 def deepmark_tables(
-    measured: Sequence[DeepMarkMeasurement],
-    search: Search | None,
-    backend: str,
-    parameters: int,
-    warmup_steps: int,
-    visible_gpus: int,
+    measured, search: Search | None, backend: str, parameters: int, warmup_steps: int, visible_gpus
 ) -> list[Table]:
     """Returns the search, the times by length and the comparison with the published ones."""
-    notes = [*_notes(measured, parameters, warmup_steps), *_scaling(measured, visible_gpus)]
+    notes = [*_notes(measured, parameters, warmup_steps), _scaling(measured, visible_gpus)]
     runs = [_here(m, measured[0], backend) for m in measured]
     for name, devices, batch, *figures in PUBLISHED:
         scaling = None if devices == 1 else figures[3] / PUBLISHED[0][6]
         runs.append((name, devices, batch, None, *map(str, figures), scaling))
     title = "DeepMark Deep Speech 2: means over all batches"
     return [
-        *([_search_table(search)] if search is not None else []),
+        *([_search_table(search)] if search else []),
         *map(_length_table, measured),
         table_of(title, columns_of_tuples(_SUMMARY, fixed(2), 4), runs, notes),
     ]
 
 
 def _search_table(search: Search) -> Table:
-    def verdict(one: BatchTried) -> str:
-        cliff = "cliff" if search.cliff(one) else ""
-        return one.reason or ("fastest" if one is search.fastest else cliff)
+    def verdict(size: BatchTried) -> str:
+        cliff = "cliff" if search.cliff(size) else ""
+        return size.reason or ("fastest" if size is search.fastest else cliff)
 
     columns = [
-        Column("batch", "", lambda one: one.batch),
-        Column("ms per\nutterance", "", lambda one: one.mean_s, milliseconds),
-        Column("audio s/s", "", lambda one: one.audio_s_per_s, "{:.4g}".format),
-        Column("epoch, s", "", lambda one: one.epoch_s, fixed(0)),
+        Column("batch", "", lambda size: size.batch),
+        Column("ms per\nutterance", "", lambda size: size.mean_s, milliseconds),
+        Column("audio s/s", "", lambda size: size.audio_s_per_s, "{:.4g}".format),
+        Column("epoch, s", "", lambda size: size.epoch_s, fixed(0)),
         Column("fate", "", verdict),
     ]
     lengths = ", ".join(map(str, search.lengths_s))
@@ -495,10 +416,10 @@ def _length_table(measurement: DeepMarkMeasurement) -> Table:
         times: list[Any] = [None] * 5
         if length.utterances:
             rate = length.utterances / sum(length.total_s)
-            times = [*map(_ms, length.means_ms()), rate, rate * length.length_s]
+            times = [*map(_ms, _means_ms([length])), rate, rate * length.length_s]
         rows.append((length.length_s, length.utterances, len(length.sizes), *times))
     run = measurement
-    sums = [f"{seconds:.2f}" for seconds in (run.forward_s, run.backward_s, run.total_s)]
+    sums = map(fixed(2), _sums_s(run.lengths))
     rates = (run.utterances_per_s, run.audio_s_per_s)
     rows.append(("sum, s", run.utterances, run.num_batches, *sums, *rates))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
@@ -506,36 +427,25 @@ def _length_table(measurement: DeepMarkMeasurement) -> Table:
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
-    devices = measurement.num_devices
-    return (
-        f"here ({backend})",
-        devices,
-        measurement.batch_size // devices,
-        measurement.num_batches,
-        *map(_ms, measurement.means_ms()),
-        _rate(measurement.utterances_per_s),
-        _rate(measurement.audio_s_per_s),
-        f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}",
-        measurement.scaling(alone) if devices > 1 else None,
-    )
+    devices, whole = measurement.num_devices, measurement.is_whole
+    sizes = (devices, measurement.batch_size // devices, measurement.num_batches)
+    rates = map(_rate, (measurement.utterances_per_s, measurement.audio_s_per_s))
+    epoch_s = f"{'' if whole else '~'}{measurement.epoch_s:.0f}"
+    scaling = measurement.scaling(alone) if devices > 1 else None
+    means = map(_ms, _means_ms(measurement.lengths))
+    return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
 
 
-def _notes(
-    measured: Sequence[DeepMarkMeasurement], parameters: int, warmup_steps: int
-) -> list[str]:
+def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
     notes = [
-        f"{parameters:,} trainable parameters. {warmup_steps} warm-up passes, one way and both, "
-        "are left out: they compile. Forward and then backward are run and waited for, each with a "
-        "time of its own; both is the two as one step, and what all rates are made of. Weights are "
-        "not updated, as in DeepMark.",
-        "Published: DeepMark's figures, quoted as they stand. 32 utterances a second in batches "
-        "of 32 are a second a batch: the 154 ms cannot be the mean of such batches.",
+        f"{parameters:,} trainable parameters. {warmups} warm-up passes, which compile, are "
+        "left out. Forward and then backward are timed separately; both is the two as one step, "
+        "from which all rates come. Weights are not updated, as in DeepMark.",
+        "Published: DeepMark's figures. 32 utterances a second in batches of 32 are a second a "
+        "batch: the 154 ms cannot be the mean of such batches.",
     ]
     if not all(measurement.timed_apart for measurement in measured):
-        notes.append(
-            "On several devices backward is both less a forward pass alone: they cannot be waited "
-            "for between the two."
-        )
+        notes.append("On several devices backward is both less a forward pass alone.")
     if not measured[0].is_whole:
         notes.append(
             f"~: extrapolated to the {NUM_UTTERANCES:,} utterances of an epoch from "
@@ -544,18 +454,18 @@ def _notes(
     return notes
 
 
-def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> list[str]:
-    scaling = "Multi-device scaling: utterances per second over those of one device, each device "
-    scaling += "with a full batch."
-    if len(measured) > 1 and not visible_gpus:
-        return [f"{scaling} The devices here are slices of one processor and share its cores."]
+def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
+    scaling = (
+        "Multi-device scaling: utterances per second over those of one device, each device with a "
+        "full batch."
+    )
     if len(measured) > 1:
-        return [scaling]
+        shared = " The devices here are slices of one processor and share its cores."
+        return scaling + ("" if visible_gpus else shared)
     visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
-    return [
-        f"{scaling} {UNKNOWN} for one device: {visible}. DeepMarkConfig.num_devices takes more"
-        + (", where there is no GPU slices of the processor." if not visible_gpus else ".")
-    ]
+    slices = "" if visible_gpus else ", as slices of the processor"
+    more = f"{visible}. DeepMarkConfig.num_devices takes more{slices}."
+    return f"{scaling} {UNKNOWN} for one device: {more}"
 
 
 def _ms(value: float) -> str:
@@ -570,25 +480,22 @@ _BY_LENGTH = ["length, s", "utterances", "batches", "forward, ms", "backward, ms
 _BY_LENGTH += ["utterances/s", "audio s/s"]
 _SUMMARY = ["run", "devices", "batch per\ndevice", "batches", "forward\nms", "backward\nms"]
 _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\nscaling"]
-_HALF_BAR = 0.36
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     """Returns milliseconds a batch and the throughput, both by length."""
-    run = [(length, length.means_ms()) for length in measurement.lengths if length.utterances]
+    run = [(length, _means_ms([length])) for length in measurement.lengths if length.utterances]
     forward = [means[0] for _, means in run]
     whole = [means[0] + means[1] for _, means in run]
     audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
     edges = {
-        "x0": [length.length_s - _HALF_BAR for length, _ in run],
-        "x1": [length.length_s + _HALF_BAR for length, _ in run],
+        name: [n.length_s + half for n, _ in run] for name, half in (("x0", -0.36), ("x1", 0.36))
     }
     zeros = [0.0] * len(run)
-    mean = measurement.audio_s / measurement.total_s
+    mean = measurement.audio_s_per_s
     on = f"{backend}, {devices_text(measurement.num_devices)}"
-    length_axis = Axis(
-        "length of the utterances, s", limits=(0.3, 15.7), ticks=range(1, 16, 2), grid=False
-    )
+    ticks = range(1, 16, 2)
+    length_axis = Axis("length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False)
     times = [
         Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),
         Rects(**edges, y0=forward, y1=whole, colour=run_colour(1), series="backward"),
@@ -607,41 +514,21 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
 
 
 def search_chart(search: Search, backend: str) -> Chart:
-    """Returns milliseconds for an utterance over sizes of a batch; rings are cliffs."""
-    ran = [one for one in search.tried if one.mean_s is not None]
-    batches, means = [one.batch for one in ran], [1000 * one.mean_s for one in ran]
-    fastest, cliffs = search.fastest, [one for one in ran if search.cliff(one)]
+    """Returns milliseconds for an utterance over batch sizes; rings are cliffs."""
+    ran = [size for size in search.tried if size.mean_s is not None]
+    batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
+    fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
+    star = {"symbol": "star", "size": 26, "colour": run_colour(2)}
+    best = ([fastest.batch], [1000 * fastest.mean_s], f"fastest: {fastest.batch}")
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
-        Points(
-            x=[fastest.batch],
-            y=[1000 * fastest.mean_s],
-            symbol="star",
-            size=26,
-            colour=run_colour(2),
-            series=f"fastest: {fastest.batch}",
-        ),
-        *_rings(cliffs),
+        *highlights(*best, **star),
+        *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
     y = Axis("ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means)))
     caption = "The search for the fastest batch"
     return Chart("ds2_search", caption, [Panel(marks, x, y)], width=620)
-
-
-def _rings(cliffs) -> list[Points]:
-    if not cliffs:
-        return []
-    return [
-        Points(
-            x=[one.batch for one in cliffs],
-            y=[1000 * one.mean_s for one in cliffs],
-            symbol="ring",
-            size=15,
-            colour=CLIFF_COLOUR,
-            series="cliff: slower than in a smaller batch",
-        )
-    ]
 
 
 def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> Result:

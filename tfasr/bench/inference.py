@@ -1,7 +1,4 @@
-"""Latency of a trained recogniser: batches, chunks of a stream, cold start, memory.
-
-Each backend is measured in a process of its own, so that its peak memory is its own.
-"""
+"""Latency of a trained recogniser: batches, chunks of a stream, cold start, memory."""
 
 import dataclasses
 import logging
@@ -31,30 +28,30 @@ from tfasr.recognising.exported import (
     model_bytes,
     read_spec,
 )
-from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.recognising.spec import State
 from tfasr.telemetry.machine import peak_bytes
 
 if TYPE_CHECKING:
     import torch
 
-
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
+EXPORTED = "exported"  # the backend of a folder that was exported before
+_REQUESTS_FOR_P99 = 100
+_log = logging.getLogger(__name__)
 
 
 @config_class
 class InferenceConfig:
     """What is measured: every backend with all batches and chunks."""
 
-    # of `BACKENDS`: the run on Keras, its exports, and "torch", the same weights in PyTorch's own
-    # layers
-    backends: tuple[str, ...] = BACKENDS
+    backends: tuple[str, ...] = BACKENDS  # Keras, exports, PyTorch's own layers
     batches: tuple[int, ...] = (1, 2, 4)  # recordings in one request
     chunks_ms: tuple[int, ...] = (100, 250, 500, 1000)  # of a stream
-    recordings: int = 40  # how many are used, evenly spread over those that are given
-    rounds: int = 3  # how often each recording is heard in each way
-    cold_starts: int = 5  # how often the command line is started
+    recordings: int = 40  # used, evenly spread over those in the folder
+    rounds: int = 3  # how often each recording is transcribed in each way
+    cold_starts: int = 5  # of the command line
 
     def check(self) -> None:
         known = bool(self.backends) and set(self.backends) <= set(BACKENDS)
@@ -65,20 +62,17 @@ class InferenceConfig:
             require(getattr(self, field) > 0, self, field, "at least 1")
 
 
-_SILENCE_S = 2.0
-
-
 @dataclass(frozen=True)
 class Latency:
     """Seconds that requests of one kind took."""
 
     kind: str  # "batch" or "chunk"
     size: int  # recordings of a batch, or milliseconds of a chunk
-    requests: int  # how many were measured
-    p50_s: float  # half of them took at most this
-    p90_s: float  # nine in ten
-    p99_s: float  # ninety-nine in a hundred
-    audio_s_per_s: float  # seconds of audio heard in a second: the inverse of the real-time factor
+    requests: int  # measured
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    audio_s_per_s: float  # the inverse of the real-time factor
 
     @property
     def name(self) -> str:
@@ -87,28 +81,24 @@ class Latency:
 
     @property
     def known_p99_s(self) -> float | None:
-        """`p99_s`, or None of too few requests."""
         return self.p99_s if self.requests >= _REQUESTS_FOR_P99 else None
 
     @classmethod
     def of(cls, kind: str, size: int, seconds: list[float], audio_s: float) -> "Latency":
-        """Returns the quantiles of what was measured."""
         quantiles = (float(np.quantile(seconds, q)) for q in (0.5, 0.9, 0.99))
         return cls(kind, size, len(seconds), *quantiles, audio_s / sum(seconds))
 
 
 @dataclass(frozen=True)
 class BackendLatencies:
-    """All that was measured of a backend."""
+    """Everything that was measured of a backend."""
 
-    backend: str  # of `tfasr.bench.inference.BACKENDS`
+    backend: str  # of `BACKENDS`
     latencies: list[Latency]  # of batches, then of chunks
-    cannot_stream: str | None  # why there are none of chunks; None where there are
-    load_s: float  # from a process with Python's modules to a recogniser that has heard something
-    # of the process that measured; None where the system does not tell
-    peak_memory_bytes: int | None
-    # medians of whole processes of the command line; None until measured
-    cold_start_s: float | None
+    cannot_stream: str | None  # why there are no chunks, if so
+    load_s: float  # from imported modules to a recogniser that has transcribed two seconds
+    peak_memory_bytes: int | None  # of the measuring process, if known
+    cold_start_s: float | None  # of a process of the command line; None until measured
     model_bytes: int  # of the weights' file
     text: str  # of the first recording
 
@@ -118,8 +108,12 @@ def measure_backend(
 ) -> BackendLatencies:
     """Measures one backend in this process."""
     began = time.perf_counter()
-    recogniser = _loaded(backend, folder)
-    recogniser.transcribe(np.zeros(int(_SILENCE_S * recogniser.sample_rate_hz), np.float32))
+    if backend == TORCH:
+        check_torch()
+        recogniser = Recogniser(read_spec(folder, {}), TorchTwin(folder / GRAPH_FILE))
+    else:
+        recogniser = load_recogniser(folder)
+    recogniser.transcribe(np.zeros(2 * recogniser.sample_rate_hz, np.float32))
     load_s = time.perf_counter() - began
     samples = [np.concatenate(list(recogniser.blocks(path))) for path in recordings]
     latencies = [_batches(recogniser, samples, size, config.rounds) for size in config.batches]
@@ -131,18 +125,8 @@ def measure_backend(
     else:
         latencies += [_chunks(recogniser, samples, ms, config.rounds) for ms in config.chunks_ms]
     text = recogniser.transcribe(samples[0]).text
-    peak = peak_bytes()
-    return BackendLatencies(
-        backend, latencies, cannot_stream, load_s, peak, None, model_bytes, text
-    )
-
-
-def _loaded(backend: str, folder: Path) -> Any:
-    if backend == TORCH:
-        return torch_recogniser(folder)
-    from tfasr.recognising.recogniser import load_recogniser
-
-    return load_recogniser(folder)
+    memory = (peak_bytes(), None, model_bytes)
+    return BackendLatencies(backend, latencies, cannot_stream, load_s, *memory, text)
 
 
 def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int) -> Latency:
@@ -177,11 +161,7 @@ def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) ->
 
 
 def cold_start_s(folder: Path, recording: str, count: int) -> float:
-    """Returns the median of the seconds that ``tfasr transcribe`` takes for one recording.
-
-    Raises:
-        RunError: if it fails.
-    """
+    """Returns the median seconds of ``tfasr transcribe``; raises RunError if it fails."""
     command = ("tfasr.cli", "transcribe", recording, "--run_dir", folder)
     seconds = []
     for _ in range(count):
@@ -189,7 +169,7 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
         done = run_module(*command, capture_output=True, text=True)
         seconds.append(time.perf_counter() - began)
         if done.returncode:
-            raise RunError(f"tfasr transcribe must succeed. It said: {done.stderr.strip()}")
+            raise RunError(f"tfasr transcribe must succeed. It failed: {done.stderr.strip()}")
     return float(np.median(seconds))
 
 
@@ -198,27 +178,12 @@ _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
 
 
 def check_torch() -> None:
-    """Raises UsageError unless PyTorch is installed."""
     if find_spec("torch") is None:
         raise UsageError("It needs PyTorch, which is not installed: pip install torch.")
 
 
-def torch_recogniser(folder: Path) -> Recogniser:
-    """Returns an exported recogniser whose model runs on PyTorch.
-
-    Raises:
-        UsageError: if its model is not a recurrent stack that runs in one direction.
-    """
-    check_torch()
-    return Recogniser(read_spec(folder, {}), TorchTwin(folder / GRAPH_FILE))
-
-
 class TorchTwin:
-    """Computes log-probabilities with PyTorch's convolution, LSTMs or GRUs, and dense layer.
-
-    Raises:
-        UsageError: if it is another graph.
-    """
+    """Computes log-probabilities in PyTorch; raises UsageError for a graph that it doesn't know."""
 
     batches_at_once = 1  # PyTorch divides one among the cores
 
@@ -227,39 +192,29 @@ class TorchTwin:
         from onnx import numpy_helper
 
         content = onnx.load(graph).graph
-        weights = {one.name: numpy_helper.to_array(one) for one in content.initializer}
+        weights = {array.name: numpy_helper.to_array(array) for array in content.initializer}
         layers = [node for node in content.node if node.op_type in _GATES]
         one_way = all(len(weights[f"{node.name}_w"]) == 1 for node in layers)
         if "convolution_kernel" not in weights or not one_way:
             raise UsageError(
-                "PyTorch's twin is written for a convolution and recurrent layers that run in one "
-                "direction. The model is another."
+                "PyTorch's twin needs a convolution and recurrent layers in one direction. "
+                "The model is another."
             )
-        (strides,) = (
-            attribute.ints
-            for node in content.node
-            if node.op_type == "Conv"
-            for attribute in node.attribute
-            if attribute.name == "strides"
-        )
-        self._stride = int(strides[0])
+        convolution = next(node for node in content.node if node.op_type == "Conv")
+        self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
         self._convolution = _tensors(weights["convolution_kernel"], weights["convolution_bias"])
         self._classifier = _tensors(weights["classifier_kernel"].T, weights["classifier_bias"])
         self._layers = [_layer(node.op_type, node.name, weights) for node in layers]
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns log-probabilities, see `tfasr.recognising.spec.Acoustics`."""
-        found, _ = self._run(features, [None] * len(self._layers))
-        return found
+        return self._run(features, self.initial_state())[0]
 
     def initial_state(self) -> State:
-        """Returns the state of a recurrence that has heard nothing."""
         return [None] * len(self._layers)
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns the next log-probabilities, see `tfasr.recognising.spec.Acoustics`."""
-        found, state = self._run(features[None], state)
-        return found[0], state
+        log_probs, state = self._run(features[None], state)
+        return log_probs[0], state
 
     def _run(self, features: np.ndarray, states: State) -> tuple[np.ndarray, State]:
         import torch
@@ -299,17 +254,8 @@ def _tensors(*arrays: np.ndarray) -> "list[torch.Tensor]":
     return [torch.from_numpy(np.array(array, np.float32, order="C")) for array in arrays]
 
 
-EXPORTED = "exported"
-"""The backend of a folder that was exported before."""
-_log = logging.getLogger(__name__)
-
-
 def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
-    """Measures one backend after the other; of an exported folder the one that it has.
-
-    Raises:
-        UsageError: without a run and recordings.
-    """
+    """Measures one backend after the other; of an exported folder, the one it was exported to."""
     if context.run_dir is None or context.corpus_dir is None:
         raise UsageError(
             "The workload 'inference' must be given a trained run and a folder of recordings. "
@@ -317,46 +263,39 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
         )
     from tfasr.recognising.files import find_sources
 
-    found = [str(source.path) for source in find_sources([str(context.corpus_dir)])]
-    step = max(len(found) // config.recordings, 1)
-    recordings = found[::step][: config.recordings]
+    paths = [str(source.path) for source in find_sources([str(context.corpus_dir)])]
+    step = max(len(paths) // config.recordings, 1)
+    recordings = paths[::step][: config.recordings]
     measured: list[BackendLatencies] = []
     left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         backends = (EXPORTED,) if is_exported(context.run_dir) else config.backends
         for backend in backends:
             try:
-                one = _measured(backend, context, config, recordings, Path(temporary))
+                measured.append(_measured(backend, context, config, recordings, Path(temporary)))
             except UsageError as error:  # not installed, or not for this model
                 left_out[backend] = str(error)
                 _log.info("%s is left out: %s", backend, error)
                 if len(left_out) == len(backends):
                     raise
                 continue
-            measured.append(one)
-            values = {
-                "recordings": len(recordings),
-                "rows": [asdict(other) for other in measured],
-                "left_out": dict(left_out),
-            }
+            values = {"recordings": len(recordings), "rows": list(map(asdict, measured))}
+            values["left_out"] = dict(left_out)
             yield Result(inference_tables(measured, left_out), values, warmup_steps=1)
 
 
 def _measured(
     backend: str, context: Context, config: InferenceConfig, recordings: list[str], temporary: Path
 ) -> BackendLatencies:
-    folder, size = call(
-        prepared, backend, context.run_dir, context.checkpoint, temporary, show_messages=False
-    )
-    one = call(
-        measure_backend, backend, folder, recordings, config, size,
-        task=f"Measuring {backend}", show_messages=False,
-    )  # fmt: skip
+    options = (backend, context.run_dir, context.checkpoint, temporary)
+    folder, size = call(prepared, *options, show_messages=False)
+    task = {"task": f"Measuring {backend}", "show_messages": False}
+    latencies = call(measure_backend, backend, folder, recordings, config, size, **task)
     if backend == TORCH:  # tfasr transcribe does not run it
-        return one
+        return latencies
     cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
     _log.info("%s: cold start %.2f s", backend, cold_s)
-    return dataclasses.replace(one, cold_start_s=cold_s)
+    return dataclasses.replace(latencies, cold_start_s=cold_s)
 
 
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
@@ -378,7 +317,6 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     return folder, model_bytes(folder / MODEL_FILES[runtime])
 
 
-_REQUESTS_FOR_P99 = 100
 # Rows are backends with one of their latencies.
 _REQUESTS = [
     Column("backend", "", lambda row: row[0].backend),
@@ -403,20 +341,18 @@ def inference_tables(
 ) -> list[Table]:
     """Returns a table of requests and one of processes."""
     notes = [
-        "A request takes samples in memory to text with word times: features, the model, decoding "
-        "and alignment. A chunk's is one push into a stream. Reading files is not in it. Each kind "
-        f"was heard once before it was measured; p99 is shown of {_REQUESTS_FOR_P99} requests or "
-        "more. A batch on ONNX Runtime or LiteRT is divided among the cores, and one recording "
-        "takes one of them; Keras and PyTorch divide the work of every recording."
+        "A request takes samples in memory to text with word times; a chunk's is one push into a "
+        f"stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} requests. "
+        "ONNX Runtime and LiteRT divide a batch among the cores, so a single recording takes one "
+        "core; Keras and PyTorch divide the work of every recording."
     ]
-    notes += sorted({f"No chunks: {one.cannot_stream}" for one in measured if one.cannot_stream})
+    notes += sorted({f"No chunks: {row.cannot_stream}" for row in measured if row.cannot_stream})
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
-        "Cold start is a whole process of tfasr transcribe with one recording, the median of "
-        "several; load is the time to a recogniser that has heard two seconds of silence. A run's "
-        "weights come with the optimizer's state."
+        "Cold start: a process of tfasr transcribe with one recording, median of several. Load: "
+        "until two seconds of silence were transcribed. A run's weights include the optimizer's."
     )
-    requests = [(one, latency) for one in measured for latency in one.latencies]
+    requests = [(row, latency) for row in measured for latency in row.latencies]
     return [
         table_of("Requests to a recogniser", _REQUESTS, requests, notes, name="requests"),
         table_of("A recogniser's process", _PROCESSES, measured, [cold], name="processes"),

@@ -1,6 +1,7 @@
 """A network of 8504 parameters on single words: memory, time to accuracy, confusions."""
 
 import hashlib
+import itertools
 import logging
 import tempfile
 import time
@@ -14,19 +15,7 @@ import numpy as np
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.display.chart import (
-    INK,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    run_colour,
-)
+from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
@@ -39,8 +28,7 @@ from tfasr.models.keyword_spotter import (
     LayerMemory,
     memory_accounting,
 )
-from tfasr.tta.decomposition import Throughput
-from tfasr.tta.policies import AccuracyPoint, TimeToAccuracy
+from tfasr.tta.policies import AccuracyPoint
 from tfasr.tta.run import Run, load_run
 
 
@@ -49,20 +37,19 @@ class KeywordTrainingConfig:
     """How the keyword spotter is trained."""
 
     batch_size: int = 64  # utterances of an update
-    epochs: int = 20  # passes over the training split
+    epochs: int = 20
     learning_rate: float = 0.003  # of Adam
     seed: int = 0  # of weights, order and synthetic data
-    target_error: float = 0.1  # share of wrong words on the validation split to come down to
+    target_error: float = 0.1  # fraction of wrong validation words to reach
     target_window: int = 3  # epochs whose median must meet the target
-    # "keras", on the backend that runs, or "torch": PyTorch alone, without Keras
+    # "keras", on the backend that runs, or "torch": PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-    # of `tfasr.models.keyword_spotter.LAYOUTS`; not every backend has both everywhere
+    # of `tfasr.models.keyword_spotter.LAYOUTS`; backends may lack one
     layout: Literal["NHWC", "NCHW"] = "NHWC"
-    # synthetic utterances of the training split, as all others before the fraction is taken; the
-    # defaults are those of the 30 words in Speech Commands, version 1
+    # synthetic utterances before the fraction is taken, as in Speech Commands 1
     num_train: int = 51088
-    num_validation: int = 6798  # of the validation split
-    num_test: int = 6835  # of the test split
+    num_validation: int = 6798
+    num_test: int = 6835
 
     def check(self) -> None:
         counts = ("num_train", "num_validation", "num_test")
@@ -83,11 +70,11 @@ WORDS = _WORDS.split()
 if keras.backend.backend() == "torch":
     import torch
 
+METRIC = "top1_error"
+_log = logging.getLogger(__name__)
 SPLITS = ("train", "validation", "test")
 SAMPLE_RATE_HZ = 16000
-# 98 windows of 30 ms fit into a second.
-WINDOW_SAMPLES = 480
-STEP_SAMPLES = 160
+WINDOW_SAMPLES, STEP_SAMPLES = 480, 160  # 98 windows of 30 ms in a second
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class KeywordSplit:
     """The utterances of one split."""
 
     features: np.ndarray  # float32 ``(utterances, num_frames, num_bins)``, each normalised
-    labels: np.ndarray  # int32 ``(utterances,)``: places in the list of words
+    labels: np.ndarray  # int32 ``(utterances,)``: indices of words
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,21 +90,18 @@ class KeywordSplit:
 
 @dataclass(frozen=True)
 class KeywordData:
-    """All that a keyword spotter is trained and judged on."""
+    """What a keyword spotter is trained and evaluated on."""
 
-    words: list[str]  # what the labels mean
+    words: list[str]
     splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
-    source: str  # where it came from, for people
+    source: str  # for people
     identity: str  # changes with the utterances
 
 
 def synthetic_keywords(
     network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
 ) -> KeywordData:
-    """Returns made-up utterances: a word's smooth pattern, shifted, another word's over it, noise.
-
-    The other word is of random strength, up to three quarters of the word's own.
-    """
+    """Returns made-up utterances: a word's smooth, shifted pattern, a fainter other one, noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
@@ -129,9 +113,9 @@ def synthetic_keywords(
         shifts = random.integers(-10, 11, (2, size))
         features = random.standard_normal((size, *shape), np.float32)
         for index in range(size):
-            own = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
+            spoken = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
             other = np.roll(patterns[others[index]], shifts[1, index], axis=0)
-            features[index] += own + strengths[index] * other
+            features[index] += spoken + strengths[index] * other
         features *= np.float32(1 / np.sqrt(1 + 1 + 0.75**2 / 3))
         splits[name] = KeywordSplit(features, labels)
     words = WORDS if network.num_words == len(WORDS) else map(str, range(network.num_words))
@@ -153,71 +137,48 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Returns the recordings of the 30 words, a second of each.
-
-    Raises:
-        UsageError: if the folder is no Speech Commands, a split is empty, or the network is for
-            other features.
-    """
+    """Returns a second of each of the 30 words' recordings; UsageError if something is amiss."""
     from tfasr.corpora.speech_commands import read_speech_commands
 
-    _check(network)
-    words = WORDS
+    frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
+    if (network.num_frames, network.num_words) != (frames, len(WORDS)):
+        raise UsageError(
+            f"Speech Commands: KeywordSpotterConfig needs {frames} frames and {len(WORDS)} words. "
+            f"Received: {network.num_frames} and {network.num_words}."
+        )
     random = np.random.default_rng(seed)
     splits, digest = {}, hashlib.sha256()
     for name in SPLITS:
-        found = read_speech_commands(corpus_dir, name).utterances
-        known = [utterance for utterance in found if utterance.text in words]
+        utterances = read_speech_commands(corpus_dir, name).utterances
+        known = [utterance for utterance in utterances if utterance.text in WORDS]
         count = max(1, round(fraction * len(known)))
         chosen = sorted(random.permutation(len(known))[:count])
         if not chosen:
             raise UsageError(
-                f"--corpus_dir must hold recordings of the 30 words in each split. Received: "
+                "--corpus_dir must hold recordings of the 30 words in each split. Received: "
                 f"{corpus_dir}, without any in {name!r}."
             )
         digest.update("".join(f"{name}/{known[index].id};" for index in chosen).encode())
         splits[name] = KeywordSplit(
             np.stack([_features(known[index].audio_path, network) for index in chosen]),
-            np.array([words.index(known[index].text) for index in chosen], np.int32),
+            np.array([WORDS.index(known[index].text) for index in chosen], np.int32),
         )
-    return KeywordData(list(words), splits, "Speech Commands", digest.hexdigest())
-
-
-def _check(network: KeywordSpotterConfig) -> None:
-    frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
-    if (network.num_frames, network.num_words) != (frames, len(WORDS)):
-        raise UsageError(
-            f"For Speech Commands KeywordSpotterConfig must be of {frames} frames and {len(WORDS)} "
-            f"words. Received: {network.num_frames} and {network.num_words}."
-        )
+    return KeywordData(list(WORDS), splits, "Speech Commands", digest.hexdigest())
 
 
 def _features(path: Path, network: KeywordSpotterConfig) -> np.ndarray:
     from tfasr.data.audio import read_audio
     from tfasr.data.features import FeatureConfig, compute_features, normalise_features
 
-    config = FeatureConfig(
-        window_samples=WINDOW_SAMPLES,
-        step_samples=STEP_SAMPLES,
-        num_mel_bins=network.num_bins,
-        num_mfcc=0,
-    )
+    windows = {"window_samples": WINDOW_SAMPLES, "step_samples": STEP_SAMPLES}
+    config = FeatureConfig(num_mel_bins=network.num_bins, num_mfcc=0, **windows)
     samples = read_audio(path, SAMPLE_RATE_HZ)[:SAMPLE_RATE_HZ]
     samples = np.pad(samples, (0, SAMPLE_RATE_HZ - len(samples)))
     return normalise_features(compute_features(samples, config), config).numpy()
 
 
-# Keras's: 1 less the momentum is PyTorch's.
-_MOMENTUM, _EPSILON = 0.1, 1e-3
-
-
 def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module":
-    """Returns `tfasr.models.keyword_spotter.KeywordSpotter` in PyTorch alone, layer by layer.
-
-    Args:
-        config: sizes.
-        layout: "NCHW", PyTorch's own, or "NHWC", where channels are the last in memory.
-    """
+    """Returns `tfasr.models.keyword_spotter.KeywordSpotter` in PyTorch alone, layer by layer."""
     from torch.nn import functional
 
     memory_format = torch.channels_last if layout == "NHWC" else torch.contiguous_format
@@ -226,15 +187,13 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
         def __init__(self):
             super().__init__()
             inputs = (1, *config.filters)
+            shapes = zip(inputs, config.filters, LAYERS, strict=False)
             self.convolutions = torch.nn.ModuleList(
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
-                for channels, filters, (kernel, _) in zip(
-                    inputs, config.filters, LAYERS, strict=False
-                )
+                for channels, filters, (kernel, _) in shapes
             )
-            self.normalisations = torch.nn.ModuleList(
-                torch.nn.BatchNorm2d(filters, eps=_EPSILON, momentum=_MOMENTUM)
-                for filters in config.filters
+            self.normalisations = torch.nn.ModuleList(  # PyTorch's momentum is 1 less Keras's
+                torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1) for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
             for convolution in self.convolutions:
@@ -257,22 +216,15 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 class TorchSpotterStepper(TorchStepper):
     """PyTorch alone: eager, with the Adam and the cross entropy of the talk's peers."""
 
-    def __init__(
-        self, config: KeywordSpotterConfig, layout: str, learning_rate: float, seed: int = 0
-    ):
+    def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
         torch.manual_seed(seed)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self.module = self._model = torch_spotter(config, layout).to(self._device)
         # Keras's Adam has this epsilon, PyTorch's another.
         self._optimizer = torch.optim.Adam(self.module.parameters(), learning_rate, eps=1e-7)
 
-    @property
-    def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.module.parameters())
-
     def place(self, batch: Batch) -> Batch:
-        moved = (tuple(map(self._moved, part)) for part in (batch.inputs, batch.targets))
-        return Batch(*moved)
+        return batch.mapped(self._moved)
 
     def _moved(self, array: np.ndarray) -> "torch.Tensor":
         tensor = torch.from_numpy(np.ascontiguousarray(array))
@@ -292,28 +244,18 @@ class TorchSpotterStepper(TorchStepper):
         return torch.nn.functional.cross_entropy(self.module(*batch.inputs), *batch.targets)
 
 
-METRIC = "top1_error"
-UTTERANCE_S = 1.0
-_log = logging.getLogger(__name__)
-
-
 def word_losses(logits, labels):
     """Returns the cross entropy of each utterance."""
     return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def make_spotter(
-    network: KeywordSpotterConfig,
-    framework: str,
-    layout: str,
-    *,
-    learning_rate: float,
-    seed: int = 0,
+    network: KeywordSpotterConfig, framework: str, layout: str, learning_rate: float, seed: int = 0
 ) -> tuple[Stepper, int]:
     """Returns what trains the keyword spotter with Adam, and its number of parameters."""
     if framework == "torch":
-        native = TorchSpotterStepper(network, layout, learning_rate, seed)
-        return native, native.parameters
+        stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
+        return stepper, sum(parameter.numel() for parameter in stepper.module.parameters())
     model = KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
@@ -323,23 +265,16 @@ def make_spotter(
 def train_keywords(
     network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
 ) -> np.ndarray:
-    """Trains a network and returns its confusion matrix on the test split.
+    """Trains a network and returns its confusion matrix, spoken words by what they were taken for.
 
-    Returns:
-        int ``(words, words)``: how often the word of a row was taken for that of a column.
-
-    Raises:
-        UsageError: if ``run_dir`` holds a run.
-        RunError: if the loss is no number.
+    Raises UsageError if ``run_dir`` holds a run, RunError if the loss isn't finite.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
         raise UsageError(
-            f"A run must have a folder of its own. Received: {run_dir}, which holds one; name "
-            "another folder with --out."
+            f"A run must have its own folder. Received: {run_dir}, which holds one; change --out."
         )
-    ledger = Ledger(run_dir)
-    status = "aborted"
+    ledger, status = Ledger(run_dir), "aborted"
     try:
         confusion = _KeywordRun(network, config, data, ledger).train()
         status = "success"
@@ -350,56 +285,39 @@ def train_keywords(
 
 
 class _KeywordRun:
-    def __init__(
-        self,
-        network: KeywordSpotterConfig,
-        config: KeywordTrainingConfig,
-        data: KeywordData,
-        ledger: Ledger,
-    ):
-        self._config = config
-        self._data = data
-        self._ledger = ledger
+    def __init__(self, network: KeywordSpotterConfig, config, data: KeywordData, ledger: Ledger):
+        self._config, self._data, self._ledger = config, data, ledger
         self._sizes_seen: set[int] = set()
         ledger.begin_session(None)
         with ledger.interval("init"):
             ledger.event("model_creation")
-            options = {"learning_rate": config.learning_rate, "seed": config.seed}
-            kind = (config.framework, config.layout)
-            self._stepper, parameters = make_spotter(network, *kind, **options)
+            options = (config.framework, config.layout, config.learning_rate, config.seed)
+            self._stepper, parameters = make_spotter(network, *options)
         ledger.event("run_start", event_type="INTERVAL_START")
-        for key, value in self._facts(parameters).items():
-            ledger.event(key, value)
-
-    def _facts(self, parameters: int) -> dict[str, Any]:
-        config, splits = self._config, self._data.splits
-        return {
+        facts = {
             "global_batch_size": config.batch_size,
             "num_replicas": 1,
             "seed": config.seed,
-            "train_samples": len(splits["train"]),
-            "eval_samples": len(splits["validation"]),
+            "train_samples": len(data.splits["train"]),
+            "eval_samples": len(data.splits["validation"]),
             "opt_name": "adam",
             "opt_base_learning_rate": config.learning_rate,
             "targets": [[METRIC, config.target_error]],
             "parameters": parameters,
-            "comparability": {
-                "task": "keyword spotting",
-                "data": self._data.identity,
-                "words": self._data.words,
-            },
         }
+        for key, value in facts.items():
+            ledger.event(key, value)
+        same = {"task": "keyword spotting", "data": data.identity, "words": data.words}
+        ledger.event("comparability", same)
 
     def train(self) -> np.ndarray:
         config, ledger = self._config, self._ledger
-        random = np.random.default_rng(config.seed)
-        step = 0
+        random, steps = np.random.default_rng(config.seed), itertools.count(1)
         for epoch in range(1, config.epochs + 1):
             ledger.start("epoch", epoch_num=epoch)
             order = random.permutation(len(self._data.splits["train"]))
             for stats in self._epoch(order):
-                step += 1
-                ledger.event("train_step", stats, epoch_num=epoch, step=step)
+                ledger.event("train_step", stats, epoch_num=epoch, step=next(steps))
             self._evaluate(epoch)
             ledger.stop("epoch", epoch_num=epoch)
         return self._confusion(self._data.splits["test"])
@@ -410,8 +328,7 @@ class _KeywordRun:
         for begin in range(0, len(order), self._config.batch_size):
             began = time.perf_counter()
             chosen = order[begin : begin + self._config.batch_size]
-            arrays = Batch((train.features[chosen],), (train.labels[chosen],))
-            batch = self._stepper.place(arrays)
+            batch = self._stepper.place(Batch((train.features[chosen],), (train.labels[chosen],)))
             fetched = time.perf_counter()
             loss = self._stepper.update(batch)
             step_s = time.perf_counter() - fetched
@@ -425,7 +342,7 @@ class _KeywordRun:
             yield {
                 "loss": loss,
                 "utterances": len(chosen),
-                "audio_s": UTTERANCE_S * len(chosen),
+                "audio_s": 1.0 * len(chosen),
                 "frames": frames * len(chosen),
                 "padded_frames": frames * len(chosen),
                 "input_wait_s": fetched - began,
@@ -456,18 +373,18 @@ class _KeywordRun:
 
 
 def error_rate(confusion: np.ndarray) -> float:
-    """Returns the share of wrong words."""
     return float(1 - np.trace(confusion) / confusion.sum())
-
-
-_MOST_CONFUSIONS = 10
 
 
 def memory_table(layers: Sequence[LayerMemory]) -> Table:
     """Returns weights, activations and bytes of each layer, and their sums."""
-    rows = [(x.name, " x ".join(map(str, x.shape)), *_sums([x])) for x in layers]
-    rows.append(("sum", "", *_sums(layers)))
-    *_, num_bytes = _sums(layers)
+
+    def sums(layers: Sequence[LayerMemory]) -> list[int]:
+        names = ("weights", "activations", "num_bytes")
+        return [sum(getattr(layer, name) for layer in layers) for name in names]
+
+    rows = [(x.name, " x ".join(map(str, x.shape)), *sums([x])) for x in layers]
+    rows.append(("sum", "", *sums(layers)))
     columns = [
         Column("layer", "", lambda row: row[0]),
         Column("output", "", lambda row: row[1]),
@@ -475,26 +392,12 @@ def memory_table(layers: Sequence[LayerMemory]) -> Table:
         Column("activations", "", lambda row: row[3], "{:,}".format),
         Column("KB", "", lambda row: row[4] / 1000, fixed(1)),
     ]
-    title = f"Memory of one utterance in single precision: {num_bytes / 1000:.0f} KB"
+    title = f"Memory of one utterance in single precision: {rows[-1][4] / 1000:.0f} KB"
     notes = ["4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."]
     return table_of(title, columns, rows, notes)
 
 
-def _sums(layers: Sequence[LayerMemory]) -> list[int]:
-    names = ("weights", "activations", "num_bytes")
-    return [sum(getattr(layer, name) for layer in layers) for name in names]
-
-
-def training_table(
-    data: KeywordData,
-    config: KeywordTrainingConfig,
-    points: Sequence[AccuracyPoint],
-    reached: TimeToAccuracy,
-    throughput: Throughput,
-    confusion: np.ndarray,
-    backend: str,
-) -> Table:
-    """Returns accuracy, time to accuracy and throughput of the run."""
+def _training_table(data, config, points, reached, throughput, confusion, backend: str) -> Table:
     rate = throughput.utterances_per_s
     sizes = ", ".join(str(len(split)) for split in data.splits.values())
     rows = {
@@ -509,18 +412,15 @@ def training_table(
         "whole run, s": f"{points[-1].elapsed_s:.2f}",
         "training, utterances/s": UNKNOWN if rate is None else f"{rate:,.0f}",
     }
-    return Table(
-        "Keyword spotting: time to accuracy",
-        ["", "value"],
-        list(map(list, rows.items())),
-        [
-            f"Target: {100 * config.target_error:g} % wrong words on the validation split, the "
-            f"median of {config.target_window} epochs; the time counts everything from the "
-            f"model's creation. {NEVER}: never reached.",
-            f"Utterances a second leave out {throughput.warmup_steps} warm-up steps and "
-            f"{throughput.traced_steps} more that compiled.",
-        ],
-    )
+    notes = [
+        f"Target: {100 * config.target_error:g} % wrong words on the validation split, the median "
+        f"of {config.target_window} epochs; the time counts everything from the model's creation. "
+        f"{NEVER}: never reached.",
+        f"Utterances a second leave out {throughput.warmup_steps} warm-up steps and "
+        f"{throughput.traced_steps} more that compiled.",
+    ]
+    title = "Keyword spotting: time to accuracy"
+    return Table(title, ["", "value"], list(map(list, rows.items())), notes)
 
 
 def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
@@ -528,7 +428,7 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     pairs = np.argwhere(wrong)
-    most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:_MOST_CONFUSIONS]
+    most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:10]
     spoken = confusion.sum(axis=1)
     columns = [
         Column("spoken", "", lambda pair: words[pair[0]]),
@@ -542,30 +442,23 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
 
 _LEVELS = 12
 _HEIGHT_PX = 460
-_NUMBER_PX = 7.5
 
 
 def keyword_chart(
     words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
 ) -> Chart:
-    """Returns the confusion matrix of the test split beside the error rate over time."""
+    """Returns the confusion matrix of the test split and the error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
-    curve: list[Mark] = [
+    curve: list = [
         Line(x=seconds, y=errors, colour=run_colour(0), width=2.2),
         Points(x=seconds, y=errors, colour=run_colour(0)),
         Rule(value=100 * target, label=f"target {100 * target:g} %"),
     ]
     top = max(100 * target * 1.3, *errors) * 1.05
-    panels = [
-        _matrix(words, confusion),
-        Panel(
-            curve,
-            Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds))),
-            Axis("wrong words, validation, %", limits=(0, top)),
-            height=_HEIGHT_PX,
-        ),
-    ]
+    time = Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds)))
+    wrong = Axis("wrong words, validation, %", limits=(0, top))
+    panels = [_matrix(words, confusion), Panel(curve, time, wrong, height=_HEIGHT_PX)]
     caption = "What the keyword spotter takes for what, and how fast it learns"
     return Chart("keyword_spotting", caption, panels, columns=2, width=_HEIGHT_PX)
 
@@ -573,37 +466,27 @@ def keyword_chart(
 def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     levels = np.ceil(_LEVELS * shares).astype(int)
-    marks: list[Mark] = []
+    marks: list = []
     for level in range(1, _LEVELS + 1):
         rows, columns = np.nonzero(levels == level)
         edges = {"x0": columns - 0.5, "x1": columns + 0.5, "y0": rows - 0.5, "y1": rows + 0.5}
         marks.append(Rects(**edges, colour=run_colour(0), opacity=level / _LEVELS))
-    for dark, colour in ((True, "#ffffff"), (False, INK)):
+    for dark in (True, False):
         rows, columns = np.nonzero((confusion > 0) & ((shares > 0.6) == dark))
         numbers = [str(confusion[at]) for at in zip(rows, columns, strict=True)]
-        look = {"align": "center", "size": _NUMBER_PX, "colour": colour}
+        look = {"align": "center", "size": 7.5, **({"colour": "#ffffff"} if dark else {})}
         marks.append(Labels(x=columns, y=rows, words=numbers, **look))
     places, count = range(len(words)), len(words)
-    named = {"ticks": places, "tick_labels": list(words), "grid": False}
-    accuracy = 100 * (1 - error_rate(confusion))
-    x = Axis(
-        f"taken for; {accuracy:.1f} % right", limits=(-0.5, count - 0.5), label_angle=-90, **named
-    )
-    y = Axis("spoken, test", limits=(count - 0.5, -0.5), **named)
-    return Panel(
-        [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)],
-        x,
-        y,
-        height=_HEIGHT_PX,
-    )
+    ends, named = (-0.5, count - 0.5), {"ticks": places, "tick_labels": list(words), "grid": False}
+    right = f"taken for; {100 * (1 - error_rate(confusion)):.1f} % right"
+    x = Axis(right, limits=ends, label_angle=-90, **named)
+    y = Axis("spoken, test", limits=ends[::-1], **named)
+    shown = [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)]
+    return Panel(shown, x, y, height=_HEIGHT_PX)
 
 
 def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context) -> Result:
-    """Trains the keyword spotter on a corpus, or on synthetic utterances.
-
-    Raises:
-        UsageError: if PyTorch is to train it on another backend's process.
-    """
+    """Trains the keyword spotter on a corpus, or on synthetic utterances."""
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
             "KeywordTrainingConfig.framework = 'torch' must come with --backend torch. Received: "
@@ -626,28 +509,17 @@ def _data(
             import tensorflow as tf
 
             tf.config.set_visible_devices([], "GPU")
-        return speech_commands_keywords(
-            context.corpus_dir, network, context.fraction, training.seed
-        )
-    wanted = (training.num_train, training.num_validation, training.num_test)
-    sizes = {
-        name: max(1, round(context.fraction * size))
-        for name, size in zip(SPLITS, wanted, strict=True)
-    }
+        sizes = (context.fraction, training.seed)
+        return speech_commands_keywords(context.corpus_dir, network, *sizes)
+    sizes = {name: getattr(training, f"num_{name}") for name in SPLITS}
+    sizes = {name: max(1, round(context.fraction * size)) for name, size in sizes.items()}
     return synthetic_keywords(network, sizes, training.seed)
 
 
-def _result(
-    network: KeywordSpotterConfig,
-    training: KeywordTrainingConfig,
-    data: KeywordData,
-    finished: Run,
-    confusion: np.ndarray,
-) -> Result:
-    target = {METRIC: training.target_error}
-    reached = finished.time_to_accuracy(window=training.target_window, **target)
+def _result(network, training: KeywordTrainingConfig, data, finished: Run, confusion) -> Result:
+    target = training.target_error
+    reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
     throughput = finished.throughput()
-    left_out = throughput.warmup_steps + throughput.traced_steps
     points = finished.accuracy_curve(METRIC)
     layers = memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
@@ -655,7 +527,7 @@ def _result(
     return Result(
         tables=[
             memory_table(layers),
-            training_table(data, training, points, reached, throughput, confusion, backend),
+            _training_table(data, training, points, reached, throughput, confusion, backend),
             confusion_table(data.words, confusion),
         ],
         values={
@@ -666,7 +538,7 @@ def _result(
             "parameters": sum(layer.weights for layer in layers),
             "memory_bytes": sum(layer.num_bytes for layer in layers),
             "validation_error": [[p.epoch, p.elapsed_s, p.value] for p in points],
-            "target": [METRIC, training.target_error],
+            "target": [METRIC, target],
             "time_to_accuracy_s": reached.seconds,
             "epochs_to_accuracy": reached.epoch,
             "utterances_per_s": throughput.utterances_per_s,
@@ -674,12 +546,8 @@ def _result(
             "words": data.words,
             "confusion": confusion.tolist(),
         },
-        warmup_steps=left_out,
-        figures={
-            "keyword_spotting": lambda: keyword_chart(
-                data.words, confusion, points, training.target_error
-            )
-        },
+        warmup_steps=throughput.warmup_steps + throughput.traced_steps,
+        figures={"keyword_spotting": lambda: keyword_chart(data.words, confusion, points, target)},
     )
 
 

@@ -17,10 +17,11 @@ from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
 
 WARMUP_CALLS = 2
+UPDATE = "update"
 
 
 class Replicas:
-    """Runs the same work on every device of a strategy, each with values of its own."""
+    """Runs the same work on every device of a strategy, with separate values."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy
@@ -36,7 +37,7 @@ class Replicas:
         """Returns a call that does work on all devices at once and waits for its end."""
 
         def on_device(*arguments):
-            # Nothing of size leaves the function, and nothing can be pruned from it.
+            # One number leaves the function, and nothing can be pruned from it.
             return after(tf.zeros(()), work(*arguments))
 
         @tf.function
@@ -53,10 +54,7 @@ class Replicas:
 
 
 def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Returns each call's median seconds over rounds in which every call has its turn.
-
-    Two calls of each come before, which trace and compile; they are left out.
-    """
+    """Returns each call's median seconds over rounds in turns, after two calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
@@ -69,35 +67,36 @@ def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str,
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-UPDATE = "update"
-
-
 @dataclass(frozen=True)
 class Module:
     """A part of the model."""
 
-    name: str  # of a stage of the model, such as "front end", or "loss"
-    # from what the module before returned and the batch to what this one returns
+    name: str  # of a stage of the model, or "loss"
+    # of the previous module's output and the batch
     forward: Callable[[tf.Tensor, Batch], tf.Tensor]
-    variables: list  # its trainable variables
-    input_channels: int  # last dimension of what it takes; 0 for the first
+    variables: list  # trainable ones
+    input_channels: int  # last dimension of its input; 0 for the first
 
 
 def modules_of(model: CtcModel) -> list[Module]:
-    """Returns the modules of a built model in order, the update of the weights left out.
+    """Returns a built model's modules in order: its stages and the loss, as in training."""
 
-    They are the stages of the recogniser, see `tfasr.models.recurrent`, and the loss; together they
-    compute what `CtcModel.utterance_losses` does in training, without an intermediate loss.
-    """
+    def of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
+        return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
+
+    def loss(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+        lengths = model.output_lengths(batch["feature_lengths"])
+        return tf.reduce_mean(ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"]))
+
     modules = [
-        Module(stage.name, _of_batch(stage), stage.variables, stage.input_width)
+        Module(stage.name, of_batch(stage), stage.variables, stage.input_width)
         for stage in stages_of(model.recogniser)
     ]
-    return [*modules, Module("loss", _loss(model), [], Alphabet().num_classes)]
+    return [*modules, Module("loss", loss, [], Alphabet().num_classes)]
 
 
 def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None) -> list:
-    """Returns the gradients of modules run one after the other, for a sum over their outputs."""
+    """Returns the gradients of modules run one after the other, for the sum of the outputs."""
     sources = [variable for module in modules for variable in module.variables]
     with tf.GradientTape() as tape:
         hidden = batch["features"]
@@ -110,39 +109,21 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
     return tape.gradient(hidden, values)
 
 
-def _of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
-    return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
-
-
-def _loss(model: CtcModel) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
-    def forward(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-        lengths = model.output_lengths(batch["feature_lengths"])
-        losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
-        return tf.reduce_mean(losses)
-
-    return forward
-
-
 @dataclass(frozen=True)
 class StagedTimes:
-    """One step."""
+    """One step; means over the devices."""
 
-    # seconds of each module's forward pass in order, 0 for the update; means over the devices
-    forward_s: list[float]
-    # seconds of each module's gradients; for the update, the exchange of gradients and the change
-    # of the weights
-    backward_s: list[float]
-    host_s: float  # the rest of the call's time, which is mostly tracing in the first call
+    forward_s: list[float]  # of each module in order, 0 for the update
+    backward_s: list[float]  # of each module; of the update, with the exchange of gradients
+    host_s: float  # the rest of the call, mostly tracing in the first
 
 
 class StagedStep:
     """The step of a model on one batch, its modules one after the other.
 
-    Within one graph the clock is read before the first module and after every forward and every
-    backward pass; each pass begins from tensors that wait for the reading before it, and each
-    reading waits for all tensors of the pass. So the intervals follow each other without overlap:
-    none is a difference of two measurements, none can be negative, and together they are the
-    step. What is lost is whatever a device computes of two modules at the same time.
+    In one graph the clock is read after every forward and backward pass; a pass waits for the
+    reading before, and a reading for its pass. So the intervals can't overlap, and add up to the
+    step; two modules never run at the same time.
     """
 
     def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):
@@ -157,18 +138,16 @@ class StagedStep:
         wall_s = time.perf_counter() - began
         intervals = np.diff(stamps, axis=1).mean(axis=0)
         count = len(self._modules)
-        return StagedTimes(
-            forward_s=[*intervals[:count].tolist(), 0.0],
-            backward_s=[*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])],
-            host_s=max(0.0, wall_s - float(intervals.sum())),
-        )
+        backward_s = [*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])]
+        host_s = max(0.0, wall_s - float(intervals.sum()))
+        return StagedTimes([*intervals[:count].tolist(), 0.0], backward_s, host_s)
 
     def _on_all_devices(self, batch: Any) -> tf.Tensor:
         if self._replicas.count == 1:
             return self._on_device(batch)[None]
         strategy = self._replicas.strategy
-        found = strategy.run(self._on_device, args=(batch,))
-        return tf.stack(strategy.experimental_local_results(found))
+        stamps = strategy.run(self._on_device, args=(batch,))
+        return tf.stack(strategy.experimental_local_results(stamps))
 
     def _on_device(self, batch: Batch) -> tf.Tensor:
         stamps = [tf.timestamp()]
@@ -180,29 +159,26 @@ class StagedStep:
                 hidden = module.forward(inputs, batch)
             passes.append((module, tape, inputs, hidden))
             stamps.append(stamp([hidden]))
-        gradient, gradients = self._first_gradient(hidden), []
+        gradient, gradients = _scaled(self._model.optimizer, tf.ones_like(hidden)), []
         for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
             values = [variable.value for variable in module.variables]
-            # The features' gradient is nobody's: the first module does without it.
+            # Nobody needs the features' gradient.
             sources = [*values, inputs] if number else values
             begun = _since(stamps, gradient)
-            found = tape.gradient(
-                outputs, sources, begun, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
-            stamps.append(stamp(found))
-            gradients += zip(found, module.variables, strict=False)
-            gradient = found[-1] if number else gradient
+            zero = tf.UnconnectedGradients.ZERO
+            of_sources = tape.gradient(outputs, sources, begun, unconnected_gradients=zero)
+            stamps.append(stamp(of_sources))
+            gradients += zip(of_sources, module.variables, strict=False)
+            gradient = of_sources[-1] if number else gradient
         begun = [(_since(stamps, gradient), variable) for gradient, variable in gradients]
         self._model.optimizer.apply_gradients(begun)
         stamps.append(stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
         return tf.stack(stamps)
 
-    def _first_gradient(self, loss: tf.Tensor) -> tf.Tensor:
-        one = tf.ones_like(loss)
-        optimizer = self._model.optimizer
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            return optimizer.scale_loss(one)
-        return one
+
+def _scaled(optimizer, gradient: tf.Tensor) -> tf.Tensor:
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return optimizer.scale_loss(gradient) if scales else gradient
 
 
 def _since(stamps: list[tf.Tensor], tensor: tf.Tensor) -> tf.Tensor:
@@ -215,22 +191,20 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
     # A number on the host cannot be read before the device has computed it.
     with tf.device("CPU:0"):
         finished = tf.identity(finished)
-        # The clock has side effects of its own, so this wait is kept.
+        # Reading the clock has side effects, so TensorFlow keeps this wait.
         with tf.control_dependencies([finished]):
             return tf.timestamp()
 
 
 @dataclass(frozen=True)
 class ModuleSeconds:
-    """A module, or the update of the weights."""
+    """Medians of a module, or of the update of the weights."""
 
     module: str
-    alone_s: float  # seconds forward and backward with every other module off, on random input
-    forward_s: float  # seconds of its forward pass within the step; 0 of the update
-    backward_s: float  # seconds of its backward pass within the step
-    # seconds of both within each of the first steps of the process, which are left out of
-    # everything else
-    first_s: list[float]
+    alone_s: float  # forward and backward on random input, every other module off
+    forward_s: float  # within the step; 0 of the update
+    backward_s: float
+    first_s: list[float]  # of both, in each of the process's first steps
 
     @property
     def in_step_s(self) -> float:
@@ -241,9 +215,8 @@ class ModuleSeconds:
 class ModuleTimes:
     """All modules of a step."""
 
-    modules: list[ModuleSeconds]  # in their order, the update last
-    # what each of the first steps took beside the modules: the first is traced
-    first_host_s: list[float]
+    modules: list[ModuleSeconds]  # in order, the update last
+    first_host_s: list[float]  # of each of the first steps, in addition to the modules
 
     @property
     def step_s(self) -> float:
@@ -251,26 +224,20 @@ class ModuleTimes:
 
 
 def module_times(
-    model: CtcModel,
-    batch: Batch,
-    strategy: tf.distribute.Strategy,
-    rounds: int,
-    first_steps: int = WARMUP_CALLS,
+    model: CtcModel, batch: Batch, strategy, rounds: int, first_steps: int = WARMUP_CALLS
 ) -> ModuleTimes:
-    """Times every module's forward and backward pass, and the update."""
     replicas = Replicas(strategy)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
     staged = StagedStep(model, placed, strategy)
     first = [staged() for _ in range(first_steps)]
     steps = [staged() for _ in range(rounds)]
-    modules = modules_of(model)
     calls: dict[str, Callable[[], Any]] = {
         module.name: _alone(replicas, model, module, number, batch, placed)
-        for number, module in enumerate(modules)
+        for number, module in enumerate(modules_of(model))
     }
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
-    found = [
+    modules = [
         ModuleSeconds(
             name,
             alone_s[name],
@@ -280,7 +247,7 @@ def module_times(
         )
         for number, name in enumerate(staged.names)
     ]
-    return ModuleTimes(found, [step.host_s for step in first])
+    return ModuleTimes(modules, [step.host_s for step in first])
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
@@ -304,8 +271,7 @@ def _update(replicas, model: CtcModel):
         return [tf.fill(variable.shape, 1e-6) for variable in variables]
 
     def update(*gradients):
-        if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
-            gradients = [model.optimizer.scale_loss(gradient) for gradient in gradients]
+        gradients = [_scaled(model.optimizer, gradient) for gradient in gradients]
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return []
 

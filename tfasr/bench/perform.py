@@ -1,4 +1,4 @@
-"""Runs a workload: here, or in a process of its own on the backend that it wants."""
+"""Runs a workload, in this process or in its own process on its backend."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,23 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """The tables of a workload, and its values beside what they were measured on."""
+    """A workload's tables and values, and what they were measured on."""
 
     tables: list[Table]  # to be read by a person
     values: dict[str, Any]  # all of ``results.json``, as JSON values
 
     def to_format(self, output_format: str) -> str:
-        """Returns all of it in one of `tfasr.display.table.formats`."""
         if output_format == JSON:
             return to_json_text(self.values)
         return WRITERS[output_format](self.tables)
 
     def write(self, out: Path) -> None:
-        """Writes ``results.json`` and ``table.md`` to a folder, or the first alone to a file.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
+        """Writes ``results.json`` and ``table.md`` to a folder, or only the JSON to a file."""
         if is_file(out):
             write_whole(out, self.to_format(JSON))
             return
@@ -52,16 +47,12 @@ class Measured:
 
 
 def is_file(out: Path) -> bool:
-    """Returns whether results go to one file of JSON instead of a folder."""
+    """Returns whether results go to one JSON file instead of a folder."""
     return out.suffix == ".json"
 
 
 def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) -> None:
-    """Writes each figure as a PNG, charts as an SVG too; makes the folder where missing.
-
-    Raises:
-        OSError: if they cannot be written.
-    """
+    """Writes each figure as a PNG, and charts as an SVG too."""
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.display.chart import Chart
     from tfasr.display.vega import write_chart
@@ -78,18 +69,14 @@ def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) ->
 
 @dataclass(frozen=True)
 class LoadedBench:
-    """What a preset of ``tfasr bench`` said."""
+    """A preset of ``tfasr bench``."""
 
     bench: BenchConfig  # names the workload
     configs: list[Any]  # what the workload is configured by, in its own order
 
 
 def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
-    """Reads a workload's preset and extra bindings, as `load_config` reads an experiment.
-
-    Raises:
-        UsageError: see `load_config`; also if there is no such workload.
-    """
+    """Reads a workload's preset and extra bindings; raises UsageError if one is wrong."""
     lines = read_gin([gin_file], bindings)
     # Which other names gin must know depends on the workload, whose modules come with it.
     workload = find_workload(peek(BenchConfig, lines).workload)
@@ -110,48 +97,31 @@ def bench_preset(
     bindings: Sequence[str] = (),
     backend: str | None = None,
     fraction: float | None = None,
-    corpus_dir: str | Path | None = None,
     out: str | Path | None = None,
-    run_dir: str | Path | None = None,
-    split: str = "validation",
-    shard_dir: str | Path | None = None,
     output_format: str = "table",
+    **places: str | Path | None,
 ) -> str:
     """Runs the workload that a preset names and returns its tables as text.
 
-    Args:
-        gin_file: a preset or a file that binds ``BenchConfig.workload``.
-        bindings: lines of gin that override it.
-        backend: overrides ``BenchConfig.backend``.
-        fraction: overrides ``BenchConfig.fraction``.
-        corpus_dir: recordings, where the workload can use them instead of synthetic data.
-        out: a folder for ``results.json``, ``table.md`` and a PNG for each figure, made where
-            missing, or a file ``*.json`` for the first alone.
-        run_dir: a trained run to evaluate, where the workload can.
-        split: the prepared split to evaluate it on.
-        shard_dir: where that is; the run's own by default.
-        output_format: of `tfasr.display.table.formats`.
+    ``backend`` and ``fraction`` override the preset's; ``places`` are further fields of `Context`.
+    ``out`` is a folder for JSON, tables and figures, or a file ``*.json`` for the JSON alone.
 
     Raises:
         UsageError: if the preset, a value or the backend is wrong.
-        RunError: if the workload fails.
+        RunError: if the workload fails; what was measured before is in ``out``.
         OSError: if a file cannot be written.
     """
     loaded = load_bench(gin_file, bindings)
     name = loaded.bench.workload
-    given = {"backend": backend, "fraction": fraction}
+    overrides = {"backend": backend, "fraction": fraction}
     with wrong_values_are_wrong_use():
-        changes = {field: value for field, value in given.items() if value is not None}
+        changes = {field: value for field, value in overrides.items() if value is not None}
         bench = dataclasses.replace(loaded.bench, **changes)
     _check_backend(bench, find_workload(name), given=backend)
-    context = Context(
-        backend=bench.backend,
-        fraction=bench.fraction,
-        corpus_dir=_resolved(corpus_dir),
-        run_dir=_resolved(run_dir),
-        split=split,
-        shard_dir=_resolved(shard_dir),
-    )
+    context = Context(backend=bench.backend, fraction=bench.fraction)
+    for field, value in places.items():
+        path = value if value is None or field == "split" else Path(value).resolve()
+        context = dataclasses.replace(context, **{field: path})
     return run_workload(name, loaded.configs, context, out=out, output_format=output_format)
 
 
@@ -163,23 +133,11 @@ def run_workload(
     out: str | Path | None = None,
     output_format: str = "table",
 ) -> str:
-    """Runs a workload and returns its tables as text; whatever it measures is written at once.
-
-    Args:
-        name: of `WORKLOADS`.
-        configs: one of each of the workload's types.
-        context: what it is told beside them; ``out`` is set here.
-        out: see `bench_preset`.
-        output_format: of `tfasr.display.table.formats`.
-
-    Raises:
-        UsageError, RunError: see `bench_preset`; what was measured before is in ``out``.
-        OSError: if a file cannot be written.
-    """
+    """Runs a workload and returns its tables as text; each result is written to ``out`` at once."""
     check_format(output_format)
     out = None if out is None else Path(out).resolve()
     if out is not None:
-        # A place that cannot be written to is found now, not after the work.
+        # Fails now, not after the work, if it cannot be written to.
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         context = context if is_file(out) else dataclasses.replace(context, out=out)
     arguments = (name, list(configs), context)
@@ -194,7 +152,7 @@ def run_workload(
 
 
 def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measured]:
-    """Runs a workload in this process and yields what it has measured so far, then all of it."""
+    """Runs a workload in this process and yields what it has measured so far, then everything."""
     workload = find_workload(name)
     results = workload.run(*configs, context)
     for result in [results] if isinstance(results, Result) else results:
@@ -226,7 +184,3 @@ def _check_backend(bench: BenchConfig, workload: Workload, *, given: str | None)
             f"Received: {bench.backend!r}."
         )
     check_backend(bench.backend)
-
-
-def _resolved(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path).resolve()

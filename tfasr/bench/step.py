@@ -1,7 +1,4 @@
-"""Seconds, FLOP/s and memory of a training step on a synthetic batch.
-
-Every size and precision is measured in a process of its own, so that its peak memory is its own.
-"""
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch, each in its own process."""
 
 import dataclasses
 import logging
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, json_of
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.kit.config import config_class, require, require_precision, trained
@@ -23,7 +20,7 @@ from tfasr.telemetry.machine import peak_bytes
 if TYPE_CHECKING:
     from tfasr.training.experiment import Experiment
 
-
+WARM_UPS = 2  # the first call traces and compiles, the second may still tune itself
 _log = logging.getLogger(__name__)
 
 
@@ -34,12 +31,11 @@ class StepConfig:
     experiment: str = ""  # a preset or gin file of model and optimizer; empty for the paper's
     bindings: tuple[str, ...] = ()  # lines of gin that override it
     batches: tuple[int, ...] = (16,)  # utterances
-    frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
-    labels: int | None = None  # of the longest transcript; None for as many as are said in the time
-    # Keras's dtype policies of the layers, of `tfasr.kit.config.trained`
+    frames: tuple[int, ...] = (600,)  # to which a batch is padded
+    labels: int | None = None  # of the longest transcript; None estimates it
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
     rounds: int = 5  # how often each part of a step is measured
-    length_spread: float = 0.0  # by what share the shortest utterance is shorter than the longest
+    length_spread: float = 0.0  # fraction by which the shortest utterance is shorter
 
     def check(self) -> None:
         for field, flag in (("batches", "--batch"), ("frames", "--frames")):
@@ -52,39 +48,30 @@ class StepConfig:
         require(spread, self, "length_spread", "in 0..1, below 1 (--length_spread)")
 
 
-# The first call traces and compiles, the second may still tune itself.
-WARM_UPS = 2
-
-
 @dataclass(frozen=True)
 class StepTiming:
-    """A training step, measured on one synthetic batch.
-
-    Seconds are medians over rounds; each round runs the forward pass, the forward and backward
-    pass and the whole step once, so that what disturbs the machine disturbs all three.
-    """
+    """A training step on a synthetic batch; medians over rounds that run each part once."""
 
     precision: str  # Keras's dtype policy
     batch: int  # utterances
-    frames: int  # feature frames to which they are padded
+    frames: int  # to which utterances are padded
     labels: int  # of the longest transcript
-    length_spread: float  # by what share the shortest utterance is shorter
+    length_spread: float  # fraction by which the shortest utterance is shorter
     accumulation_steps: int  # parts in which the batch went through the model
     lstm_kernels: list[str]  # what computed the recurrence
-    parameters: int  # of the model
-    rounds: int  # measured
-    forward_s: float  # the forward pass in training, the loss included
+    parameters: int
+    rounds: int
+    forward_s: float  # in training, the loss included
     forward_backward_s: float  # the loss and its gradients
-    step_s: float  # the whole step
+    step_s: float
     audio_s: float  # of the batch
-    flops: int | None  # of the step's matrix products; None where the model does not tell
-    ceiling_flops_per_s: float  # of large matrix products in the precision's dtype, in the same run
-    first_step_s: float  # the first step, tracing and compilation included
-    warm_up_calls: int  # calls of each of the three before the rounds; they are left out
+    flops: int | None  # of the step's matrix products; None if the model doesn't count them
+    ceiling_flops_per_s: float  # of large matrix products in the precision, in the same run
+    first_step_s: float  # tracing and compilation included
+    warm_up_calls: int  # of each of the three; left out
     warm_up_s: float  # what they took
     traces: int  # of the step, after all rounds
-    # the most that the process held, or the GPU's allocator; None if unknown
-    peak_memory_bytes: int | None
+    peak_memory_bytes: int | None  # of the process, or of the GPU's allocator; None if unknown
     memory_before_bytes: int | None  # the same before the model was built
     peak_memory_of: str  # "process" or "GPU"
 
@@ -98,7 +85,7 @@ class StepTiming:
 
     @property
     def compile_s(self) -> float:
-        """What the first step took beyond a later one: tracing, compilation, first allocations."""
+        """How much longer the first step took: tracing, compilation, first allocations."""
         return self.first_step_s - self.step_s
 
     @property
@@ -111,26 +98,16 @@ class StepTiming:
 
     @property
     def flops_per_s(self) -> float | None:
-        """Operations of matrix products per second of the whole step; None if unknown."""
         return None if self.flops is None else self.flops / self.step_s
 
     @property
     def model_flops_utilisation(self) -> float | None:
-        """Achieved over possible operations per second, a fraction; None if unknown."""
+        """The achieved fraction of the possible operations per second; None if unknown."""
         return None if self.flops is None else self.flops_per_s / self.ceiling_flops_per_s
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all figures as one flat JSON object, null for what could not be told."""
-        derived = (
-            "backward_s",
-            "update_s",
-            "compile_s",
-            "audio_s_per_s",
-            "utterances_per_s",
-            "flops_per_s",
-            "model_flops_utilisation",
-        )
-        return {**dataclasses.asdict(self), **{name: getattr(self, name) for name in derived}}
+        rates = ("audio_s_per_s", "utterances_per_s", "flops_per_s", "model_flops_utilisation")
+        return json_of(self, "backward_s", "update_s", "compile_s", *rates)
 
 
 def measure_step(
@@ -144,23 +121,10 @@ def measure_step(
     length_spread: float = 0.0,
     ceiling_s: float = 2.0,
 ) -> StepTiming:
-    """Trains on a synthetic batch and measures.
+    """Trains on a synthetic batch on one device and measures, with this process's peak memory.
 
-    Peak memory is this process's, whatever it did before: call it in a fresh one, or through
-    `tfasr bench step`, which does.
-
-    Args:
-        experiment: names model, features, optimizer and accumulation; one device trains.
-        batch: utterances.
-        frames: feature frames to which they are padded.
-        labels: of the longest transcript; by default as many as are said in the time.
-        precision: Keras's dtype policy; by default the experiment's.
-        rounds: how often each part is measured, after warming up.
-        length_spread: by what share the shortest utterance is shorter than the longest.
-        ceiling_s: how long large matrix products are measured.
-
-    Raises:
-        ValueError: if a size makes no batch.
+    By default ``labels`` are as many as are spoken in the time; matrix products are measured for
+    ``ceiling_s``. Raises ValueError if a size makes no batch.
     """
     # Imported here: the process that asks for a measurement does without TensorFlow.
     import tensorflow as tf
@@ -208,22 +172,15 @@ def measure_step(
 
 
 def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str, Any]:
-    """Returns those fields of `StepTiming` that are timed."""
     import tensorflow as tf
 
     from tfasr.bench.steppers import after
     from tfasr.training.memory import batch_spec
 
     spec = batch_spec(experiment)
-
-    @tf.function(input_signature=[spec])
-    def forward(batch):
-        return model.training_losses(batch)[1]
-
-    @tf.function(input_signature=[spec])
-    def forward_backward(batch):
-        return after(*model.loss_gradients(batch))
-
+    in_graph = tf.function(input_signature=[spec])
+    forward = in_graph(lambda batch: model.training_losses(batch)[1])
+    forward_backward = in_graph(lambda batch: after(*model.loss_gradients(batch)))
     step, last = model.global_step(spec), model.trainable_variables[-1]
 
     def whole_step(batch):
@@ -247,10 +204,9 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
     began = time.perf_counter()
     warm_up = {name: [seconds(part) for _ in range(WARM_UPS)] for name, part in parts.items()}
     warm_up_s = time.perf_counter() - began
-    measured = [{name: seconds(part) for name, part in parts.items()} for _ in range(rounds)]
-    medians = {name: statistics.median(one[name] for one in measured) for name in parts}
+    rows = [{name: seconds(part) for name, part in parts.items()} for _ in range(rounds)]
     return {
-        **medians,
+        **{name: statistics.median(row[name] for row in rows) for name in parts},
         "first_step_s": warm_up["step_s"][0],
         "warm_up_s": warm_up_s,
         "traces": step.experimental_get_tracing_count(),
@@ -258,13 +214,13 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
 
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
-    """Returns the most that was ever held, no less than before, and by what."""
+    """Returns the most memory ever held, at least ``at_least``, and by what."""
     import tensorflow as tf
 
     if tf.config.list_logical_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]), "GPU"
     peak = peak_bytes()
-    # Linux's mark is counted to some pages a thread, and can be told lower than it was before.
+    # Linux counts it to some pages a thread, and may report less than before.
     return peak if peak is None else max(peak, at_least or 0), "process"
 
 
@@ -282,36 +238,19 @@ def run(config: StepConfig, context: Context) -> Iterator[Result]:
         of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
         ms = 1000 * timing.step_s
         _log.info("%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling)
-        yield Result(
-            tables=[step_table(timings)],
-            values={
-                "source": source,
-                "warm_up_calls": WARM_UPS,
-                "rows": [one.to_json() for one in timings],
-            },
-            warmup_steps=WARM_UPS,
-        )
+        rows = [timed.to_json() for timed in timings]
+        values = {"source": source, "warm_up_calls": WARM_UPS, "rows": rows}
+        yield Result([step_table(timings)], values, warmup_steps=WARM_UPS)
 
 
 def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:
-    """Measures one size of those that a config asks for, in this process.
-
-    Raises:
-        UsageError: if the experiment's preset is wrong, or the sizes make no batch.
-    """
     from tfasr.training.from_gin import load_config
 
     experiment = load_config(config.experiment or None, config.bindings).experiment
     with wrong_values_are_wrong_use():
-        return measure_step(
-            experiment,
-            batch=batch,
-            frames=frames,
-            labels=config.labels,
-            precision=precision,
-            rounds=config.rounds,
-            length_spread=config.length_spread,
-        )
+        more = {name: getattr(config, name) for name in ("labels", "rounds", "length_spread")}
+        sizes = {"batch": batch, "frames": frames, "precision": precision}
+        return measure_step(experiment, **sizes, **more)
 
 
 def _size(timing: StepTiming) -> str:
@@ -319,13 +258,14 @@ def _size(timing: StepTiming) -> str:
     return f"{timing.batch} x {timing.frames}" + (f" in {parts}" if parts > 1 else "")
 
 
+_MS = fixed(1, 1000)
 _COLUMNS = [
     Column("batch x\nframes", "", _size),
     Column("precision", "", lambda t: t.precision),
-    Column("forward\nms", "", lambda t: t.forward_s, fixed(1, 1000)),
-    Column("backward\nms", "", lambda t: t.backward_s, fixed(1, 1000)),
-    Column("update\nms", "", lambda t: t.update_s, fixed(1, 1000)),
-    Column("step\nms", "", lambda t: t.step_s, fixed(1, 1000)),
+    Column("forward\nms", "", lambda t: t.forward_s, _MS),
+    Column("backward\nms", "", lambda t: t.backward_s, _MS),
+    Column("update\nms", "", lambda t: t.update_s, _MS),
+    Column("step\nms", "", lambda t: t.step_s, _MS),
     Column("audio s\nper s", "", lambda t: t.audio_s_per_s, fixed(0)),
     Column("utterances\nper s", "", lambda t: t.utterances_per_s, fixed(1)),
     Column("GFLOP\nper s", "", lambda t: t.flops_per_s, fixed(0, 1e-9)),
@@ -343,15 +283,14 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
     memory_of = sorted({f"the {timing.peak_memory_of}'s" for timing in timings})
     notes = [
         f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "
-        f"synthetic batch; the first {WARM_UPS} calls of everything, in which it is traced and "
-        "compiled, are left out. Backward and update are differences: forward and backward less "
-        "forward, the whole step less both.",
-        "GFLOP counts the matrix products of the model over all padded frames, backward twice "
-        f"forward ({UNKNOWN} where the model does not tell them); the ceiling is that of large "
-        "matrix products in the precision's dtype, measured in the same run.",
+        f"synthetic batch, without the first {WARM_UPS} calls, which compile. Backward and "
+        "update are differences: forward and backward less forward, the whole step less both.",
+        "GFLOP counts the model's matrix products over all padded frames, backward twice forward "
+        f"({UNKNOWN} if the model doesn't); the ceiling is that of large matrix products in the "
+        "precision's dtype, measured in the same run.",
         f"Recurrence: {', '.join(kernels) or UNKNOWN}. Traces of the step: "
         f"{', '.join(map(str, traced))}. Compile is what the first step took beyond a later one.",
-        f"Each row is measured in a process of its own; peak memory is {' and '.join(memory_of)}.",
+        f"Each row is measured in its own process; peak memory is {' and '.join(memory_of)}.",
     ]
     return table_of("A training step", _COLUMNS, timings, notes)
 

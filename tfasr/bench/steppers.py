@@ -7,10 +7,12 @@ import dataclasses
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -35,48 +37,25 @@ Loss = Callable[..., Any]
 class Batch:
     """One batch; arrays, or tensors on the device once `Stepper.place` has moved them."""
 
-    inputs: tuple[Any, ...]  # what the model is called with, each ``(batch, ...)``
-    # what the loss is given after the model's outputs, each ``(batch, ...)``
-    targets: tuple[Any, ...]
+    inputs: tuple[Any, ...]  # of the model, each ``(batch, ...)``
+    targets: tuple[Any, ...]  # of the loss, after the model's outputs
+
+    def mapped(self, function: Callable[[Any], Any]) -> Batch:
+        return Batch(tuple(map(function, self.inputs)), tuple(map(function, self.targets)))
 
 
-class Stepper(Protocol):
-    """Runs parts of a training step; every method returns when its work is done.
+class Stepper:
+    """Runs parts of a training step of a Keras model; every method waits until its work is done.
 
-    Made by `make_stepper`.
+    ``place(batch)`` moves arrays to the device, or splits them over the devices. ``forward``
+    computes the mean loss in training mode, ``gradients`` all gradients too, and ``update`` changes
+    the weights; each returns the loss. ``apart`` returns the seconds of the forward pass and of
+    the backward pass after it, or None on several devices, which can't wait between the two.
+    ``predict`` returns the model's outputs in inference mode.
     """
 
-    def place(self, batch: Batch) -> Batch:
-        """Returns a batch whose arrays are on the device, or split over the devices."""
-
-    def forward(self, batch: Batch) -> float:
-        """Computes the mean loss in training mode, without gradients."""
-
-    def gradients(self, batch: Batch) -> float:
-        """Computes the mean loss and all gradients."""
-
-    def apart(self, batch: Batch) -> tuple[float, float] | None:
-        """Computes the loss and then all gradients, each waited for.
-
-        Returns:
-            Seconds of the forward pass, which keeps what the gradients need, and of the backward
-            pass; None on several devices, which cannot wait between the two.
-        """
-
-    def update(self, batch: Batch) -> float:
-        """Computes the mean loss and the gradients, and updates the weights."""
-
-    def predict(self, batch: Batch) -> np.ndarray:
-        """Returns the model's outputs in inference mode."""
-
-
-class OfModel:
-    """What steppers of a Keras model keep, whichever backend computes."""
-
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
-        self._model = model
-        self._loss = loss
-        self._optimizer = optimizer
+        self._model, self._loss, self._optimizer = model, loss, optimizer
         if optimizer is not None:
             optimizer.build(model.trainable_variables)
 
@@ -89,36 +68,21 @@ def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
-    """Returns a value that cannot be had without computing tensors.
+    """Returns a value that needs the tensors to be computed; NaN if their first elements' sum is.
 
-    A control dependency does not do: TensorFlow's graph optimizer drops operations without side
-    effects of which no result is used, also where something was told to wait for them.
-
-    Returns:
-        The value; NaN if the tensors' first elements sum up to NaN.
+    TensorFlow drops operations without side effects whose results nobody uses, dependency or not.
     """
-    firsts = [
-        tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32)
-        for tensor in tensors
-        if tensor is not None
-    ]
+    present = [tensor for tensor in tensors if tensor is not None]
+    firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
     number = tf.add_n(firsts) if firsts else tf.zeros(())
     return tf.where(tf.math.is_nan(number), tf.cast(float("nan"), value.dtype), value)
 
 
 def ctc_losses(logits, logit_lengths, labels, label_lengths):
-    """Returns the CTC loss of each utterance.
+    """Returns the CTC loss ``(batch,)`` by the backend's own kernel; on JAX, Keras's.
 
-    TensorFlow's and PyTorch's own kernels; on JAX, which has none, Keras's.
-
-    Args:
-        logits: float32 ``(batch, frames, classes)``, the blank last.
-        logit_lengths: int32 ``(batch,)``: valid frames.
-        labels: int32 ``(batch, labels)``, right-padded with anything.
-        label_lengths: int32 ``(batch,)``: valid labels.
-
-    Returns:
-        float32 ``(batch,)``: negative logarithms of the labels' probabilities.
+    ``logits`` are ``(batch, frames, classes)`` with the blank last, ``labels`` int32
+    ``(batch, labels)``, right-padded; lengths count valid frames and labels.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -133,41 +97,28 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
     return keras.ops.ctc_loss(labels, logits, label_lengths, logit_lengths, mask_index=blank)
 
 
-class TensorflowStepper:
-    """See `tfasr.bench.steppers.Stepper`; graphs, without XLA as Keras trains recurrent
-    models unless it is asked for.
+class TensorflowStepper(Stepper):
+    """Graphs, without XLA by default; under a strategy each batch is split over the devices."""
 
-    Reading a result waits for the device. Under a strategy each batch is cut into a part for each
-    device, and gradients are summed over devices.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        loss: Loss,
-        optimizer: keras.optimizers.Optimizer | None = None,
-        strategy: tf.distribute.Strategy | None = None,
-        xla: bool = False,
-    ):
-        self._model = model
-        self._loss = loss
-        self._optimizer = optimizer
+    def __init__(self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False):
         self._strategy = strategy
-        if optimizer is not None:
-            with strategy.scope() if strategy else tf.init_scope():
-                optimizer.build(model.trainable_variables)
-        steps = (self._forward_step, self._gradient_step, self._update_step, self._predict_step)
+        with strategy.scope() if strategy else tf.init_scope():
+            super().__init__(model, loss, optimizer)
         self._forward, self._gradients, self._update, self._predict = (
-            # XLA wants to know every shape, so that each gets a trace of its own.
+            # XLA wants to know every shape, so that each gets its own trace.
             tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
-            for step in steps
+            for step in (
+                partial(self._everywhere, self._mean_loss),
+                partial(self._everywhere, self._gradient_step),
+                partial(self._everywhere, self._update_step),
+                lambda inputs: model(*inputs, training=False),
+            )
         )
 
     def place(self, batch: Batch) -> Batch:
-        """Moves a batch to its devices; see `Stepper.place`."""
         replicas = self._strategy.num_replicas_in_sync if self._strategy else 1
         put = tf.constant if replicas == 1 else lambda array: self._split(array, replicas)
-        return Batch(*(tuple(map(put, part)) for part in (batch.inputs, batch.targets)))
+        return batch.mapped(put)
 
     def _split(self, array: np.ndarray, replicas: int) -> Any:
         # A last batch of fewer utterances than devices: some are computed twice, never counted.
@@ -209,30 +160,18 @@ class TensorflowStepper:
         outputs = self._model(*inputs, training=True)
         return tf.reduce_mean(self._loss(outputs, *targets))
 
-    def _forward_step(self, inputs, targets) -> tf.Tensor:
-        return self._everywhere(self._mean_loss, inputs, targets)
-
     def _gradient_step(self, inputs, targets) -> tf.Tensor:
-        def step(inputs, targets):
-            loss, gradients = self._loss_and_gradients(inputs, targets)
-            if self._strategy is not None:
-                context = tf.distribute.get_replica_context()
-                gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-            return after(loss, gradients)
-
-        return self._everywhere(step, inputs, targets)
+        loss, gradients = self._loss_and_gradients(inputs, targets)
+        if self._strategy is not None:
+            context = tf.distribute.get_replica_context()
+            gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        return after(loss, gradients)
 
     def _update_step(self, inputs, targets) -> tf.Tensor:
-        def step(inputs, targets):
-            loss, gradients = self._loss_and_gradients(inputs, targets)
-            # Under a strategy the optimizer sums the gradients itself.
-            self._optimizer.apply(gradients, self._model.trainable_variables)
-            return loss
-
-        return self._everywhere(step, inputs, targets)
-
-    def _predict_step(self, inputs) -> tf.Tensor:
-        return self._model(*inputs, training=False)
+        loss, gradients = self._loss_and_gradients(inputs, targets)
+        # Under a strategy the optimizer sums the gradients itself.
+        self._optimizer.apply(gradients, self._model.trainable_variables)
+        return loss
 
     def _loss_and_gradients(self, inputs, targets):
         with tf.GradientTape() as tape:
@@ -248,32 +187,10 @@ class TensorflowStepper:
         return self._strategy.reduce("MEAN", losses, axis=None)
 
 
-def cut_processor(num_devices: int) -> None:
-    """Makes the processor so many logical devices where there is no GPU; before any other use."""
-    if not tf.config.list_physical_devices("GPU"):
-        (processor,) = tf.config.list_physical_devices("CPU")
-        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
-        with contextlib.suppress(RuntimeError):  # TensorFlow works already: what it has must do
-            tf.config.set_logical_device_configuration(processor, logical)
+class JaxStepper(Stepper):
+    """XLA compiles each step for every shape of a batch."""
 
-
-def mirrored_strategy(num_devices: int) -> tf.distribute.Strategy:
-    cut_processor(num_devices)
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if len(devices) < num_devices:
-        raise UsageError(
-            f"There must be as many devices as are to share a batch. Received: {num_devices}, and "
-            f"{len(devices)} devices: {', '.join(device.name for device in devices)}."
-        )
-    return tf.distribute.MirroredStrategy([device.name for device in devices[:num_devices]])
-
-
-class JaxStepper(OfModel):
-    """See `tfasr.bench.steppers.Stepper`; XLA compiles each step for every shape of a batch."""
-
-    def __init__(
-        self, model: keras.Model, loss: Loss, optimizer: keras.optimizers.Optimizer | None = None
-    ):
+    def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
         super().__init__(model, loss, optimizer)
         self._trainable = [variable.value for variable in model.trainable_variables]
         self._others = [variable.value for variable in model.non_trainable_variables]
@@ -282,55 +199,53 @@ class JaxStepper(OfModel):
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)
-        # The first program returns what the second takes: a function with the values it has kept.
+        # The first program returns the argument of the second: a function with the values it needs.
         self._linearised = jax.jit(self._linearise)
-        self._pulled_back = jax.jit(lambda backward, one: backward(one))
-        self._predict = jax.jit(self._predict_step)
+        self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
+        self._predict = jax.jit(
+            lambda *values: model.stateless_call(*values[:2], *values[2], training=False)[0]
+        )
 
     def place(self, batch: Batch) -> Batch:
-        inputs, targets = (tuple(map(jnp.asarray, x)) for x in (batch.inputs, batch.targets))
-        jax.block_until_ready((inputs, targets))
-        return Batch(inputs, targets)
+        placed = batch.mapped(jnp.asarray)
+        jax.block_until_ready((placed.inputs, placed.targets))
+        return placed
 
     def forward(self, batch: Batch) -> float:
-        found = self._forward(self._trainable, self._others, *_arrays(batch))
-        return self._kept(jax.block_until_ready(found))
+        return self._kept(self._forward(self._trainable, self._others, batch.inputs, batch.targets))
 
     def gradients(self, batch: Batch) -> float:
-        found = self._gradients(self._trainable, self._others, *_arrays(batch))
-        return self._kept(jax.block_until_ready(found)[0])
+        outputs = self._gradients(self._trainable, self._others, batch.inputs, batch.targets)
+        return self._kept(jax.block_until_ready(outputs)[0])
 
     def apart(self, batch: Batch) -> tuple[float, float]:
         began = time.perf_counter()
         loss, backward, self._others = jax.block_until_ready(
-            self._linearised(self._trainable, self._others, *_arrays(batch))
+            self._linearised(self._trainable, self._others, batch.inputs, batch.targets)
         )
         between = time.perf_counter()
         jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
-        loss, self._trainable, self._others, self._optimizer_state = jax.block_until_ready(
-            self._update(self._trainable, self._others, self._optimizer_state, *_arrays(batch))
-        )
+        state = (self._trainable, self._others, self._optimizer_state)
+        outputs = jax.block_until_ready(self._update(*state, batch.inputs, batch.targets))
+        loss, self._trainable, self._others, self._optimizer_state = outputs
         return float(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
-        return np.asarray(self._predict(self._trainable, self._others, _arrays(batch)[0]))
+        return np.asarray(self._predict(self._trainable, self._others, batch.inputs))
 
-    def _kept(self, found: tuple[Any, Any]) -> float:
-        loss, self._others = found
+    def _kept(self, outputs: tuple[Any, Any]) -> float:
+        loss, self._others = jax.block_until_ready(outputs)
         return float(loss)
 
     def _mean_loss(self, trainable, others, inputs, targets):
         outputs, others = self._model.stateless_call(trainable, others, *inputs, training=True)
         return jnp.mean(self._loss(outputs, *targets)), others
 
-    def _linearise(self, trainable, others, inputs, targets):
-        def mean_loss(trainable):
-            return self._mean_loss(trainable, others, inputs, targets)
-
-        return jax.vjp(mean_loss, trainable, has_aux=True)
+    def _linearise(self, trainable, *others):
+        return jax.vjp(lambda values: self._mean_loss(values, *others), trainable, has_aux=True)
 
     def _update_step(self, trainable, others, state, inputs, targets):
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
@@ -338,23 +253,14 @@ class JaxStepper(OfModel):
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
         return loss, trainable, others, state
 
-    def _predict_step(self, trainable, others, inputs):
-        return self._model.stateless_call(trainable, others, *inputs, training=False)[0]
 
-
-def _arrays(batch: Batch) -> tuple[Any, Any]:
-    return batch.inputs, batch.targets
-
-
-class TorchStepper(OfModel):
-    """See `tfasr.bench.steppers.Stepper`."""
+class TorchStepper(Stepper):
+    """Eager PyTorch beneath Keras."""
 
     def place(self, batch: Batch) -> Batch:
-        inputs, targets = (
-            tuple(map(keras.ops.convert_to_tensor, part)) for part in (batch.inputs, batch.targets)
-        )
+        placed = batch.mapped(keras.ops.convert_to_tensor)
         _wait()
-        return Batch(inputs, targets)
+        return placed
 
     def forward(self, batch: Batch) -> float:
         return waited(self._mean_loss(batch))
@@ -399,7 +305,6 @@ class TorchStepper(OfModel):
 
 
 def waited(loss: torch.Tensor) -> float:
-    """Returns a loss as a number, once all that was asked of the device is done."""
     _wait()
     return float(loss.detach())
 
@@ -410,47 +315,45 @@ def _wait() -> None:
 
 
 def make_stepper(
-    model: keras.Model,
-    loss: Loss,
-    optimizer: keras.optimizers.Optimizer | None = None,
-    strategy: Any = None,
-    xla: bool = False,
+    model: Any, loss: Loss, optimizer: Any = None, strategy: Any = None, xla: bool = False
 ) -> Stepper:
     """Returns the stepper of Keras's backend."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
+    if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
-    if backend == "jax":
-        return JaxStepper(model, loss, optimizer)
-
-    return TorchStepper(model, loss, optimizer)
+    kind = JaxStepper if keras.backend.backend() == "jax" else TorchStepper
+    return kind(model, loss, optimizer)
 
 
 def make_strategy(num_devices: int) -> Any:
-    """Returns the ``tf.distribute.Strategy`` that mirrors a model on devices, or None for one.
+    """Returns the ``tf.distribute.Strategy`` of several devices, or None for one.
 
-    Where there is no GPU and TensorFlow has not begun to work, the processor is cut into as many
-    logical devices.
-
-    Raises:
-        UsageError: if there are fewer devices, or several on another backend than TensorFlow.
+    Without a GPU the processor becomes as many logical devices, if TensorFlow is still unused.
     """
     if num_devices == 1:
         return None
-    backend = keras.backend.backend()
-    if backend != "tensorflow":
+    if (backend := keras.backend.backend()) != "tensorflow":
         raise UsageError(
             "Several devices are used through tf.distribute, so the backend must be tensorflow. "
             f"Received: {num_devices} devices and backend={backend!r}."
         )
-
-    return mirrored_strategy(num_devices)
+    if not tf.config.list_physical_devices("GPU"):
+        (processor,) = tf.config.list_physical_devices("CPU")
+        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
+        with contextlib.suppress(RuntimeError):  # TensorFlow works already: use what it has
+            tf.config.set_logical_device_configuration(processor, logical)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    names = [device.name for device in devices]
+    if len(names) < num_devices:
+        raise UsageError(
+            f"There must be as many devices as are to share a batch. Received: {num_devices}, and "
+            f"{len(names)} devices: {', '.join(names)}."
+        )
+    return tf.distribute.MirroredStrategy(names[:num_devices])
 
 
 # "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
-# A whole program of XLA, whose parts have names of their own. In these models TensorFlow 2.21 runs
-# convolutions so on processors, nothing else.
+# A whole program of XLA: on processors, TensorFlow 2.21 runs nothing but convolutions so.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
@@ -464,15 +367,14 @@ _KINDS = (
 class Kernel:
     """All calls of one kind of kernel in a step."""
 
-    name: str  # the operation's type on a processor, the kernel's own name on a GPU
+    name: str  # the operation's type on a processor, the kernel's own on a GPU
     calls: float
-    seconds: float  # in sum over threads or streams, without the kernels that ran within
-    # floating-point operations, where the profiler tells them; None elsewhere
-    flops: float | None = None
+    seconds: float  # summed over threads or streams, without the kernels within
+    flops: float | None = None  # floating-point operations, if the profiler reports them
 
     @property
     def kind(self) -> str:
-        """Which of `tfasr.models.costs.KINDS` it computes, as far as its name tells."""
+        """Which of `tfasr.models.costs.KINDS` it computes, according to its name."""
         return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
 
 
@@ -488,16 +390,13 @@ class Kernels:
         return sum(kernel.seconds for kernel in self.kernels)
 
     def of_kind(self, kind: str) -> float:
-        """Returns the seconds of all kernels of a kind."""
         return sum(kernel.seconds for kernel in self.kernels if kernel.kind == kind)
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
-    """Runs steps under TensorFlow's profiler.
-
-    Returns:
-        Kernels with calls and seconds for one step, or the reason why there are none.
-    """
+    """Runs steps under the backend's profiler; calls and seconds are those of one step."""
+    if keras.backend.backend() == "torch":
+        return _profile_torch(step, steps)
     try:
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
     except ImportError as error:
@@ -510,62 +409,58 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
         for _ in range(steps):
             step()
         tf.profiler.experimental.stop()
-        traces = sorted(Path(folder).rglob("*.xplane.pb"))
         space = xplane_pb2.XSpace()
-        for trace in traces:
+        for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
     kernels = kernels_of(space, steps)
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
-    """Returns the kernels of a trace by falling time."""
     gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
-    calls: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    calls: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
     for plane in gpus or [plane for plane in space.planes if plane.name == "/host:CPU"]:
         for line in plane.lines:
             if gpus and not line.name.startswith("Stream"):
                 continue
-            for name, own_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
-                calls[name] = calls.get(name, 0) + 1
-                seconds[name] = seconds.get(name, 0.0) + own_ps / 1e12
+            for name, span_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
+                calls[name] += 1
+                seconds[name] += span_ps / 1e12
     kernels = [Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls]
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
 
 
 def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
-    found = []
+    events = []
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
-        own = name if on_gpu else _operation(name)
-        if own is not None:
-            found.append((own, event.offset_ps, event.offset_ps + event.duration_ps))
-    return found
+        name = name if on_gpu else _operation(name)
+        if name is not None:
+            events.append((name, event.offset_ps, event.offset_ps + event.duration_ps))
+    return events
 
 
 def _operation(name: str) -> str | None:
-    if name == _PROGRAM:
-        return PROGRAM_NAME
     operation = _OPERATION.match(name)
-    return operation and operation[1]
+    return PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
 
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
-    own: list[list[Any]] = []
-    open_: list[tuple[int, int]] = []  # (end, index) of the events around the present one
+    spans: list[list[Any]] = []
+    around: list[tuple[int, int]] = []  # (end, index) of the events around the present one
     for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
-        while open_ and open_[-1][0] <= began:
-            open_.pop()
-        if open_:
-            own[open_[-1][1]][1] -= min(ended, open_[-1][0]) - began
-        open_.append((ended, len(own)))
-        own.append([name, ended - began])
-    return [(name, max(time_ps, 0)) for name, time_ps in own]
+        while around and around[-1][0] <= began:
+            around.pop()
+        if around:
+            spans[around[-1][1]][1] -= min(ended, around[-1][0]) - began
+        around.append((ended, len(spans)))
+        spans.append([name, ended - began])
+    return [(name, max(time_ps, 0)) for name, time_ps in spans]
 
 
-def profile_torch(step, steps: int) -> Kernels:
+def _profile_torch(step, steps: int) -> Kernels:
     from torch.profiler import ProfilerActivity
 
     on_gpu = torch.cuda.is_available()
@@ -575,10 +470,10 @@ def profile_torch(step, steps: int) -> Kernels:
             step()
     kernels, of_convolutions = [], 0.0
     for event in profiler.key_averages():
-        # Time on the device where there is one, without what ran within.
+        # Time on the GPU, if there is one, without the events within.
         spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
         if spent_us > 0:
-            # The operations of a convolution are told of the call around its kernel.
+            # The profiler reports a convolution's operations for the call around its kernel.
             around = event.key in ("aten::conv1d", "aten::conv2d")
             of_convolutions += event.flops / steps if around else 0
             flops = event.flops / steps if event.flops and not around else None

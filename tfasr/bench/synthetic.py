@@ -1,13 +1,13 @@
 """Random batches and shards, and the fastest matrix product: loads without a corpus."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import (
     FeatureSums,
     HeldUtterances,
@@ -17,7 +17,7 @@ from tfasr.data.shards import (
     write_shard,
 )
 from tfasr.kit.config import PRECISIONS
-from tfasr.models.model import RecogniserConfig, output_frames
+from tfasr.models.model import output_frames
 
 _SHARD = 64
 
@@ -25,7 +25,7 @@ _SHARD = 64
 def noise_batch(
     batch: int, frames: int, labels: int, *, num_features: int, num_classes: int, seed: int = 1
 ) -> dict[str, np.ndarray]:
-    """Returns one batch as `tfasr.data.batches.BatchSource` makes them, all of full length."""
+    """Returns a batch as `tfasr.data.batches.BatchSource` makes it, all of full length."""
     generator = np.random.default_rng(seed)
     return {
         "features": generator.standard_normal((batch, frames, num_features), dtype=np.float32),
@@ -38,27 +38,19 @@ def noise_batch(
 
 
 def noise_labels(generator: np.random.Generator, shape, num_labels: int) -> np.ndarray:
-    """Returns int32 labels of which no two neighbours in the last axis are equal."""
+    """Returns int32 labels; neighbours in the last axis differ."""
     steps = generator.integers(1, num_labels, shape)
     return (np.cumsum(steps, axis=-1) % num_labels).astype(np.int32)
 
 
 def write_noise_split(
-    folder: Path,
-    utterances: int,
-    frames: int,
-    labels: int,
-    features: FeatureConfig,
-    model: RecogniserConfig,
-    *,
-    length_spread: float = 0.0,
-    seed: int = 1,
+    folder: Path, utterances: int, frames: int, labels: int, features, model, *, length_spread=0.0
 ) -> ShardedSplit:
     """Writes shards of random features as `tfasr prepare` packs them, and opens them."""
     from tfasr.data.packing import Packing
     from tfasr.data.shards import ShardConfig
 
-    alphabet, generator = Alphabet(), np.random.default_rng(seed)
+    alphabet, generator = Alphabet(), np.random.default_rng(1)
     packing = Packing(alphabet, features, ShardConfig(), model)
     shortest = round(frames * (1 - length_spread))
     if output_frames(model, shortest) < labels:
@@ -67,13 +59,14 @@ def write_noise_split(
     for first in range(0, utterances, _SHARD):
         records = []
         for position in range(first, min(first + _SHARD, utterances)):
-            own = int(generator.integers(shortest, frames + 1)) if length_spread else frames
-            noise = generator.standard_normal((own, features.num_features), dtype=np.float32)
-            noise = noise.astype(np.float16)
+            frame_count = int(generator.integers(shortest, frames + 1)) if length_spread else frames
+            shape = (frame_count, features.num_features)
+            noise = generator.standard_normal(shape, dtype=np.float32).astype(np.float16)
             spelled = noise_labels(generator, labels, len(alphabet.characters)).tolist()
             sums.add(noise)
-            records.append(encode_record(noise, spelled, position, own / 100))
-            listed.append(_listed(position, own, labels))
+            records.append(encode_record(noise, spelled, position, frame_count / 100))
+            name, duration_s = f"noise-{position}", frame_count / 100
+            listed.append(ShardedUtterance(position, name, "", "", duration_s, frame_count, labels))
         path = folder / f"train-{first // _SHARD:05d}.tfrecord"
         write_shard(path, records, packing.shards.compression)
         shards.append({"file": path.name, "bytes": path.stat().st_size})
@@ -81,30 +74,15 @@ def write_noise_split(
     return ShardedSplit(folder, index, HeldUtterances(listed))
 
 
-def _listed(position: int, frames: int, labels: int) -> ShardedUtterance:
-    return ShardedUtterance(position, f"noise-{position}", "", "", frames / 100, frames, labels)
-
-
-_SECONDS = 2.0
-_CPU_SIZE, _GPU_SIZE = 2048, 8192
-# A GPU works through a queue: reading each result would measure the way there and back.
-_IN_A_ROW = 8
-
-
-def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | None = None) -> float:
-    """Measures floating-point operations per second of square matrix products.
-
-    Returns:
-        Those of the fastest of all repetitions: a ceiling is what nothing exceeds.
-    """
+def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
+    """Measures operations per second of square matrix products; the fastest repetition counts."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
-    size = size or (_GPU_SIZE if on_gpu else _CPU_SIZE)
-    in_a_row = _IN_A_ROW if on_gpu else 1
+    size = size or (8192 if on_gpu else 2048)
+    # A GPU works through a queue: reading each result would measure the way there and back.
+    in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
-    left, right = (
-        tf.cast(tf.random.stateless_normal((size, size), seed=(0, number)), dtype)
-        for number in range(2)
-    )
+    shape, seeds = (size, size), ((0, 0), (0, 1))
+    left, right = (tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds)
 
     @tf.function
     def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
@@ -113,13 +91,15 @@ def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | Non
             left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
         return left[0, 0]
 
-    fastest_s, end = float("inf"), None
-    while end is None or time.perf_counter() < end:
+    return in_a_row * 2 * size**3 / fastest_s(lambda: products(left, right).numpy(), seconds)
+
+
+def fastest_s(call: Callable[[], object], seconds: float) -> float:
+    """Returns the seconds of the fastest call; the first one, which may trace, is left out."""
+    call()
+    fastest, end = float("inf"), time.perf_counter() + seconds
+    while fastest == float("inf") or time.perf_counter() < end:
         began = time.perf_counter()
-        products(left, right).numpy()
-        now = time.perf_counter()
-        if end is None:  # the first traced, and is left out
-            end = now + seconds
-            continue
-        fastest_s = min(fastest_s, now - began)
-    return in_a_row * 2 * size**3 / fastest_s
+        call()
+        fastest = min(fastest, time.perf_counter() - began)
+    return fastest

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from tfasr.display.chart import Chart
 
-
 BACKENDS = ("tensorflow", "jax", "torch")
 
 
@@ -39,51 +38,31 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Context:
-    """What a workload is given besides its configs; each workload uses what concerns it.
+    """What a workload gets in addition to its configs; each uses what it needs."""
 
-    Attributes:
-        backend: Keras's backend, already chosen in this process.
-        fraction: share of the data to run.
-        corpus_dir: recordings to use instead of synthetic data; None for synthetic data.
-        out: a folder for further files, such as a trained run; None where nothing is kept. Tables,
-            JSON and figures of the `Result` are written by the caller.
-        run_dir: a trained run to evaluate, or None.
-        split: the prepared split to evaluate the run on.
-        shard_dir: the folder of that split; None for the shards that the run was trained on.
-        checkpoint: of the run: "best" (by validation CER), "last", or a file.
-        log_probs: a file of log-probabilities to decode, or None.
-        save_log_probs: a file to which the run's log-probabilities are written, or None.
-        lexicon: a file with one word per line; None for the run's own lexicon.
-    """
-
-    backend: str = "tensorflow"
-    fraction: float = 1.0
-    corpus_dir: Path | None = None
+    backend: str = "tensorflow"  # Keras's, already chosen in this process
+    fraction: float = 1.0  # share of the data to run
+    corpus_dir: Path | None = None  # recordings to use instead of synthetic data
+    # a folder for further files, such as a trained run; the caller writes the `Result`
     out: Path | None = None
-    run_dir: Path | None = None
-    split: str = "validation"
+    run_dir: Path | None = None  # a trained run to evaluate
+    split: str = "validation"  # of the prepared data to evaluate the run on
+    # the folder of that split; None for the shards that the run was trained on
     shard_dir: Path | None = None
-    checkpoint: str = "best"
-    log_probs: Path | None = None
-    save_log_probs: Path | None = None
-    lexicon: Path | None = None
+    checkpoint: str = "best"  # of the run: "best" (by validation CER), "last", or a file
+    log_probs: Path | None = None  # log-probabilities to decode
+    save_log_probs: Path | None = None  # where the run's log-probabilities are written
+    lexicon: Path | None = None  # one word per line; None for the run's own lexicon
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a workload measured.
+    """What a workload measured."""
 
-    Attributes:
-        tables: the results for a reader.
-        values: the results for a program, as JSON values; None for what could not be measured.
-        warmup_steps: how many steps were run first and left out of all results.
-        figures: functions that return a chart or a figure of Matplotlib, by file name without its
-            suffix; called only with ``--out``.
-    """
-
-    tables: Sequence[Table]
-    values: dict[str, Any]
-    warmup_steps: int
+    tables: Sequence[Table]  # for a reader
+    values: dict[str, Any]  # for a program, as JSON values; None for what could not be measured
+    warmup_steps: int  # run first and left out of all results
+    # by file name without suffix; drawn only with --out
     figures: dict[str, "Callable[[], Chart | Figure]"] = field(default_factory=dict)
 
 
@@ -117,19 +96,13 @@ def json_of(row: Any, *derived: str) -> dict[str, Any]:
 def columns_of_tuples(
     headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
 ) -> list[Column]:
-    """Returns columns for a reader whose rows are tuples of values in the headings' order.
+    """Returns readers' columns of rows that are tuples; the first ``plain`` are not formatted."""
 
-    Args:
-        headings: above the columns.
-        text: formats what is no string.
-        plain: how many columns at the left are not formatted.
-    """
-
-    def shown(value: Any) -> str:
+    def formatted(value: Any) -> str:
         return value if isinstance(value, str) else text(value)
 
     return [
-        Column(heading, "", itemgetter(place), str if place < plain else shown)
+        Column(heading, "", itemgetter(place), str if place < plain else formatted)
         for place, heading in enumerate(headings)
     ]
 
@@ -143,9 +116,8 @@ def require_tensorflow(what: str, context: Context) -> None:
 def _check(workload: Workload) -> None:
     if not isinstance(workload, Workload) or not callable(workload.run):
         raise TypeError(f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}")
-    unknown = [name for name in workload.backends if name not in BACKENDS]
-    if unknown:
-        raise ValueError(f"its backends must be among {BACKENDS}. Received: {unknown}")
+    if unknown := set(workload.backends) - set(BACKENDS):
+        raise ValueError(f"its backends must be among {BACKENDS}. Received: {sorted(unknown)}")
 
 
 WORKLOADS: Registry[Workload] = Registry(
@@ -172,7 +144,7 @@ A module of your own adds one: ``WORKLOADS.register("sorting", Workload(run, (So
 def purpose(name: str) -> str:
     """Returns what a workload measures: the first line of its module's docstring.
 
-    The file of a module that is not imported yet is parsed instead: an import would load Keras.
+    A module that is not imported yet is only parsed: an import would load Keras.
     """
     module = WORKLOADS.entry(name).module
     if module in sys.modules:
@@ -184,11 +156,7 @@ def purpose(name: str) -> str:
 
 
 def find_workload(name: str) -> Workload:
-    """Returns a workload.
-
-    Raises:
-        UsageError: if there is none of that name; it lists the known ones.
-    """
+    """Returns a workload; raises UsageError with the known names if the name is unknown."""
     if name not in WORKLOADS:
         raise UsageError(
             f"BenchConfig.workload must be one of {WORKLOADS.listed()}. Received: {name!r}. "

@@ -1,8 +1,8 @@
-"""Steps of models on one of Keras's backends, in a process of its own that imports no other."""
+"""Steps of models on one of Keras's backends, in a process that imports no other."""
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, Literal
 
@@ -11,16 +11,7 @@ import numpy as np
 
 from tfasr.bench.devices import describe_backend, out_of_memory
 from tfasr.bench.keywords import make_spotter
-from tfasr.bench.steppers import (
-    Batch,
-    Kernels,
-    Stepper,
-    ctc_losses,
-    make_stepper,
-    profile,
-    profile_torch,
-    seconds_of,
-)
+from tfasr.bench.steppers import Batch, Kernels, ctc_losses, make_stepper, profile, seconds_of
 from tfasr.bench.workload import BACKENDS
 from tfasr.kit.config import config_class, require
 from tfasr.models.build import build_recogniser
@@ -33,25 +24,21 @@ RUNTIMES = {
     "jax": "JAX (XLA)",
     "torch": "PyTorch eager",
 }
-NATIVE = "native_torch"
-"""PyTorch alone, without Keras: the keyword spotter as its users write it."""
+NATIVE = "native_torch"  # PyTorch without Keras: the keyword spotter as its users write it
 
 
 @config_class
 class BackendsConfig:
     """What is compared, and how often."""
 
-    # of "tensorflow", "jax" and "torch", Keras's, and "native_torch", PyTorch alone, for the
-    # keyword spotter; those not installed are left out
-    backends: tuple[str, ...] = (*BACKENDS, NATIVE)
-    # in which the keyword spotter's images are laid out, see
-    # `tfasr.models.keyword_spotter.LAYOUTS`, where the backend has both
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's and `NATIVE`, if installed
+    # of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes of each backend, in alternation
-    steps: int = 10  # steps of each model in each process
-    warmup_steps: int = 3  # steps of each model in each process that are left out
-    keyword_batch_size: int = 64  # utterances of the keyword spotter's batch
-    acoustic_batch_size: int = 16  # utterances of the acoustic model's batch; 0 leaves it out
+    steps: int = 10  # of each model in each process
+    warmup_steps: int = 3  # of each model in each process; left out
+    keyword_batch_size: int = 64  # utterances
+    acoustic_batch_size: int = 16  # utterances; 0 leaves the acoustic model out
     acoustic_frames: int = 600  # feature frames of its utterances
 
     def check(self) -> None:
@@ -69,49 +56,38 @@ class ModelTimes:
     """What one process measured of one model."""
 
     model: str
-    layout: str = ""  # of its images; "" where it has none
-    first_s: float | None = None  # seconds of the first step, which compiles
-    forward_ms: list[float] = field(default_factory=list)  # milliseconds of each forward pass
-    step_ms: list[float] = field(default_factory=list)  # milliseconds of each whole step
+    layout: str = ""  # of its images; "" for other inputs
+    first_s: float | None = None  # the first step, which compiles
+    forward_ms: list[float] = field(default_factory=list)  # of each forward pass
+    step_ms: list[float] = field(default_factory=list)  # of each whole step
     reason: str = ""  # why the backend cannot run it so, or ""
 
 
 @dataclass(frozen=True)
-class BackendAnswer:
-    """What one process measured."""
-
-    backend: dict[str, Any]  # see `tfasr.bench.devices.describe_backend`
-    models: list[ModelTimes]  # one entry for each model and layout
-
-
-@dataclass(frozen=True)
 class BackendTimes:
-    """One model on one backend, over all processes."""
+    """One model on one backend; medians are those of the processes' medians, None if not run."""
 
     model: str
-    layout: str  # of its images; "" where it has none
+    layout: str  # of its images; "" for other inputs
     backend: str  # Keras's, or "native_torch"
-    batch_size: int  # utterances of a step
-    first_s: list[float]  # seconds of the first step of each process
-    forward_ms: list[list[float]]  # milliseconds of each forward pass, a list a process
-    step_ms: list[list[float]]  # milliseconds of each whole step, a list a process
+    batch_size: int  # utterances
+    first_s: list[float]  # of the first step, of each process
+    forward_ms: list[list[float]]  # of each forward pass, a list a process
+    step_ms: list[list[float]]  # of each step, a list a process
     reason: str = ""  # why there are none, or ""
 
     @classmethod
     def of(cls, backend: str, batch_size: int, processes: Sequence[ModelTimes]) -> "BackendTimes":
-        """Puts together what the processes of a backend measured of one model."""
         first = processes[0]
         lists = ([getattr(p, n) for p in processes] for n in ("first_s", "forward_ms", "step_ms"))
         return cls(first.model, first.layout, backend, batch_size, *lists, first.reason)
 
     @property
     def median_forward_ms(self) -> float | None:
-        """The median of the processes' medians; None where it was not run."""
         return _median(self.forward_ms)
 
     @property
     def median_step_ms(self) -> float | None:
-        """The median of the processes' medians; None where it was not run."""
         return _median(self.step_ms)
 
     @property
@@ -120,97 +96,78 @@ class BackendTimes:
 
     @property
     def utterances_per_s(self) -> float | None:
-        """Utterances per second; None where it was not run."""
         step_ms = self.median_step_ms
         return None if step_ms is None else 1000 * self.batch_size / step_ms
 
     def to_json(self) -> dict[str, Any]:
-        names = ("model", "layout", "backend", "batch_size")
+        names = ("model", "layout", "backend", "batch_size", "utterances_per_s", "reason")
         return {
             **{name: getattr(self, name) for name in names},
             "forward_ms": self.median_forward_ms,
             "step_ms": self.median_step_ms,
-            "utterances_per_s": self.utterances_per_s,
             "first_step_s": self.median_first_s,
             "all_forward_ms": self.forward_ms,
             "all_step_ms": self.step_ms,
-            "reason": self.reason,
         }
 
 
 def _median(processes: Sequence[Sequence[float]]) -> float | None:
-    measured = [statistics.median(one) for one in processes if one]
-    return statistics.median(measured) if measured else None
+    medians = [statistics.median(times) for times in processes if times]
+    return statistics.median(medians) if medians else None
 
 
 KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
 NUM_CLASSES = 29
-FRAMES_PER_LABEL = 8
-_REASON = 160
+_REASON = 160  # characters
+Answer = tuple[dict[str, Any], list[ModelTimes]]  # of `describe_backend`, for models and layouts
 
 
-def measure(
-    config: BackendsConfig,
-    keyword: KeywordSpotterConfig,
-    acoustic: RecogniserConfig,
-    num_features: int,
-) -> BackendAnswer:
+def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
     """Measures each model's step on the running backend."""
     models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
     if config.acoustic_batch_size:
-        prepared = _acoustic_model(config, acoustic, num_features)
-        models.append(_times(ACOUSTIC, "", *prepared, config))
-    return BackendAnswer(describe_backend(), models)
+        models.append(_acoustic(config, acoustic, num_features))
+    return describe_backend(), models
 
 
-def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> BackendAnswer:
+def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> Answer:
     """Measures the step of the keyword spotter in PyTorch alone, see `measure`."""
     versions = {"torch": metadata.version("torch")}
     described = {**describe_backend(), "name": NATIVE, "versions": versions}
     models = [_keywords(config, keyword, "torch", layout) for layout in config.layouts]
-    return BackendAnswer(described, models)
+    return described, models
 
 
-def _keywords(
-    config: BackendsConfig, network: KeywordSpotterConfig, framework: str, layout: str
-) -> ModelTimes:
+def _keywords(config: BackendsConfig, network, framework: str, layout: str) -> ModelTimes:
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     batch = random_batch(network, config.keyword_batch_size)
-    return _if_it_runs(layout, lambda: _times(KEYWORDS, layout, stepper, batch, config))
-
-
-def _if_it_runs(layout: str, measured: Callable[[], ModelTimes]) -> ModelTimes:
     try:
-        return measured()
-    except Exception as error:  # each framework has a class of its own for it
+        return _times(KEYWORDS, layout, stepper, batch, config)
+    except Exception as error:  # each framework has its own class for it
         sentence = next((s for s in str(error).split(". ") if "only support" in s), None)
         if sentence is None:
             raise
-        said = next(line for line in sentence.splitlines() if "only support" in line)
-        return ModelTimes(KEYWORDS, layout, reason=said.strip().rstrip(".")[:_REASON])
+        reason = next(line for line in sentence.splitlines() if "only support" in line)
+        return ModelTimes(KEYWORDS, layout, reason=reason.strip().rstrip(".")[:_REASON])
 
 
-def _acoustic_model(
-    config: BackendsConfig, network: RecogniserConfig, num_features: int
-) -> tuple[Stepper, Batch]:
+def _acoustic(config: BackendsConfig, network: RecogniserConfig, num_features: int) -> ModelTimes:
     model = build_recogniser(network, num_features, NUM_CLASSES)
     random = np.random.default_rng(0)
     size, frames = config.acoustic_batch_size, config.acoustic_frames
     features = random.standard_normal((size, frames, num_features), np.float32)
     lengths = np.full(size, frames, np.int32)
-    num_labels = max(1, frames // FRAMES_PER_LABEL)
+    num_labels = max(1, frames // 8)
     targets = (
         np.asarray(network.output_lengths(lengths), np.int32),
         random.integers(0, NUM_CLASSES - 1, (size, num_labels), np.int32),
         np.full(size, num_labels, np.int32),
     )
     stepper = make_stepper(model, ctc_losses, keras.optimizers.Adadelta(1.0))
-    return stepper, Batch((features, lengths), targets)
+    return _times(ACOUSTIC, "", stepper, Batch((features, lengths), targets), config)
 
 
-def _times(
-    model: str, layout: str, stepper: Stepper, batch: Batch, config: BackendsConfig
-) -> ModelTimes:
+def _times(model: str, layout: str, stepper, batch: Batch, config) -> ModelTimes:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(config.warmup_steps - 1):
@@ -231,36 +188,31 @@ def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
 
 
-FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}
-"""The frameworks by the backend of the process that they are profiled in."""
-_WARM_UPS = 3
+FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backend
+_AXES_CLASSES = 30
 
 
 def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     """Profiles training steps of the keyword spotter on random features."""
     network = KeywordSpotterConfig()
-    layout, of = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
-    stepper, _ = make_spotter(network, of, layout, learning_rate=0.003)
+    layout, library = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
+    stepper, _ = make_spotter(network, library, layout, learning_rate=0.003)
     placed = stepper.place(random_batch(network, batch))
-    for _ in range(_WARM_UPS):
+    for _ in range(3):
         stepper.update(placed)
-    profiled = profile_torch if framework == "torch" else profile
-    return profiled(lambda: stepper.update(placed), steps)
-
-
-_AXES_CLASSES = 30
+    return profile(lambda: stepper.update(placed), steps)
 
 
 @dataclass(frozen=True)
 class AxesTask:
     """What one process measures: all networks and lengths in one framework."""
 
-    networks: dict[str, RecogniserConfig]  # configs by name
-    num_features: int  # features of a frame
-    frames: tuple[int, ...]  # lengths of sequences, growing
+    networks: dict[str, RecogniserConfig]  # by name
+    num_features: int  # of a frame
+    frames: tuple[int, ...]  # lengths, growing
     batch: int  # utterances
     steps: int  # measured of each
-    warmup: int  # steps before those, left out
+    warmup: int  # steps before those
     xla: bool = False  # whether TensorFlow's graphs are compiled by XLA
 
 
@@ -271,32 +223,26 @@ class AxesTimes:
     network: str
     frames: int  # feature frames of each utterance
     parameters: int = 0  # trainable ones
-    # seconds of each forward pass in inference
-    inference_s: list[float] = field(default_factory=list)
-    training_s: list[float] = field(default_factory=list)  # seconds of each training step
-    # of the first training step, which compiles; None where it was not run
-    first_s: float | None = None
+    inference_s: list[float] = field(default_factory=list)  # of each forward pass
+    training_s: list[float] = field(default_factory=list)  # of each step
+    first_s: float | None = None  # of the first training step, which compiles
     reason: str = ""  # why it was not run, or ""
 
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
-    """Measures every network at every length on the running backend.
-
-    The loss is the cross entropy of a class for each output frame: all frameworks have it, and no
-    difference between their CTC losses passes for one between networks.
-    """
-    found = []
+    """Measures every network and length; each output frame's cross entropy is the loss."""
+    times = []
     for name, config in task.networks.items():
         config = portable(config) if task.xla else config
         model = build_recogniser(config, task.num_features, _AXES_CLASSES)
         parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-        optimizer = keras.optimizers.Adam(0.001)
-        stepper = make_stepper(model, frame_losses, optimizer, xla=task.xla)
+        stepper = make_stepper(model, frame_losses, keras.optimizers.Adam(0.001), xla=task.xla)
         for frames in task.frames:
-            found.append(_axes_times(task, name, frames, parameters, config, stepper))
-            if found[-1].reason:
+            measured = _axes_times(task, name, frames, config, stepper)
+            times.append(replace(measured, parameters=parameters))
+            if measured.reason:
                 break
-    return found
+    return times
 
 
 def frame_losses(logits, classes):
@@ -305,18 +251,9 @@ def frame_losses(logits, classes):
     return keras.ops.mean(losses, axis=-1)
 
 
-def _axes_times(
-    task: AxesTask,
-    name: str,
-    frames: int,
-    parameters: int,
-    config: RecogniserConfig,
-    stepper: Stepper,
-) -> AxesTimes:
-    random = np.random.default_rng(0)
-    shape = (task.batch, frames, task.num_features)
-    features = random.standard_normal(shape, np.float32)
-    lengths = np.full(task.batch, frames, np.int32)
+def _axes_times(task: AxesTask, name: str, frames: int, config, stepper) -> AxesTimes:
+    random, lengths = np.random.default_rng(0), np.full(task.batch, frames, np.int32)
+    features = random.standard_normal((task.batch, frames, task.num_features), np.float32)
     outputs = (task.batch, output_frames(config, frames))
     batch = Batch((features, lengths), (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
     try:
@@ -326,9 +263,9 @@ def _axes_times(
             [seconds_of(part, placed) for _ in range(warmup + task.steps)][warmup:]
             for part, warmup in ((stepper.update, task.warmup - 1), (stepper.predict, task.warmup))
         )
-    except Exception as error:  # each framework has classes of its own for what it cannot do
+    except Exception as error:  # each framework has its own classes for what it can't do
         if not (task.xla or out_of_memory(error)):
             raise
         reason = "out of memory" if out_of_memory(error) else " ".join(str(error).split())
-        return AxesTimes(name, frames, parameters, reason=reason[:_REASON])
-    return AxesTimes(name, frames, parameters, inference_s, training_s, first_s)
+        return AxesTimes(name, frames, reason=reason[:_REASON])
+    return AxesTimes(name, frames, 0, inference_s, training_s, first_s)

@@ -1,15 +1,15 @@
 """The same training steps on TensorFlow, JAX and PyTorch, in alternation."""
 
 import logging
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from tfasr.bench.backends.measure import (
+    ACOUSTIC,
     KEYWORDS,
     NATIVE,
-    BackendAnswer,
+    Answer,
     BackendsConfig,
     BackendTimes,
     measure,
@@ -23,24 +23,19 @@ from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
 from tfasr.kit.process import call
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.models.model import ModelConfig, RecogniserConfig
+from tfasr.models.model import ModelConfig
 
-LABELS = {NATIVE: "PyTorch alone"}
-"""What tables and figures call what is no backend of Keras's."""
+_log = logging.getLogger(__name__)
+_TITLE = "One training step on Keras's backends, and in PyTorch alone"
 
 
-def backends_table(
-    times: list[BackendTimes],
-    config: BackendsConfig,
-    backends: list[dict[str, Any]],
-    absent: list[str],
-) -> Table:
+def backends_table(times, config: BackendsConfig, backends, absent: list[str]) -> Table:
     """Returns a row for each model, backend and layout, with the ratio to the model's fastest."""
-    fastest: dict[str, float] = {}
-    for row in times:
-        if row.median_step_ms is not None:
-            least = min(fastest.get(row.model, math.inf), row.median_step_ms)
-            fastest[row.model] = least
+    ran = [row for row in times if row.median_step_ms is not None]
+    fastest = {
+        model: min(row.median_step_ms for row in ran if row.model == model)
+        for model in {row.model for row in ran}
+    }
 
     def of_fastest(row: BackendTimes) -> float | None:
         return None if row.reason else row.median_step_ms / fastest[row.model]
@@ -51,7 +46,7 @@ def backends_table(
 
     columns = [
         Column("model", "", lambda row: f"{row.model}, batch {row.batch_size}"),
-        Column("backend", "", _label),
+        Column("backend", "", lambda row: _label(row.backend)),
         Column("layout", "", lambda row: row.layout or UNKNOWN),
         Column("forward, ms", "", lambda row: row.median_forward_ms, fixed(1)),
         Column("step, ms", "", lambda row: row.median_step_ms, fixed(1)),
@@ -60,26 +55,23 @@ def backends_table(
         Column("of the fastest", "", of_fastest, fixed(2)),
         Column("first step, s", "", lambda row: row.median_first_s, fixed(1)),
     ]
-    title = "One training step on Keras's backends, and in PyTorch alone"
-    return table_of(title, columns, times, _notes(times, config, backends, absent))
+    return table_of(_TITLE, columns, times, _notes(times, config, backends, absent))
 
 
-def _label(row: BackendTimes) -> str:
-    return LABELS.get(row.backend, row.backend)
+def _label(name: str) -> str:
+    return "PyTorch alone" if name == NATIVE else name
 
 
-def _notes(
-    times: list[BackendTimes],
-    config: BackendsConfig,
-    backends: list[dict[str, Any]],
-    absent: list[str],
-) -> list[str]:
-    versions = ", ".join(_version(backend) for backend in backends)
+def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
+    versions = ", ".join(map(_version, backends))
+    keras = " and ".join(
+        dict.fromkeys(b["versions"]["keras"] for b in backends if "keras" in b["versions"])
+    )
     notes = [
         f"Medians over {config.rounds} processes of each backend, in alternation, of the medians "
         f"of {config.steps} steps; the first {config.warmup_steps} steps of each process are left "
         "out. A step is forward, loss, backward and update; every one is waited for.",
-        f"The acoustic model gets {config.acoustic_frames} frames. Keras {_keras(backends)}; "
+        f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
         f"{versions}. TensorFlow runs graphs with tfasr's LSTM, JAX compiles the whole step, "
         "PyTorch is eager, with Keras's LSTM both. Of the fastest: the step over that of the "
         "model's fastest row.",
@@ -89,35 +81,23 @@ def _notes(
     ]
     for row in times:
         if row.reason:
-            notes.append(f"{UNKNOWN} for {row.layout} on {_label(row)}: “{row.reason}”")
+            notes.append(f"{UNKNOWN} for {row.layout} on {_label(row.backend)}: “{row.reason}”")
     if absent:
-        named = ", ".join(LABELS.get(name, name) for name in absent)
-        notes.append(f"Not installed and left out: {named}.")
+        notes.append(f"Not installed and left out: {', '.join(map(_label, absent))}.")
     return notes
 
 
 def _version(backend: dict[str, Any]) -> str:
-    name, devices = backend["name"], " and ".join(backend["devices"])
-    if name == NATIVE:
-        return f"{LABELS[NATIVE]} {backend['versions']['torch']} on {devices}"
-    return f"{name} {backend['versions'][name]} on {devices}"
-
-
-def _keras(backends: list[dict[str, Any]]) -> str:
-    found = (backend["versions"].get("keras") for backend in backends)
-    return " and ".join(dict.fromkeys(filter(None, found)))
-
-
-_HALF_BAR = 0.36
-_ROW_PX, _MARGIN_PX = 30, 20
+    name, versions = backend["name"], backend["versions"]
+    version = versions["torch" if name == NATIVE else name]
+    return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
 
 
 def backends_chart(times: Sequence[BackendTimes]) -> Chart:
     """Returns a panel for each model with a bar for each backend: forward, then the rest."""
     models = list(dict.fromkeys(row.model for row in times))
-    caption = "One training step on Keras's backends, and in PyTorch alone"
     panels = [_panel([row for row in times if row.model == model]) for model in models]
-    return Chart("backends", caption, panels, columns=len(models), width=420)
+    return Chart("backends", _TITLE, panels, columns=len(models), width=420)
 
 
 def _panel(rows: Sequence[BackendTimes]) -> Panel:
@@ -125,7 +105,7 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
     places = list(range(len(ran)))
     forward = [row.median_forward_ms for row in ran]
     whole = [row.median_step_ms for row in ran]
-    y = {"y0": [n - _HALF_BAR for n in places], "y1": [n + _HALF_BAR for n in places]}
+    y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
     ends = [max(pair) for pair in zip(forward, whole, strict=True)]
     words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(whole):.2f}×" for ms in whole]
     marks = [
@@ -133,23 +113,14 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
         Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
         Labels(x=ends, y=places, words=words),
     ]
-    names = [" ".join((_label(row), row.layout)).strip() for row in ran]
+    names = [" ".join((_label(row.backend), row.layout)).strip() for row in ran]
     label = f"ms per training step, {rows[0].model}, batch of {rows[0].batch_size}"
     x = Axis(label, limits=(0, 1.35 * max(ends)))
-    return Panel(marks, x, rows_axis(names), height=_MARGIN_PX + _ROW_PX * len(ran))
+    return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
 
 
-_log = logging.getLogger(__name__)
-
-
-def run(
-    config: BackendsConfig,
-    keyword: KeywordSpotterConfig,
-    acoustic: RecogniserConfig,
-    features: FeatureConfig,
-    context: Context,
-) -> Result:
-    """Measures every installed backend, each in processes of its own."""
+def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
+    """Measures every installed backend, each in its own processes."""
     installed = installed_backends()
     present = [name for name in config.backends if _process(name) in installed]
     absent = [name for name in config.backends if name not in present]
@@ -157,43 +128,34 @@ def run(
         raise UsageError(
             f"Of BackendsConfig.backends one must be installed. Received: {config.backends}."
         )
-    answers: dict[str, list[BackendAnswer]] = {name: [] for name in present}
+    answers: dict[str, list[Answer]] = {name: [] for name in present}
     for number in range(config.rounds):
         # Another one begins each round, so that none always finds the machine warm or cold.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
+            work, further = measure, (acoustic, features.num_features)
             if name == NATIVE:
-                answer = call(measure_native, config, keyword, backend=_process(name))
-            else:
-                configs = (config, keyword, acoustic, features.num_features)
-                answer = call(measure, *configs, backend=name)
-            answers[name].append(answer)
+                work, further = measure_native, ()
+            answers[name].append(call(work, config, keyword, *further, backend=_process(name)))
+    sizes = {KEYWORDS: config.keyword_batch_size, ACOUSTIC: config.acoustic_batch_size}
     times = [
-        BackendTimes.of(name, _batch_size(config, processes[0].model), processes)
+        BackendTimes.of(name, sizes[processes[0].model], processes)
         for name in present
-        for processes in zip(*(answer.models for answer in answers[name]), strict=True)
+        for processes in zip(*(models for _, models in answers[name]), strict=True)
     ]
     times.sort(key=lambda row: row.model != KEYWORDS)
-    backends = [answers[name][0].backend for name in present]
-    return Result(
-        tables=[backends_table(times, config, backends, absent)],
-        values={
-            "backends": backends,
-            "not_installed": absent,
-            "rows": [row.to_json() for row in times],
-        },
-        # In each process every model that ran, forward and whole.
-        warmup_steps=2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times),
-        figures={"backends": lambda: backends_chart(times)},
-    )
+    backends = [answers[name][0][0] for name in present]
+    tables, figures = [backends_table(times, config, backends, absent)], {}
+    figures["backends"] = lambda: backends_chart(times)
+    values = {"backends": backends, "not_installed": absent}
+    values["rows"] = [row.to_json() for row in times]
+    # In each process every model that ran, forward and whole.
+    steps = 2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times)
+    return Result(tables, values, steps, figures)
 
 
 def _process(name: str) -> str:
     return "torch" if name == NATIVE else name
-
-
-def _batch_size(config: BackendsConfig, model: str) -> int:
-    return config.keyword_batch_size if model == KEYWORDS else config.acoustic_batch_size
 
 
 BACKENDS_WORKLOAD = Workload(

@@ -1,10 +1,10 @@
 """A machine's ceilings, measured and specified, and a model's steps below them."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.bench.modules import ModuleSeconds, Replicas, module_times
 from tfasr.bench.steppers import Kernel, Kernels, profile
-from tfasr.bench.synthetic import matmul_ceiling, noise_batch
+from tfasr.bench.synthetic import fastest_s, matmul_ceiling, noise_batch
 from tfasr.data.features import FeatureConfig
 from tfasr.kit.config import (
     PRECISIONS,
@@ -36,41 +36,32 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 class RooflineConfig:
     """What is measured."""
 
-    # threads of an operation for the ceilings; empty for 1, 2, 4 and so on up to all cores, or for
-    # the GPU alone where there is one
-    thread_counts: tuple[int, ...] = ()
-    # whose matmuls are ceilings, of `tfasr.kit.config.multiplied`
+    thread_counts: tuple[int, ...] = ()  # empty for powers of 2 and all cores, or the GPU
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
-    ceiling_s: float = 2.0  # seconds of measuring each ceiling
+    ceiling_s: float = 2.0  # of measuring each ceiling
     matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
     memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
-    # operations for each element of an array, 1 or even numbers: ERT's sweep of the intensity;
-    # empty for none
+    # for each element, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    # of the elements, of `tfasr.kit.config.multiplied`
-    sweep_precisions: tuple[str, ...] = ("float32", "float64")
-    sweep_s: float = 0.3  # seconds of measuring each intensity
-    # precisions and GFLOP/s that the specification states; empty to reckon those of a processor
-    # from its cores, clock and vectors
+    sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the elements
+    sweep_s: float = 0.3  # of measuring each intensity
+    # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
-    specified_gigabytes_per_s: float = 0.0  # of memory, as specified; 0 where that is not known
+    specified_gigabytes_per_s: float = 0.0  # of memory; 0 if unknown
     batch: int = 16  # utterances of the model's step
     frames: int = 600  # feature frames of each
-    labels: int = 80  # labels of each
+    labels: int = 80  # of each
     precision: str = "float32"  # Keras's dtype policy of the model
     rounds: int = 5  # repetitions of each module's time
-    profiled_steps: int = 3  # steps under TensorFlow's profiler; 0 for no kernels
-    small_units: int = 128  # of a second, small model, where the config can tell one; 0 for none
-    # utterances of the keyword spotter's step, whose kernels TensorFlow's and PyTorch's profilers
-    # tell; 0 leaves it out
-    spotter_batch: int = 64
+    profiled_steps: int = 3  # under TensorFlow's profiler; 0 for no kernels
+    small_units: int = 128  # of a second, small model, if the config has one; 0 for none
+    spotter_batch: int = 64  # utterances of the keyword spotter's profiled step; 0 leaves it out
 
     def check(self) -> None:
         for name in ("ceiling_s", "sweep_s", "batch", "frames", "labels", "rounds"):
             require(getattr(self, name) > 0, self, name, "positive")
-        for name in ("matmul_size", "memory_megabytes", "profiled_steps", "small_units"):
-            require(getattr(self, name) >= 0, self, name, "at least 0")
-        for name in ("spotter_batch", "specified_gigabytes_per_s"):
+        sizes = ("matmul_size", "memory_megabytes", "profiled_steps", "small_units")
+        for name in (*sizes, "spotter_batch", "specified_gigabytes_per_s"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         require(all(n > 0 for n in self.thread_counts), self, "thread_counts", "positive")
         pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
@@ -85,91 +76,63 @@ class RooflineConfig:
         require(self.precision in self.precisions, self, "precisions", "with the model's precision")
 
 
-# Of float32 numbers: three such pieces stay in a core's second-level cache.
-_PIECE = 32 * 1024
+_PIECE = 32 * 1024  # float32 numbers: three such pieces stay in a core's second-level cache
 # Moved by each thread in a round at least: starting a thread takes as long as 100 KB.
 _ROUND_BYTES = 32 * 1024 * 1024
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def cache_bytes() -> dict[int, int]:
-    """Returns the bytes of the first core's data caches by level; empty where Linux tells none."""
-    found = {}
-    for folder in sorted(_CACHES.glob("index*")):
-        try:
-            kind = (folder / "type").read_text(encoding="utf-8").strip()
-            size = (folder / "size").read_text(encoding="utf-8").strip()
-            level = int((folder / "level").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if kind in ("Data", "Unified") and size.endswith("K"):
-            found[level] = int(size[:-1]) * 1024
-    return found
+    """Returns the bytes of the first core's data caches by level; empty if they are unknown."""
+    sizes = {}
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind, size, level = (text(folder / name).strip() for name in ("type", "size", "level"))
+        if kind in ("Data", "Unified") and size.endswith("K") and level.isdigit():
+            sizes[int(level)] = int(size[:-1]) * 1024
+    return sizes
 
 
 def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
-    """Measures copy and triad over arrays of float32 numbers.
+    """Measures copy and triad over arrays of float32 numbers; bytes per second of the best round.
 
-    Every thread has its own slices. The triad ``a = b + s * c`` runs piece by piece, so that its
+    Each thread has its own slices. The triad ``a = b + s * c`` runs piece by piece, so that its
     second pass finds the piece in a cache: memory sees two reads and one write, as in STREAM.
-
-    Args:
-        array_bytes: of each array, over all threads.
-        threads: that work at the same time.
-        seconds: how long each kind is repeated; the first round is left out.
-
-    Returns:
-        Bytes per second of the fastest round of "copy" (2 moves a number) and "triad" (3 moves).
 
     Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance Computers, 1995.
     """
     numbers = max(array_bytes // 4 // threads, 1)
-    arrays = [
-        tuple(np.full(numbers, value, np.float32) for value in (0, 1, 2)) for _ in range(threads)
-    ]
+    values = range(3)
+    arrays = [[np.full(numbers, n, np.float32) for n in values] for _ in range(threads)]
     times = -(-_ROUND_BYTES // (4 * numbers))
     moved = 4 * numbers * threads * times
     with ThreadPoolExecutor(threads) as pool:
 
-        def fastest_s(work: Callable) -> float:
-            def repeated(own: tuple) -> None:
+        def pass_s(work: Callable) -> float:
+            def repeated(slices: list) -> None:
                 for _ in range(times):
-                    work(*own)
+                    work(*slices)
 
-            return _best(lambda: list(pool.map(repeated, arrays)), seconds)
+            return fastest_s(lambda: list(pool.map(repeated, arrays)), seconds)
 
-        return {"copy": 2 * moved / fastest_s(_copy), "triad": 3 * moved / fastest_s(_triad)}
+        copy_s = pass_s(lambda a, b, _: np.copyto(a, b))
+        return {"copy": 2 * moved / copy_s, "triad": 3 * moved / pass_s(_triad)}
 
 
 def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
-    """Measures scaling (in the place of a copy) and triad on the first GPU, see `cpu_bandwidth`."""
+    """Measures scaling (as the copy) and triad on the first GPU, see `cpu_bandwidth`."""
     b, c = (tf.fill([max(array_bytes // 4, 1)], value) for value in (1.0, 2.0))
-    found = {}
-    for name, work, moves in (
-        ("copy", tf.function(lambda: 3.0 * c), 2),
-        ("triad", tf.function(lambda: b + 3.0 * c, jit_compile=True), 3),
-    ):
+    works = {
+        "copy": (tf.function(lambda: 3.0 * c), 2),
+        "triad": (tf.function(lambda: b + 3.0 * c, jit_compile=True), 3),
+    }
 
-        def once(work=work) -> None:
-            work()
-            tf.test.experimental.sync_devices()
+    def once(work: Callable) -> None:
+        work()
+        tf.test.experimental.sync_devices()
 
-        found[name] = moves * array_bytes / _best(once, seconds)
-    return found
-
-
-def _best(once: Callable[[], object], seconds: float) -> float:
-    once()
-    fastest_s, end = float("inf"), time.perf_counter() + seconds
-    while fastest_s == float("inf") or time.perf_counter() < end:
-        began = time.perf_counter()
-        once()
-        fastest_s = min(fastest_s, time.perf_counter() - began)
-    return fastest_s
-
-
-def _copy(a: np.ndarray, b: np.ndarray, _: np.ndarray) -> None:
-    np.copyto(a, b)
+    return {
+        name: moves * array_bytes / fastest_s(partial(once, work), seconds)
+        for name, (work, moves) in works.items()
+    }
 
 
 def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
@@ -180,22 +143,18 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 
 _READ_AND_WRITTEN = 2
-# Passes over the array in a call, so that what a call and its first copy take hardly counts.
-_PASSES = 16
-_CALL_BYTES = 64 * 2**20
-# Two units, each of which begins a multiplication each cycle and ends it after four.
-_CHAINS = 8
+_CHAINS = 8  # two units begin a multiplication each cycle and end it after four
 
 
 @dataclass(frozen=True)
 class IntensityPoint:
-    """An array worked through with so many operations for each of its elements."""
+    """An array read, worked through and written."""
 
     precision: str  # of `tfasr.kit.config.PRECISIONS`
     place: str  # where the array lies: "memory" or a cache
-    flops_per_element: int  # floating-point operations for each element, which is read and written
+    flops_per_element: int
     flops_per_s: float  # of the fastest call
-    bytes_per_s: float  # read and written, of the same call
+    bytes_per_s: float  # read and written, in the same call
 
     @property
     def flops_per_byte(self) -> float:
@@ -203,48 +162,34 @@ class IntensityPoint:
 
 
 def intensity_sweep(
-    precision: str,
-    place: str,
-    array_bytes: int,
-    flops_per_element: Sequence[int],
-    threads: int,
-    seconds: float,
+    precision: str, place: str, array_bytes: int, operations: Sequence[int], threads: int, seconds
 ) -> list[IntensityPoint]:
-    """Measures operations and bytes per second over operations for each element.
+    """Measures operations and bytes per second over operations for each element, 1 or even numbers.
 
-    ``x = a x`` is repeated in place, or from two operations on ``x = a x + b``; XLA makes each
-    pass one loop over the array, in which a number stays in a register. Every thread has a
-    slice of its own; on a GPU there is one, and XLA chooses blocks and threads.
-
-    Args:
-        precision: of `tfasr.kit.config.multiplied`.
-        place: where the array lies, for the result.
-        array_bytes: of the array, over all threads.
-        flops_per_element: operations: 1, or even numbers.
-        threads: that work at the same time.
-        seconds: how long each intensity is repeated; the first call is left out.
+    ``x = a x`` is repeated in place, or from two operations on ``x = a x + b``; XLA makes each pass
+    one loop over the array. ``array_bytes`` are split among the threads; a GPU takes one slice.
     """
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
     slices = [tf.fill([elements], tf.constant(0.5, dtype)) for _ in range(threads)]
-    passes = max(_PASSES, _CALL_BYTES // (_READ_AND_WRITTEN * elements * dtype.size))
+    # So many passes over the array in a call that the call and its first copy hardly count.
+    passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
     with ThreadPoolExecutor(threads) as pool:
-        for flops in flops_per_element:
-            work = _kernel(flops, dtype)
+        for flops in operations:
+            work = _kernel(flops)
 
             def call(work=work) -> None:
-                list(pool.map(lambda own: work(own, passes).numpy(), slices))
+                list(pool.map(lambda values: work(values, passes).numpy(), slices))
 
             work(slices[0], 1)  # traced once, not once in each thread
-            seconds_of_call = _best(call, seconds)
-            done = passes * elements * threads / seconds_of_call
-            moved = done * _READ_AND_WRITTEN * dtype.size
-            points.append(IntensityPoint(precision, place, flops, done * flops, moved))
+            per_s = passes * elements * threads / fastest_s(call, seconds)
+            rates = (per_s * flops, per_s * _READ_AND_WRITTEN * dtype.size)
+            points.append(IntensityPoint(precision, place, flops, *rates))
     return points
 
 
-def _kernel(flops: int, dtype: tf.DType) -> Callable[[tf.Tensor, int], tf.Tensor]:
+def _kernel(flops: int) -> Callable[[tf.Tensor, int], tf.Tensor]:
     @tf.function(jit_compile=True)
     def passes(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         # The count is no constant, so that no pass can be left out.
@@ -281,70 +226,59 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
     return values
 
 
-# Numbers of 32 bits in a vector, and units that multiply and add one each cycle.
-_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}
-_UNITS = 2
-_OPERATIONS = 2  # a multiplication and an addition
-# AMD's processors before Zen 5 work through a vector of 512 bits in halves.
-_HALVES_BEFORE_FAMILY = 26
+_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}  # numbers of 32 bits in a vector
+_UNITS = 2  # that multiply and add a vector each cycle
 
 
 @dataclass(frozen=True)
 class Specified:
     """The specification's ceilings."""
 
-    # floating-point operations per second by precision, as far as it is known
-    flops_per_s: dict[str, float]
-    bytes_per_s: float | None  # of memory; None if it is not known
-    source: str  # where the numbers come from, for readers
+    flops_per_s: dict[str, float]  # by precision, if known
+    bytes_per_s: float | None  # of memory, if known
+    source: str  # for readers
 
 
 def specified(
     gflops: Sequence[tuple[str, float]], gigabytes_per_s: float, *, on_gpu: bool, root: Path = ROOT
 ) -> Specified:
-    """Returns the specification's ceilings."""
     bytes_per_s = 1e9 * gigabytes_per_s or None
     if gflops:
         rates = {precision: 1e9 * rate for precision, rate in gflops}
         return Specified(rates, bytes_per_s, "as given")
     if on_gpu:
         return Specified({}, bytes_per_s, "n/a: give RooflineConfig.specified_gflops")
-    reckoned = _of_processor(root)
-    if reckoned is None:
-        return Specified({}, bytes_per_s, "n/a: the kernel tells no clock or no vectors")
-    rate, source = reckoned
-    return Specified({"float32": rate, "float64": rate / 2}, bytes_per_s, source)
+    rate, source = _of_processor(root)
+    rates = {"float32": rate, "float64": rate / 2} if rate else {}
+    return Specified(rates, bytes_per_s, source)
 
 
-def _of_processor(root: Path) -> tuple[float, str] | None:
-    found = describe_processor(root)
-    lanes = max((_LANES.get(name, 0) for name in found["instructions"]), default=0)
+def _of_processor(root: Path) -> tuple[float | None, str]:
+    processor = describe_processor(root)
+    lanes = max((_LANES.get(name, 0) for name in processor["instructions"]), default=0)
     shown = _of_cpuinfo(root, "cpu MHz")
-    shown_mhz = float(shown) if shown.replace(".", "", 1).isdigit() else None
-    mhz = found["max_mhz"] or shown_mhz
+    mhz = processor["max_mhz"] or (shown.replace(".", "", 1).isdigit() and float(shown))
     if not lanes or not mhz:
-        return None
+        return None, "n/a: the kernel reports no clock or no vectors"
     vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
-    if vendor == "AuthenticAMD" and family.isdigit() and int(family) < _HALVES_BEFORE_FAMILY:
+    # AMD's processors before Zen 5 work through a vector of 512 bits in halves.
+    if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
         lanes = min(lanes, _LANES["AVX2"])
-    cores = min(found["cores"] or usable_cores(), usable_cores())
-    per_cycle = _OPERATIONS * _UNITS * lanes
+    cores = min(processor["cores"] or usable_cores(), usable_cores())
+    per_cycle = 2 * _UNITS * lanes  # a multiplication and an addition
     source = (
         f"reckoned: {cores} {'core' if cores == 1 else 'cores'} x {mhz / 1000:.4g} GHz x "
         f"{per_cycle} operations a cycle ({_UNITS} units that multiply and add {lanes} numbers of "
         "32 bits; half as many of 64)"
     )
-    if not found["max_mhz"]:
+    if not processor["max_mhz"]:
         source += "; the clock is the one that the kernel shows, and a higher one may be reached"
     return cores * mhz * 1e6 * per_cycle, source
 
 
 def _of_cpuinfo(root: Path, key: str) -> str:
-    for line in text(root / "proc" / "cpuinfo").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""
+    lines = (line.partition(":") for line in text(root / "proc" / "cpuinfo").splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == key), "")
 
 
 @dataclass(frozen=True)
@@ -354,9 +288,7 @@ class Ceilings:
     threads: int  # of an operation
     device: str  # "GPU" or "CPU"
     flops_per_s: dict[str, float]  # of large matrix products, by precision
-    # by where the moved array lies, "copy" and "triad" each
-    bytes_per_s: dict[str, dict[str, float]]
-    # operations over operations for each element
+    bytes_per_s: dict[str, dict[str, float]]  # "copy" and "triad" by place
     sweep: list[IntensityPoint] = field(default_factory=list)
 
     @property
@@ -368,87 +300,64 @@ class Ceilings:
 class ModelMeasured:
     """A model's training step."""
 
-    modules: list[ModuleSeconds]  # seconds of each
+    modules: list[ModuleSeconds]
     kernels: Kernels  # of a step
     lstm_kernels: list[str]  # what computed the recurrence
-    weights: int  # trainable parameters
 
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
-    """Measures the ceilings at one number of threads."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # it takes a kernel for each intensity for a mistake
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
-    size = config.matmul_size or None
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
+    swept = (config.sweep_flops, 1 if on_gpu else threads, config.sweep_s)
     sweep = [
         point
         for precision in config.sweep_precisions
         for place in dict.fromkeys(far_and_near)
-        for point in intensity_sweep(
-            precision,
-            place,
-            arrays[place],
-            config.sweep_flops,
-            1 if on_gpu else threads,
-            config.sweep_s,
-        )
+        for point in intensity_sweep(precision, place, arrays[place], *swept)
     ]
-    return Ceilings(
-        threads=threads,
-        device="GPU" if on_gpu else "CPU",
-        flops_per_s={
-            name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions
-        },
-        bytes_per_s={
-            name: gpu_bandwidth(size_bytes, seconds)
-            if on_gpu
-            else cpu_bandwidth(size_bytes, threads, seconds)
-            for name, size_bytes in arrays.items()
-        },
-        sweep=sweep,
-    )
+
+    def bandwidth(size_bytes: int) -> dict[str, float]:
+        if on_gpu:
+            return gpu_bandwidth(size_bytes, seconds)
+        return cpu_bandwidth(size_bytes, threads, seconds)
+
+    size = config.matmul_size or None
+    matmuls = {name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions}
+    moved = {name: bandwidth(size_bytes) for name, size_bytes in arrays.items()}
+    return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep)
 
 
 def measure_model(
     config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
 ) -> ModelMeasured:
-    """Times a model's modules, and asks the profiler for the kernels of whole steps."""
+    """Times a model's modules, and profiles the kernels of whole steps."""
     tf.get_logger().setLevel("ERROR")
-    experiment = Experiment(
-        model=model_config, features=features, training=TrainingConfig(precision=config.precision)
-    )
+    training = TrainingConfig(precision=config.precision)
+    experiment = Experiment(model=model_config, features=features, training=training)
     alphabet, strategy = Alphabet(), make_strategy(1)
     model = build_model(experiment, alphabet, compiled=True)
-    batch = noise_batch(
-        config.batch,
-        config.frames,
-        config.labels,
-        num_features=features.num_features,
-        num_classes=alphabet.num_classes,
-    )
+    classes = {"num_features": features.num_features, "num_classes": alphabet.num_classes}
+    batch = noise_batch(config.batch, config.frames, config.labels, **classes)
     modules = module_times(model, batch, strategy, config.rounds).modules
     placed = {name: tf.constant(value) for name, value in batch.items()}
     step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], placed)
     step()
     steps = config.profiled_steps
-    return ModelMeasured(
-        modules=modules,
-        kernels=profile(step, steps) if steps else Kernels([], "no step was profiled"),
-        lstm_kernels=sorted(recogniser.kernels(model.recogniser)),
-        weights=sum(int(np.prod(weight.shape)) for weight in model.trainable_variables),
-    )
+    kernels = profile(step, steps) if steps else Kernels([], "no step was profiled")
+    return ModelMeasured(modules, kernels, sorted(recogniser.kernels(model.recogniser)))
 
 
 @dataclass(frozen=True)
 class Point:
     """Something that computes and moves."""
 
-    model: str  # whose part it is
-    name: str  # of the part
-    flops: float  # floating-point operations
-    moved_bytes: float  # bytes moved, caches left out of account
-    seconds: float  # it took
+    model: str
+    name: str  # of the part of the model
+    flops: float
+    moved_bytes: float  # as if there were no caches
+    seconds: float
 
     @property
     def intensity(self) -> float:
@@ -464,18 +373,15 @@ class ModelPoints:
     """A model's part of the roofline."""
 
     name: str  # "model" or "small model"
-    modules: list[Point]  # front end, recurrent blocks, head, loss and update, each alone
-    step: Point  # all of them as one step
+    modules: list[Point]  # each alone
+    step: Point  # all of them
     kernels: Kernels  # of a step
-    # the kernel that took the most time, with all of its kind, for whose sum the operations are
-    # known; None without kernels
-    most_used: Point | None
-    average: Point | None  # all kernels' operations over all kernels' seconds; None without kernels
+    most_used: Point | None  # the slowest kernel, with all of its kind
+    average: Point | None  # all kernels' operations over all their seconds
     lstm_kernels: list[str]  # what computed the recurrence
 
     @classmethod
     def of(cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured) -> "ModelPoints":
-        """Makes the points of what was measured and counted of a model."""
         whole = total_cost("whole step", costs)
         modules = [
             Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
@@ -484,15 +390,9 @@ class ModelPoints:
         kernels, work = measured.kernels, (whole.total_flops, whole.total_bytes)
         step_s = sum(module.in_step_s for module in measured.modules)
         average = Point(name, "average kernel", *work, kernels.seconds) if kernels.seconds else None
-        return cls(
-            name,
-            modules,
-            Point(name, whole.name, *work, step_s),
-            kernels,
-            _most_used(name, whole, measured),
-            average,
-            measured.lstm_kernels,
-        )
+        step = Point(name, whole.name, *work, step_s)
+        most_used = _most_used(name, whole, measured)
+        return cls(name, modules, step, kernels, most_used, average, measured.lstm_kernels)
 
 
 @dataclass(frozen=True)
@@ -502,22 +402,15 @@ class RooflineAnalysis:
     ceilings: list[Ceilings]  # fewest threads first
     models: list[ModelPoints]
     precision: str  # of the models' steps
-    batch: int  # utterances of a step
+    batch: int  # utterances
     frames: int  # feature frames of each
-    specified: Specified = Specified({}, None, "")  # what the machine should do
-    # kernels of the keyword spotter by framework
-    spotter: Mapping[str, Kernels] = field(default_factory=dict)
-    spotter_batch: int = 0  # utterances of its step
+    specified: Specified = Specified({}, None, "")
+    spotter: Mapping[str, Kernels] = field(default_factory=dict)  # by framework
+    spotter_batch: int = 0  # utterances
 
     @classmethod
-    def of(
-        cls,
-        ceilings: Sequence[Ceilings],
-        models: Sequence[ModelPoints],
-        config: RooflineConfig,
-        **more: Any,
-    ) -> "RooflineAnalysis":
-        """Puts together what the processes answered; ``more``: specified and spotter."""
+    def of(cls, ceilings, models, config: RooflineConfig, **more: Any) -> "RooflineAnalysis":
+        """Combines the measurements; ``more``: specified and spotter."""
         sizes = (config.precision, config.batch, config.frames)
         return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
 
@@ -527,7 +420,7 @@ class RooflineAnalysis:
 
     @property
     def peak(self) -> float:
-        """Floating-point operations per second of the models' precision, with the most threads."""
+        """Operations per second in the models' precision, with the most threads."""
         return self.highest.flops_per_s[self.precision]
 
     @property
@@ -542,6 +435,11 @@ class RooflineAnalysis:
         return min(self.peak, self.memory * intensity)
 
     def to_json(self) -> dict[str, Any]:
+        def of_point(point: Point) -> dict[str, Any]:
+            rate, intensity = point.flops_per_s, point.intensity
+            shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
+            return {"name": point.name, "flops_per_byte": intensity, **shares}
+
         return {
             "ceilings": list(map(dataclasses.asdict, self.ceilings)),
             "ridge_flops_per_byte": self.peak / self.memory,
@@ -551,34 +449,29 @@ class RooflineAnalysis:
                     **dataclasses.asdict(model),
                     "kernels": _kernels_to_json(model.kernels),
                     "no_kernels": model.kernels.reason,
-                    "points": list(map(self._point, model.modules)),
+                    "points": list(map(of_point, model.modules)),
                 }
                 for model in self.models
             ],
             "spotter_kernels": {
-                framework: {"kernels": _kernels_to_json(found), "reason": found.reason}
-                for framework, found in self.spotter.items()
+                framework: {"kernels": _kernels_to_json(kernels), "reason": kernels.reason}
+                for framework, kernels in self.spotter.items()
             },
         }
 
-    def _point(self, point: Point) -> dict[str, Any]:
-        rate, intensity = point.flops_per_s, point.intensity
-        shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
-        return {"name": point.name, "flops_per_byte": intensity, **shares}
-
 
 def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
-    return [{**dataclasses.asdict(one), "kind": one.kind} for one in kernels.kernels]
+    return [{**dataclasses.asdict(kernel), "kind": kernel.kind} for kernel in kernels.kernels]
 
 
 def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
-        # The loop is no kernel of its own: its matmuls are among all others.
+        # Without a kernel for the loop its matmuls are among all others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
     kernels = measured.kernels
-    longest: Kernel | None = max(kernels.kernels, key=lambda one: one.seconds, default=None)
+    longest: Kernel | None = max(kernels.kernels, key=lambda kernel: kernel.seconds, default=None)
     if longest is None or not flops.get(longest.kind):
         return None
     kind = longest.kind

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends.measure import FRAMEWORKS, spotter_kernels
-from tfasr.bench.devices import installed_backends, num_gpus
+from tfasr.bench.devices import installed_backends, num_gpus, powers_up_to
 from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline.measure import (
     Ceilings,
@@ -23,29 +24,15 @@ from tfasr.bench.roofline.measure import (
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    INK,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    curve,
-    run_colour,
-)
+from tfasr.display.chart import INK, Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig, RecogniserConfig
 
-# A label's room in pixels for each pixel of the font, and how far it may step aside.
-_LINE, _CHARACTER = 1.3, 0.58
-_AWAY = 5
-_HEIGHTS = (0, -13, 13, -26, 26)
-_SAME_PLACE_PX = 16
+_MOST_KERNELS = 12
+_AWAY = 5  # pixels from a point to its label
 _BLOCK = "recurrent"
 Box = tuple[float, float, float, float]
 Ends = tuple[float, float]
@@ -53,11 +40,11 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class Placed:
-    """A label that found room."""
+    """A label that has room."""
 
-    words: str  # what it says
-    x: float  # of its point, as of the data
-    y: float  # of its point
+    words: str
+    x: float  # of its point, in the data's units
+    y: float
     align: str  # "left" stands at the right of the point, "right" at its left
     dy: float  # pixels that it stands lower
 
@@ -65,24 +52,24 @@ class Placed:
 def place_labels(
     named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
 ) -> list[Placed]:
-    """Returns the labels that have room."""
     entries = [
         (_pixel(across, x, size[0]), size[1] - _pixel(up, y, size[1]), group, name, across, up)
         for group, name, across, up in named
     ]
     taken: list[Box] = [(px - 5, py - 5, px + 5, py + 5) for px, py, *_ in entries]
-    found = []
+    placed = []
     for px, py, words, across, up in _merged(entries):
-        width, half = _CHARACTER * font_px * len(words), _LINE * font_px / 2
-        for dy, align in ((dy, align) for dy in _HEIGHTS for align in ("left", "right")):
+        width, half = 0.58 * font_px * len(words), 1.3 * font_px / 2
+        places = product((0, -13, 13, -26, 26), ("left", "right"))
+        for dy, align in places:
             begin = px + _AWAY if align == "left" else px - _AWAY - width
             box = (begin, py + dy - half, begin + width, py + dy + half)
             inside = box[0] > 0 and box[2] < size[0] and box[1] > 0 and box[3] < size[1]
             if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                found.append(Placed(words, across, up, align, dy))
+                placed.append(Placed(words, across, up, align, dy))
                 break
-    return found
+    return placed
 
 
 def _pixel(value: float, ends: Ends, length: float) -> float:
@@ -90,59 +77,50 @@ def _pixel(value: float, ends: Ends, length: float) -> float:
 
 
 def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]]:
-    kept: list[list] = []
+    labels: list[list] = []
     for px, py, group, name, across, up in entries:
-        near = next(
-            (
-                one
-                for one in kept
-                if name.startswith(_BLOCK)
-                and one[3].startswith(_BLOCK)
-                and group == one[2]
-                and math.hypot(px - one[0], py - one[1]) < _SAME_PLACE_PX
-            ),
-            None,
+        near = (
+            label
+            for label in labels
+            if name.startswith(_BLOCK) and label[3].startswith(_BLOCK) and group == label[2]
+            if math.hypot(px - label[0], py - label[1]) < 16
         )
-        if near is None:
-            kept.append([px, py, group, name, across, up])
+        if (first := next(near, None)) is None:
+            labels.append([px, py, group, name, across, up])
         else:
-            begin = near[3].split()[-1].partition("–")[0]
-            near[3] = f"{_BLOCK} {begin}–{name.split()[-1]}"
-    return [(px, py, name + group, across, up) for px, py, group, name, across, up in kept]
+            begin = first[3].split()[-1].partition("–")[0]
+            first[3] = f"{_BLOCK} {begin}–{name.split()[-1]}"
+    return [(px, py, name + group, across, up) for px, py, group, name, across, up in labels]
 
 
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(box: Box, other: Box) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
-_MOST_KERNELS = 12
-_LONGEST_NAME = 60
 _OF_MODEL = [
-    "From TensorFlow's profiler, whose recording slows a step; seconds are summed over what runs "
-    "at the same time. On a processor TfasrRecurrence is the LSTM's compiled loop. Average kernel: "
-    "the seconds of all over their number."
+    "From TensorFlow's profiler, which slows a step; seconds are summed over what runs at the same "
+    "time. On a processor TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds "
+    "over the number of kernels."
 ]
 _OF_SPOTTER = [
-    "A training step of the network of 8504 parameters from the framework's own profiler: "
-    "forward, backward, Adam. The most used kernel is the first, the average kernel has the "
-    "seconds of all over their number. GFLOP/s: where PyTorch's profiler tells the operations."
+    "A training step of the network of 8504 parameters from the framework's own profiler: forward, "
+    "backward, Adam. The most used kernel comes first. GFLOP/s: if PyTorch's profiler reports "
+    "operations."
 ]
 
 
 def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
     """Returns ceilings, ERT's sweep, points and kernels of each model, the spotter's kernels."""
-    found = [_ceilings(analysis)]
+    tables = [_ceilings(analysis)]
     if analysis.highest.sweep:
-        found.append(_sweep(analysis))
+        tables.append(_sweep(analysis))
     for model in analysis.models:
-        found += [
-            _point_table(analysis, model),
-            _kernel_table(model.name, model.kernels, _OF_MODEL),
-        ]
+        tables.append(_point_table(analysis, model))
+        tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
     for framework, kernels in analysis.spotter.items():
         name = f"keyword spotter, batch {analysis.spotter_batch}, {framework}"
-        found.append(_kernel_table(name, kernels, _OF_SPOTTER))
-    return found
+        tables.append(_kernel_table(name, kernels, _OF_SPOTTER))
+    return tables
 
 
 def _threads(ceilings: Ceilings) -> str:
@@ -166,7 +144,7 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
     ridge = analysis.peak / analysis.memory
     notes = [
-        "The fastest of all repetitions; each row a process of its own. GFLOP/s: large square "
+        "The fastest of all repetitions; each row in its own process. GFLOP/s: large square "
         "matmuls. GB/s: arrays far beyond the last cache (memory), or within a cache.",
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[analysis.precision].label} and memory: {ridge:.1f} operations "
@@ -180,14 +158,13 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
     rows = []
     for ceilings in analysis.ceilings:
         for kind in dict.fromkeys((p.precision, p.place) for p in ceilings.sweep):
-            own = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
+            points = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
             label = f"{PRECISIONS[kind[0]].label}, {kind[1]}"
-            fastest = max(point.bytes_per_s for point in own)
-            rows.append((label, _threads(ceilings), *(p.flops_per_s for p in own), fastest))
+            fastest = max(point.bytes_per_s for point in points)
+            rows.append((label, _threads(ceilings), *(p.flops_per_s for p in points), fastest))
     columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
     note = (
-        "ERT's sweep: an array read, worked through and written in place, with so many "
-        "operations (multiplications and additions) for each element; the fastest call. "
+        "ERT's sweep: an array read, worked through and written in place; the fastest call. "
         f"Intensity: operations over {2 * 4} bytes of float32, {2 * 8} of float64."
     )
     title = "GFLOP/s over operations for each element"
@@ -222,14 +199,14 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
         f"{PRECISIONS[analysis.precision].label}, recurrence by "
         f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
-        "Modules alone, forward and backward; operations and bytes are counted, not measured: "
-        "every tensor read and written once wherever it is used, so that a part whose data stays "
-        f"in a cache can exceed its roof. {UNKNOWN}: the model does not tell them."
+        "Modules alone, forward and backward; operations and bytes are counted, not measured: each "
+        "tensor is read and written once where it is used, so a part whose data stays in a cache "
+        f"can exceed its roof. {UNKNOWN}: the model doesn't count them."
     ]
     if marked:
         notes.append(
-            f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the whole "
-            "step's operations over the seconds of all kernels, which run beside each other."
+            f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the step's "
+            "operations over the seconds of all kernels, which run in parallel."
         )
     return table_of(f"Below the roof: {model.name}", columns, rows, notes)
 
@@ -237,37 +214,26 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
 _KERNELS = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GFLOP/s"]
 
 
-def _kernel_table(name: str, found: Kernels, notes: list[str]) -> Table:
-    def share(seconds: float) -> str:
-        return f"{100 * seconds / found.seconds:.1f}"
+def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
+    def times(calls: float, seconds: float) -> tuple[str, ...]:
+        share = f"{100 * seconds / kernels.seconds:.1f}"
+        return (fixed(0)(calls), milliseconds(seconds), share)
 
-    rows: list[tuple] = [
-        (
-            _shortened(kernel.name),
-            kernel.kind,
-            fixed(0)(kernel.calls),
-            milliseconds(kernel.seconds),
-            share(kernel.seconds),
-            kernel.flops and kernel.flops / kernel.seconds,
-        )
-        for kernel in found.kernels[:_MOST_KERNELS]
-    ]
-    rest = found.kernels[_MOST_KERNELS:]
-    if rest:
-        rest_s, calls = (sum(getattr(k, n) for k in rest) for n in ("seconds", "calls"))
-        times = (fixed(0)(calls), milliseconds(rest_s), share(rest_s))
-        rows.append((f"{len(rest)} others", "", *times, None))
-    if found.kernels:
-        mean = milliseconds(found.seconds / len(found.kernels))
+    rows: list[tuple] = []
+    for kernel in kernels.kernels[:_MOST_KERNELS]:
+        short = kernel.name if len(kernel.name) <= 60 else kernel.name[:59] + "…"
+        rate = kernel.flops and kernel.flops / kernel.seconds
+        rows.append((short, kernel.kind, *times(kernel.calls, kernel.seconds), rate))
+    if others := kernels.kernels[_MOST_KERNELS:]:
+        calls, seconds = (sum(getattr(k, n) for k in others) for n in ("calls", "seconds"))
+        rows.append((f"{len(others)} others", "", *times(calls, seconds), None))
+    if kernels.kernels:
+        mean = milliseconds(kernels.seconds / len(kernels.kernels))
         rows.append(("average kernel", "", None, mean, None, None))
     else:
-        rows, notes = [(None,) * len(_KERNELS)], [f"{UNKNOWN}: {found.reason}."]
+        rows, notes = [(None,) * len(_KERNELS)], [f"{UNKNOWN}: {kernels.reason}."]
     title = f"Kernels by time: {name}"
     return table_of(title, columns_of_tuples(_KERNELS, _giga), rows, notes)
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _giga(value: float) -> str:
@@ -280,7 +246,6 @@ _SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
 
 
 def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]]:
-    """Returns what makes each figure, by its name."""
     charts = {"roofline": lambda: roofline_chart(analysis)}
     if analysis.highest.sweep:
         charts["roofline_sweep"] = lambda: sweep_chart(analysis)
@@ -295,10 +260,21 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     points += [p for model in models for p in (model.most_used, model.average) if p]
     x, y = _limits(analysis, [(point.intensity, point.flops_per_s) for point in points])
     marks = [*_roofs(analysis, x), *_specified(analysis, x, [analysis.precision])]
-    marks += [*_one_thread(analysis, x), _ridges(analysis)]
+    marks += _one_thread(analysis, x)
+    rates = list(analysis.highest.flops_per_s.values())
+    ridges = {"x": [r / analysis.memory for r in rates], "y": [rate / 1e9 for rate in rates]}
+    marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
     for number, model in enumerate(models):
-        marks += _model_marks(model, number)
-    marks += _kernel_marks(models)
+        colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
+        marks.append(_point_marks(model.modules, colour, symbol, 7, f"{model.name}: modules"))
+        marks.append(_point_marks([model.step], colour, "square", 9, f"{model.name}: step"))
+    for symbol, name, size, attribute in (
+        ("triangle", "most used kernel", 10, "most_used"),
+        ("star", "average kernel", 20, "average"),
+    ):
+        kernels = [point for model in models if (point := getattr(model, attribute)) is not None]
+        if kernels:
+            marks.append(_point_marks(kernels, run_colour(7), symbol, size, name))
     for label in place_labels(_named(models), x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
         look = {"align": label.align, "dy": label.dy, "size": _FONT_PX, "colour": INK}
         marks.append(Labels(x=[label.x], y=[label.y], words=[label.words], **look))
@@ -314,18 +290,18 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     places = list(dict.fromkeys(point.place for point in swept))
     marks = [*_roofs(analysis, x, precisions), *_specified(analysis, x, precisions)]
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
-        own = [point for point in swept if (point.precision, point.place) == (precision, place)]
-        xs = [point.flops_per_byte for point in own]
-        ys = [point.flops_per_s / 1e9 for point in own]
+        points = [point for point in swept if (point.precision, point.place) == (precision, place)]
+        xs = [point.flops_per_byte for point in points]
+        ys = [point.flops_per_s / 1e9 for point in points]
         colour = run_colour(4 + 2 * precisions.index(precision) + places.index(place))
-        operations = f"{own[0].flops_per_element} to {own[-1].flops_per_element}"
+        operations = f"{points[0].flops_per_element} to {points[-1].flops_per_element}"
         name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
         marks += curve(xs, ys, colour, name, symbol="circle" if place == places[0] else "square")
     caption = "Operations per second over operations for each element: ERT's sweep"
     return _chart("roofline_sweep", caption, marks, x, y)
 
 
-def _chart(name: str, caption: str, marks: Sequence[Mark], x: Ends, y: Ends) -> Chart:
+def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
     across = Axis("operations per byte moved", log=True, limits=x)
     panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
     return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
@@ -336,8 +312,8 @@ def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -
     left = 10 ** math.floor(math.log10(min(intensities) / 1.2))
     right = 10 ** math.ceil(math.log10(3 * max(intensities)))
     rates = [rate for _, rate in places]
-    ceilings = [analysis.highest.flops_per_s, analysis.specified.flops_per_s]
-    top = max([*rates, *(rate for own in ceilings for rate in own.values())])
+    ceilings = (analysis.highest.flops_per_s, analysis.specified.flops_per_s)
+    top = max([*rates, *ceilings[0].values(), *ceilings[1].values()])
     bottom = min([*rates, analysis.attainable(left)])
     return (left, right), (bottom / 2e9, 2 * top / 1e9)
 
@@ -354,16 +330,14 @@ def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **
     return Line(x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look)
 
 
-def _roofs(
-    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
-) -> list[Mark]:
+def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None) -> list:
     """Returns the measured ceilings of the most threads, of all precisions or of some."""
     highest = analysis.highest
     slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
     wanted = highest.flops_per_s if precisions is None else precisions
     peaks = {name: rate for name, rate in highest.flops_per_s.items() if name in wanted}
     top = max(peaks.values(), default=analysis.peak)
-    marks: list[Mark] = [
+    marks: list = [
         _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
         for place, rate in slopes.items()
     ]
@@ -373,14 +347,13 @@ def _roofs(
     return marks
 
 
-def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list[Mark]:
-    """Returns the ceilings of the specification, as far as it is known."""
+def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
     specified, dashed = analysis.specified, {"dash": "dashed"}
     rates = {name: specified.flops_per_s.get(name) for name in precisions}
     known = {name: rate for name, rate in rates.items() if rate is not None}
     top = max(filter(None, known.values()), default=analysis.peak)
     # Towards the right, where nothing else is.
-    marks: list[Mark] = [
+    marks: list = [
         _flat(x[1] / 30, x[1], rate, policy, "specified, ", width=1.6, **dashed)
         for policy, rate in known.items()
     ]
@@ -390,7 +363,7 @@ def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -
     return marks
 
 
-def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list[Mark]:
+def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
     (left, right), lowest = x, analysis.ceilings[0]
@@ -402,66 +375,31 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list[Mark]:
     return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
 
 
-def _ridges(analysis: RooflineAnalysis) -> Mark:
-    rates = list(analysis.highest.flops_per_s.values())
-    xs, ys = [rate / analysis.memory for rate in rates], [rate / 1e9 for rate in rates]
-    return Points(x=xs, y=ys, symbol="ring", size=8, series="ridge points")
+def _gflops(point: Point) -> float:
+    return point.flops_per_s / 1e9
 
 
-def _model_marks(model: ModelPoints, number: int) -> list[Mark]:
-    colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
-    modules = _point_marks(model.modules, colour, symbol, 7, f"{model.name}: modules")
-    return [modules, _point_marks([model.step], colour, "square", 9, f"{model.name}: step")]
-
-
-def _kernel_marks(models: Sequence[ModelPoints]) -> list[Mark]:
-    marks: list[Mark] = []
-    for attribute, symbol, name, size in (
-        ("most_used", "triangle", "most used kernel", 10),
-        ("average", "star", "average kernel", 20),
-    ):
-        points = [getattr(model, attribute) for model in models]
-        points = [point for point in points if point is not None]
-        if points:
-            marks.append(_point_marks(points, run_colour(7), symbol, size, name))
-    return marks
-
-
-def _point_marks(
-    points: Sequence[Point], colour: str, symbol: str, size: float, series: str
-) -> Points:
-    return Points(
-        x=[point.intensity for point in points],
-        y=[point.flops_per_s / 1e9 for point in points],
-        symbol=symbol,
-        size=size,
-        colour=colour,
-        series=series,
-        texts=[f"{point.name}: {point.flops_per_s / 1e9:.3g} GFLOP/s" for point in points],
-    )
+def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> Points:
+    xs, ys = [point.intensity for point in points], list(map(_gflops, points))
+    texts = [f"{point.name}: {_gflops(point):.3g} GFLOP/s" for point in points]
+    look = {"symbol": symbol, "size": size, "colour": colour}
+    return Points(x=xs, y=ys, series=series, texts=texts, **look)
 
 
 def _named(models: Sequence[ModelPoints]) -> list[tuple[str, str, float, float]]:
-    named = []
-    for model in models:
-        suffix = "" if model is models[0] else " (small)"
-        marks = [point for point in (model.most_used,) if point is not None]
-        for point in [*model.modules, model.step, *marks]:
-            named.append((suffix, point.name, point.intensity, point.flops_per_s / 1e9))
-    return named
+    return [
+        ("" if model is models[0] else " (small)", point.name, point.intensity, _gflops(point))
+        for model in models
+        for point in [*model.modules, model.step, *filter(None, [model.most_used])]
+    ]
 
 
 def run(
     config: RooflineConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
-    """Runs the workload: a process for each number of threads, one for each model.
-
-    Raises:
-        UsageError: if the backend is another than TensorFlow.
-    """
-    require_tensorflow(
-        "The roofline is that of tfasr's own training step, which is TensorFlow's.", context
-    )
+    """Runs the workload: a process for each number of threads, one for each model."""
+    reason = "The roofline is that of tfasr's own training step: TensorFlow's."
+    require_tensorflow(reason, context)
     ceilings = [
         call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
         for threads in _thread_counts(config)
@@ -469,16 +407,13 @@ def run(
     models = {"model": model}
     if config.small_units and hasattr(model, "smaller"):
         models["small model"] = model.smaller(config.small_units)
-    points = [_points(name, one, config, features) for name, one in models.items()]
+    points = [_points(name, network, config, features) for name, network in models.items()]
     stated = (config.specified_gflops, config.specified_gigabytes_per_s)
-    more = {"specified": specified(*stated, on_gpu=ceilings[-1].device == "GPU")}
-    analysis = RooflineAnalysis.of(ceilings, points, config, spotter=_spotter(config), **more)
-    return Result(
-        tables=roofline_tables(analysis),
-        values=analysis.to_json(),
-        warmup_steps=WARMUP_CALLS,
-        figures=roofline_charts(analysis),
-    )
+    sheet = specified(*stated, on_gpu=ceilings[-1].device == "GPU")
+    more = {"specified": sheet, "spotter": _spotter(config)}
+    analysis = RooflineAnalysis.of(ceilings, points, config, **more)
+    tables, figures = roofline_tables(analysis), roofline_charts(analysis)
+    return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
 
 def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
@@ -500,8 +435,7 @@ def _thread_counts(config: RooflineConfig) -> list[int]:
     cores = usable_cores()
     if num_gpus():
         return [cores]
-    powers = {2**power for power in range(cores.bit_length())} | {cores}
-    return sorted(n for n in powers if n <= cores)
+    return powers_up_to(cores)
 
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
@@ -511,8 +445,8 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     arrays = {"memory": memory}
     if not num_gpus():
         # Three arrays share a cache; half of it is left to whoever else uses it.
-        arrays |= {f"L{n}": caches[n] // 6 for n in (3,) if n in caches}
-        arrays |= {f"L{n}": caches[n] // 6 * threads for n in (2,) if n in caches}
+        shared = {3: 1, 2: threads}  # by level
+        arrays |= {f"L{n}": caches[n] // 6 * m for n, m in shared.items() if n in caches}
     return arrays
 
 
@@ -523,15 +457,13 @@ def _points(
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
         return ModelPoints.of(name, costs, measured)
+    sizes = {name: getattr(config, name) for name in ("batch", "frames", "labels")}
     costs = model.step_costs(
         num_features=features.num_features,
         num_classes=Alphabet().num_classes,
         bytes_per_number=4 if config.precision == "float32" else 2,
-        # Of a GPU's caches nothing is known here.
         cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
-        batch=config.batch,
-        frames=config.frames,
-        labels=config.labels,
+        **sizes,
     )
     return ModelPoints.of(name, costs, measured)
 

@@ -11,8 +11,8 @@ import numpy as np
 class Link:
     """What connects the devices."""
 
-    bytes_per_s: float  # bandwidth of each device's link, one way; infinite for none at all
-    latency_s: float = 0.0  # seconds that each message takes besides
+    bytes_per_s: float  # each device's, one way; may be infinite
+    latency_s: float = 0.0  # of each message, in addition
 
     def __post_init__(self):
         if not self.bytes_per_s > 0 or not 0 <= self.latency_s < math.inf:
@@ -24,13 +24,12 @@ class Link:
 
 @dataclass(frozen=True)
 class SingleDeviceStep:
-    """Seconds of a step on one device: a fixed part, and one that grows with the batch."""
+    """Seconds of a step on one device."""
 
-    fixed_s: float  # what a step costs whatever the batch: the update, the starts of kernels
-    per_utterance_s: float  # what an utterance adds
+    fixed_s: float  # whatever the batch: the update, the starts of kernels
+    per_utterance_s: float
 
     def seconds(self, batch: float) -> float:
-        """Returns the seconds of a step on so many utterances."""
         return self.fixed_s + self.per_utterance_s * batch
 
 
@@ -38,16 +37,12 @@ class SingleDeviceStep:
 class ScalingModel:
     """Everything the prediction knows."""
 
-    single: SingleDeviceStep  # the step on one device without any communication
-    gradient_bytes: float  # bytes that every device exchanges in a step
-    link: Link  # between the devices
-    # share of the exchange hidden behind the backward pass, 0..1; never more than the backward pass
-    # lasts
-    overlap: float = 0.0
-    backward_share: float = 0.6  # share of the single device's step that is its backward pass
-    # whether the "devices" are slices of one processor, as logical CPU devices are, so that N of
-    # them compute N times as long
-    shared_cores: bool = False
+    single: SingleDeviceStep  # without any communication
+    gradient_bytes: float  # exchanged by every device in a step
+    link: Link
+    overlap: float = 0.0  # fraction of the exchange that the backward pass hides
+    backward_share: float = 0.6  # fraction of the single device's step
+    shared_cores: bool = False  # devices are slices of one processor
 
     def __post_init__(self):
         for name in ("overlap", "backward_share"):
@@ -55,7 +50,6 @@ class ScalingModel:
                 raise ValueError(f"{name} must be in 0..1. Received: {getattr(self, name)}.")
 
     def step_s(self, devices: int, per_device_batch: float) -> float:
-        """Returns the seconds of one step."""
         compute_s = self.single.seconds(per_device_batch)
         if self.shared_cores:
             compute_s *= devices
@@ -74,9 +68,7 @@ class ScalingModel:
 
 
 def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
-    """Returns the seconds of a ring all-reduce.
-
-    Each device sends ``2 (N - 1)`` messages of an N-th of the data, one after the other.
+    """Returns the seconds of a ring all-reduce: ``2 (N - 1)`` messages of an N-th of the data.
 
     Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations, 2009, section 3.
@@ -88,24 +80,19 @@ def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
 
 
 def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
-    """Returns the link whose ring all-reduce explains measured ones best.
-
-    Returns:
-        The least-squares link over relative errors; latency and time per byte are never negative.
-    """
+    """Fits a link to ring all-reduces by least squares of relative errors, nothing negative."""
     if not len(devices) == len(sizes) == len(seconds) > 0 or min(devices) < 2:
         raise ValueError(
             "A link must be fitted to all-reduces over at least 2 devices. Received: "
             f"devices={list(devices)}, {len(sizes)} sizes, {len(seconds)} times."
         )
-    count, size = np.asarray(devices, float), np.asarray(sizes, float)
-    columns = np.stack([2 * (count - 1), 2 * (count - 1) * size / count], axis=1)
+    columns = np.array([_messages(n, size) for n, size in zip(devices, sizes, strict=True)])
     latency_s, s_per_byte = _fit_positive(columns, np.asarray(seconds, float))
     return Link(1 / s_per_byte if s_per_byte > 0 else math.inf, latency_s)
 
 
 def fit_single_device(batches: Sequence[float], seconds: Sequence[float]) -> SingleDeviceStep:
-    """Returns the affine step that explains measured ones best, neither part negative."""
+    """Fits a step to measured ones by least squares of relative errors, nothing negative."""
     if not len(batches) == len(seconds) > 0 or min(batches) <= 0:
         raise ValueError(
             "A step must be fitted to measured batches of at least 1 utterance. Received: "
@@ -131,19 +118,17 @@ def _fit_positive(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, floa
 class Prior:
     """What is believed of an error before any was measured."""
 
-    error: float  # standard deviation of logarithms, that is roughly a fraction
-    weight: float  # measurements that it counts as: the fewer, the sooner others decide
+    error: float  # standard deviation of logarithms, roughly a fraction
+    weight: float  # measurements that it counts as
 
 
 def drawn_errors(
     squares: float, freedom: int, prior: Prior, draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Returns draws of a standard deviation, ``(draws,)``.
+    """Returns draws of a standard deviation ``(draws,)``, given squared errors and a prior.
 
-    The variance is drawn from the scaled inverse chi-squared distribution of the prior and of what
-    was measured.
-
-    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 3.2.
+    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 3.2: variances are
+    scaled inverse chi-squared.
     """
     weight = prior.weight + freedom
     scale = prior.weight * prior.error**2 + squares
@@ -154,29 +139,12 @@ class PositiveFit:
     """``first * x + second * y`` fitted to measured seconds by least squares of relative errors.
 
     A parametric bootstrap: each draw has an error of its own size, measurements that differ from
-    the fitted ones by it, and coefficients fitted to those. Where the measurements cannot tell the
-    two causes apart, such as one size alone, each draw shares them out at random.
-
-    Args:
-        causes: ``(measurements, 2)``, none negative and none both 0.
-        seconds: of each measurement, above 0. Several of the same causes count as their geometric
-            mean: they say nothing of other causes.
-        prior: of the error of a measurement, and of the model.
-        draws: how many.
-        rng: draws them.
-
-    Attributes:
-        coefficients: of each draw, ``(draws, 2)``.
+    the fitted ones by it, and ``coefficients`` ``(draws, 2)`` fitted to those; what measurements
+    can't tell apart is shared out at random. ``causes`` are ``(measurements, 2)``; the seconds of
+    equal ones count as their geometric mean.
     """
 
-    def __init__(
-        self,
-        causes: Sequence[Sequence[float]],
-        seconds: Sequence[float],
-        prior: Prior,
-        draws: int,
-        rng: np.random.Generator,
-    ):
+    def __init__(self, causes, seconds, prior: Prior, draws: int, rng: np.random.Generator):
         x, inverse = np.unique(np.asarray(causes, float), axis=0, return_inverse=True)
         logs = np.log(np.asarray(seconds, float))
         inverse = inverse.reshape(-1)  # of one dimension in every version of NumPy
@@ -228,10 +196,8 @@ def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return np.where((both >= 0).all(axis=1)[:, None], both, edge)
 
 
-RUN_TO_RUN = Prior(error=0.07, weight=4)
-"""MLPerf's times to train of RNN-T vary by 3 to 10 % from seed to seed."""
-NO_BATCH = 1e12
-"""Stands for a critical batch that is larger than any."""
+RUN_TO_RUN = Prior(error=0.07, weight=4)  # MLPerf's RNN-T varies by 3 to 10 % from seed to seed
+NO_BATCH = 1e12  # stands for a critical batch that is larger than any
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 
@@ -239,8 +205,8 @@ _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 class TargetMet:
     """A run that met the target."""
 
-    batch: float  # utterances of its global batch
-    utterances: float  # that it trained on until then
+    batch: float  # utterances, over all workers
+    utterances: float  # trained on until then
 
 
 class BatchCurve:
@@ -249,30 +215,14 @@ class BatchCurve:
     Two curves are fitted to the logarithms, since nobody knows which is right beyond the measured
     sizes: ``least * (1 + batch / critical)``, and a power of the batch between 0 (nothing is lost)
     and 1 (steps stay as many). Each draw refits both to utterances that differ by a drawn error,
-    and takes one of them with its Akaike weight; with two sizes each fits, and weighs, the same.
-    With one size alone the power is drawn evenly between 0 and 1.
-
-    Args:
-        points: runs that met the target; several of one size tell how much runs differ.
-        draws: how many.
-        rng: draws them.
-        prior: of the error of a run.
-
-    Raises:
-        ValueError: if there are no points.
+    and takes one of them with its Akaike weight. With one size the power is drawn evenly.
 
     Source: S. McCandlish et al., An Empirical Model of Large-Batch Training, 2018, equation 2.11
     (the critical batch); C. Shallue et al., Measuring the Effects of Data Parallelism on Neural
     Network Training, 2019, section 4 (no one curve fits every workload).
     """
 
-    def __init__(
-        self,
-        points: Sequence[TargetMet],
-        draws: int,
-        rng: np.random.Generator,
-        prior: Prior = RUN_TO_RUN,
-    ):
+    def __init__(self, points: Sequence[TargetMet], draws: int, rng, prior: Prior = RUN_TO_RUN):
         if not points:
             raise ValueError("A batch curve must be fitted to runs that met a target. Got none.")
         sizes = np.array([point.batch for point in points], float)
@@ -290,17 +240,19 @@ class BatchCurve:
         critical, power = _fits(relative, fitted + noise)
         if one_size:
             power.slope[:] = rng.uniform(size=draws)
-        weight = _first_weight(critical.squares, power.squares, len(points))
+        floor = 1e-4 * len(points)  # differences of less than 1 % decide nothing
+        ratio = np.log(critical.squares + floor) - np.log(power.squares + floor)
+        weight = 1 / (1 + np.exp(np.clip(len(points) / 2 * ratio, -500, 500)))
         self._by_power = rng.uniform(size=draws) >= (0.0 if one_size else weight)
         self._critical, self._power = critical, power
 
     @property
     def critical_batch(self) -> np.ndarray:
-        """Draws of the batch at which the least utterances double; `NO_BATCH` for none."""
+        """Draws of the batch at which the least utterances double; `NO_BATCH` without limit."""
         return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
 
     def drawn(self, batch: float) -> np.ndarray:
-        """Returns draws of the utterances of one new run with such a global batch, ``(draws,)``."""
+        """Returns draws of the utterances of a new run with such a global batch, ``(draws,)``."""
         relative = batch / self._middle
         by_critical = self._critical.offset + np.log1p(self._critical.slope * relative)
         by_power = self._power.offset + self._power.slope * np.log(relative)
@@ -314,7 +266,7 @@ class _Fit:
 
     offset: np.ndarray  # ``(rows,)``
     slope: np.ndarray  # ``(rows,)``: of what the batch adds, or its power
-    squares: np.ndarray  # sums of squared residuals, ``(rows,)``
+    squares: np.ndarray  # of residuals, summed, ``(rows,)``
     fitted: np.ndarray  # ``(rows, points)``
 
 
@@ -346,15 +298,8 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
     return critical, power
 
 
-def _first_weight(first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
-    floor = 1e-4 * count  # differences of less than 1 % decide nothing
-    ratio = count / 2 * (np.log(first + floor) - np.log(second + floor))
-    return 1 / (1 + np.exp(np.clip(ratio, -500, 500)))
-
-
 DRAWS = 4000
-SHARE = 0.9
-"""Of new runs, the part that an interval is meant to hold."""
+SHARE = 0.9  # of new runs, within an interval
 STEP_ERROR = Prior(error=0.10, weight=4)
 """How far a straight line over rows, and a ring over a network, are from what will be measured."""
 DELIVERED = (0.75, 0.95)
@@ -366,18 +311,18 @@ _BACKWARD_SHARE = 0.6
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """What one worker computed in a step, without the exchange."""
+    """A worker's step, without the exchange."""
 
-    rows: float  # utterances of the worker's part of the batch
-    seconds: float  # of the step, input wait included
+    rows: float  # the worker's utterances
+    seconds: float  # input wait included
 
 
 @dataclass(frozen=True)
 class MeasuredExchange:
     """An exchange of gradients."""
 
-    workers: int  # that took part, at least 2
-    gradient_bytes: float  # that each had
+    workers: int  # at least 2
+    gradient_bytes: float  # of each worker
     seconds: float  # until all had their sum
 
 
@@ -386,25 +331,22 @@ class BesideSteps:
     """The seconds of a run, up to its target, that are not steps."""
 
     fixed_s: float  # start, compilation, checkpoints and the like
-    shared_s: float  # evaluation and decoding by all workers together, as if by one
+    shared_s: float  # evaluation and decoding, as if by one worker
     utterances: float  # trained on meanwhile
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """All that a prediction is made of."""
+    """The input of a prediction."""
 
-    # of one worker, at least one; several numbers of rows tell what a step costs whatever its rows
-    steps: Sequence[MeasuredStep]
-    gradient_bytes: float  # that a step exchanges
-    link: Link | None = None  # between workers, as stated; None to take it from ``exchanges``
-    # measured. Beside a link they are what an exchange costs without one, such as over a loopback,
-    # and the link's seconds are added
+    steps: Sequence[MeasuredStep]  # at least one; different rows show the fixed part
+    gradient_bytes: float  # exchanged in a step
+    link: Link | None = None  # as stated; None to use ``exchanges`` alone
+    # with a link: what they cost without a network, in addition
     exchanges: Sequence[MeasuredExchange] = ()
-    overlap: float = 0.0  # share of the exchange hidden behind the backward pass
-    # runs that met the target; none for a prediction of steps alone
-    targets: Sequence[TargetMet] = ()
-    beside: Sequence[BesideSteps] = ()  # what those runs did beside their steps
+    overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
+    targets: Sequence[TargetMet] = ()  # empty: only steps are predicted
+    beside: Sequence[BesideSteps] = ()  # of those runs
     filled: float = 1.0  # mean over nominal batch: the last batches of an epoch are smaller
 
 
@@ -418,28 +360,25 @@ class Interval:
 
     @classmethod
     def of(cls, draws: np.ndarray, share: float = SHARE) -> "Interval":
-        """Returns the interval of draws."""
         low, middle, high = np.quantile(draws, [(1 - share) / 2, 0.5, (1 + share) / 2])
         return cls(float(low), float(middle), float(high))
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies within the bounds."""
         return self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """What is to be expected of a number of workers on a global batch."""
+    """What to expect of a number of workers on a global batch."""
 
     workers: int
-    global_batch: int  # utterances over all
-    step_s: Interval  # seconds of a step
-    exchange_s: Interval  # of them, the exchange that nothing hides
-    efficiency: Interval  # a step of one worker on as many rows over this one
-    utterances: Interval | None = None  # to the target; None where no run met one
-    target_s: Interval | None = None  # seconds to the target; likewise
-    # which of "rows", "batch" and "workers" lie outside of what was measured
-    beyond: list[str] = field(default_factory=list)
+    global_batch: int  # utterances
+    step_s: Interval
+    exchange_s: Interval  # the part of the step that nothing hides
+    efficiency: Interval  # one worker's step on as many rows over this one
+    utterances: Interval | None = None  # to the target; None if no run met one
+    target_s: Interval | None = None
+    beyond: list[str] = field(default_factory=list)  # what is outside of the measurements
 
     @property
     def steps_per_s(self) -> Interval:
@@ -450,20 +389,10 @@ class PredictedRun:
 class WorkerPrediction:
     """Predictions from measurements, each an interval of new runs.
 
-    ``step = fixed + per_row * rows + exposed``, where ``rows = batch / workers``, the exchange is a
-    ring all-reduce, ``2 (N - 1) * (latency + bytes / N / bandwidth)``, and exposed is what of it
-    the backward pass does not hide. ``time = steps * step + fixed + shared / workers`` with
-    ``steps = utterances(batch) / batch``; rows and steps are of the mean batch.
-
-    Args:
-        measured: what it is made of.
-        seed: of the draws.
-
-    Raises:
-        ValueError: if no step was measured, or nothing says how fast the workers exchange.
-
-    Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
-    Workstations, 2009, section 3 (the ring).
+    ``step = fixed + per_row * rows + exposed`` with ``rows = batch / workers``, where exposed is
+    the part of a ring all-reduce that the backward pass doesn't hide; ``time = steps * step +
+    fixed + shared / workers`` with ``steps = utterances(batch) / batch``, both of the mean batch.
+    Raises ValueError if no step was measured, or the speed of the exchange is unknown.
     """
 
     def __init__(self, measured: Measurements, seed: int = 0):
@@ -476,19 +405,11 @@ class WorkerPrediction:
         rng = np.random.default_rng(seed)
         steps, exchanges = measured.steps, measured.exchanges
         self._compute = PositiveFit(
-            [(1.0, step.rows) for step in steps],
-            [step.seconds for step in steps],
-            STEP_ERROR,
-            DRAWS,
-            rng,
+            [(1.0, s.rows) for s in steps], [s.seconds for s in steps], STEP_ERROR, DRAWS, rng
         )
-        self._exchange = exchanges and PositiveFit(
-            [_messages(one.workers, one.gradient_bytes) for one in exchanges],
-            [one.seconds for one in exchanges],
-            STEP_ERROR,
-            DRAWS,
-            rng,
-        )
+        messages = [_messages(exchange.workers, exchange.gradient_bytes) for exchange in exchanges]
+        seconds = [exchange.seconds for exchange in exchanges]
+        self._exchange = exchanges and PositiveFit(messages, seconds, STEP_ERROR, DRAWS, rng)
         self._delivered = rng.uniform(*DELIVERED, DRAWS)
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
         # Each draw has the rest of one of the runs.
@@ -499,18 +420,17 @@ class WorkerPrediction:
 
     @property
     def critical_batch(self) -> Interval | None:
-        """The batch at which twice the least utterances are needed; None without two batches."""
+        """The batch that needs twice the least utterances; None without two batches."""
         if self._curve is None or len(self._curve.sizes) == 1:
             return None
         return Interval.of(self._curve.critical_batch)
 
     def coefficients(self) -> tuple[Interval, Interval]:
-        """Returns a step's seconds whatever its rows, and those of a row."""
+        """Returns a step's fixed seconds, and those of a row."""
         fixed, per_row = self._compute.coefficients.T
         return Interval.of(fixed), Interval.of(per_row)
 
     def run(self, workers: int, global_batch: int) -> PredictedRun:
-        """Returns what is to be expected of so many workers on such a global batch."""
         batch = global_batch * self.measured.filled
         rows = batch / workers
         compute_s = self._compute.drawn(1.0, rows)
@@ -524,16 +444,9 @@ class WorkerPrediction:
             beside_s = self._fixed_s + drawn * self._shared_s / workers
             target_s = Interval.of(drawn / batch * step_s + beside_s)
             utterances = Interval.of(drawn)
-        return PredictedRun(
-            workers,
-            global_batch,
-            Interval.of(step_s),
-            Interval.of(exposed_s),
-            Interval.of(compute_s / step_s),
-            utterances,
-            target_s,
-            self._beyond(workers, rows, global_batch),
-        )
+        intervals = map(Interval.of, (step_s, exposed_s, compute_s / step_s))
+        beyond = self._beyond(workers, rows, global_batch)
+        return PredictedRun(workers, global_batch, *intervals, utterances, target_s, beyond)
 
     def _exchange_s(self, workers: int) -> np.ndarray:
         link, size = self.measured.link, self.measured.gradient_bytes
@@ -550,20 +463,14 @@ class WorkerPrediction:
 
     def _beyond(self, workers: int, rows: float, batch: float) -> list[str]:
         of_rows = [step.rows for step in self.measured.steps]
-        found = [] if min(of_rows) <= rows <= max(of_rows) else ["rows"]
-        if self._curve is not None and not self._curve.sizes[0] <= batch <= self._curve.sizes[-1]:
-            found.append("batch")
-        seen = [one.workers for one in self.measured.exchanges]
-        if workers > max(seen, default=1) and self.measured.link is None:
-            found.append("workers")
-        return found
+        checks = {"rows": min(of_rows) <= rows <= max(of_rows)}
+        if self._curve is not None:
+            checks["batch"] = self._curve.sizes[0] <= batch <= self._curve.sizes[-1]
+        most = max((exchange.workers for exchange in self.measured.exchanges), default=1)
+        checks["workers"] = workers <= most or self.measured.link is not None
+        return [name for name, measured in checks.items() if not measured]
 
 
 def _messages(workers: int, size_bytes: float) -> tuple[float, float]:
     messages = 2.0 * (workers - 1)
     return messages, messages * size_bytes / workers
-
-
-def without_limit() -> Link:
-    """Returns a link that takes no time: for steps whose measured seconds hold the exchange."""
-    return Link(math.inf)

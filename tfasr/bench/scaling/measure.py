@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.devices import PROCESS, DeviceUse, peak_device_bytes, use_devices, watched_devices
+from tfasr.bench.devices import PROCESS, DeviceUse, watched_devices
 from tfasr.bench.modules import (
     WARMUP_CALLS,
     ModuleTimes,
@@ -28,6 +28,7 @@ from tfasr.bench.synthetic import noise_batch, write_noise_split
 from tfasr.bench.workload import json_of
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
+from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require, require_precision, trained
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
@@ -36,40 +37,29 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
-LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)
-"""Where batches come from: one lies in memory; shards are read as in training; they are read and
-sorted by length while training waits."""
+LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 
 
 @config_class
 class ScalingConfig:
     """What is scaled, over what."""
 
-    # numbers of devices, 1 among them; empty for 1, 2, 4 and so on up to all GPUs, and for 1 and 2
-    # slices of the processor where there is none
+    # 1 among them; empty for 1, 2, 4 and so on up to all GPUs, or 2 slices of the processor
     device_counts: tuple[int, ...] = ()
     weak_utterances: int = 150  # of the batch on each device in weak scaling
     strong_utterances: int = 160  # of the global batch in strong scaling; a multiple of each count
-    # training steps of every measurement, for each device: weak scaling on 4 devices takes 4 times
-    # as many
-    steps: int = 180
+    steps: int = 180  # of each measurement, for each device
     warmup_steps: int = 4  # the first of them, shown and left out of every figure
-    frames: int = 1670  # feature frames of each utterance
-    labels: int = 200  # labels of each
+    frames: int = 1670  # of each utterance
+    labels: int = 200  # of each
     precision: str = "float32"  # Keras's dtype policy of the layers
     loader: bool = True  # whether weak scaling is also measured with batches read from shards
-    # whether it is also measured with batches that the loader has sorted by length, some of them at
-    # a time, while training waits
-    sorting_loader: bool = True
+    sorting_loader: bool = True  # whether also with batches sorted by length while training waits
     sorted_batches: int = 4  # global batches that it sorts together
     module_rounds: int = 10  # repetitions of each module's time; 0 leaves modules out
-    # of each device's link, for the prediction; 0 to measure all-reduces over the fewest devices
-    # above 1
-    link_gigabytes_per_s: float = 0.0
-    link_latency_us: float = 0.0  # of a message on it, where the bandwidth is given
-    # share of the all-reduce hidden behind the backward pass in the prediction
-    overlap: float = 0.0
-    # further numbers of devices to predict
+    link_gigabytes_per_s: float = 0.0  # each device's, for the prediction; 0 to measure
+    link_latency_us: float = 0.0  # of a message, with a bandwidth
+    overlap: float = 0.0  # predicted fraction of the all-reduce hidden behind the backward pass
     predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
 
     def check(self) -> None:
@@ -94,27 +84,21 @@ class Load:
     """Training steps on batches of one size."""
 
     name: str  # "weak", "strong" or "single"
-    per_device_batch: int  # utterances on each device
+    per_device_batch: int  # utterances
     steps: int
     loader: str = IN_MEMORY  # of `LOADERS`
-    sorted_batches: int = 0  # global batches that are sorted together, by a loader that sorts
+    sorted_batches: int = 0  # global batches that `SORTING` sorts together
 
 
 @dataclass(frozen=True)
 class ScalingTask:
     """What one process measures: everything on one number of devices."""
 
-    devices: int  # how many share the work
+    devices: int  # that share the work
     model: Any  # its config
-    features: FeatureConfig  # what it takes
-    precision: str  # Keras's dtype policy
-    frames: int  # feature frames of each utterance
-    labels: int  # labels of each
-    loads: tuple[Load, ...]  # in their order
-    module_batch: int  # utterances of the batch on which modules are timed; 0 for no times
-    rounds: int  # repetitions of each of those times
-    first_steps: int  # steps of the modules that are left out
-    all_reduce: bool  # whether it is timed
+    features: FeatureConfig
+    config: ScalingConfig
+    loads: tuple[Load, ...]  # in order
 
 
 @dataclass(frozen=True)
@@ -122,9 +106,9 @@ class LoadTimes:
     """Training steps on batches of one size from one source."""
 
     load: Load
-    step_s: list[float]  # seconds of every step, the first ones too
-    input_wait_s: list[float]  # seconds that every step waited for its batch
-    use: list[DeviceUse] = field(default_factory=list)  # how busy the devices were meanwhile
+    step_s: list[float]  # of every step, the first ones too
+    input_wait_s: list[float]  # of every step, in addition
+    use: list[DeviceUse] = field(default_factory=list)  # of the devices meanwhile
 
     @property
     def whole_s(self) -> list[float]:
@@ -149,25 +133,21 @@ class ScalingAnswer:
 
     devices: int
     kind: str  # "GPU" or "logical CPU"
-    loads: list[LoadTimes]  # training steps
-    # the most that TensorFlow used on each; None where it cannot be told
-    peak_device_bytes: list[int | None]
-    peak_memory_mib: float | None  # the most that the process held
+    loads: list[LoadTimes]
+    peak_device_bytes: list[int | None]  # used by TensorFlow; None if unknown
+    peak_memory_mib: float | None  # of the process
     gradient_bytes: int  # of all gradients in float32
-    # where the step's seconds went; None where it was not asked
-    modules: ModuleTimes | None = None
-    # each device's seconds of forward and backward pass, ``(rounds, devices)``
+    modules: ModuleTimes | None = None  # None if not asked for
+    # of forward and backward pass, ``(rounds, devices)``
     replica_s: list[list[float]] = field(default_factory=list)
-    all_reduce: list[AllReduce] = field(default_factory=list)  # all-reduces of different sizes
+    all_reduce: list[AllReduce] = field(default_factory=list)  # of different sizes
 
     def gpu_percents(self) -> list[float]:
         """Returns how busy each GPU was on average over all loads."""
         by_device: dict[str, list[float]] = {}
-        for times in self.loads:
-            for use in times.use:
-                if use.device != PROCESS:
-                    by_device.setdefault(use.device, []).extend(use.percent)
-        return [sum(own) / len(own) for own in by_device.values() if own]
+        for use in (use for times in self.loads for use in times.use if use.device != PROCESS):
+            by_device.setdefault(use.device, []).extend(use.percent)
+        return [sum(percent) / len(percent) for percent in by_device.values() if percent]
 
 
 def all_reduce_seconds(
@@ -191,10 +171,7 @@ def all_reduce_seconds(
 def replica_seconds(
     model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
 ) -> list[list[float]]:
-    """Returns the seconds of forward and backward pass on each device, for each round.
-
-    Devices begin together and do not wait for each other here: what differs is a straggler's.
-    """
+    """Returns each device's seconds forward and backward, without waiting for others, by round."""
     replicas, modules = Replicas(strategy), modules_of(model)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
 
@@ -217,46 +194,67 @@ def replica_seconds(
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
 
 
-_LITTLE_BYTES = 4096
+def use_devices(count: int) -> str:
+    """Makes this process use so many "GPU" or "logical CPU" devices, before TensorFlow uses any."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+        (processor,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(processor, slices)
+        return "logical CPU"
+    if count > len(gpus):
+        raise UsageError(
+            f"Device counts must not exceed the {len(gpus)} GPUs. Received: {count}. Bind fewer, "
+            "as with --gin_binding 'ScalingConfig.device_counts = (1, 2)'."
+        )
+    tf.config.set_visible_devices(gpus[:count], "GPU")
+    for gpu in gpus[:count]:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return "GPU"
+
+
+def peak_device_bytes(count: int) -> list[int | None]:
+    """Returns the most memory that TensorFlow used on each GPU; None for slices of a processor."""
+    if not tf.config.list_logical_devices("GPU"):
+        return [None] * count
+    information = tf.config.experimental.get_memory_info
+    return [information(f"GPU:{index}")["peak"] for index in range(count)]
+
+
 _EPOCH_BATCHES = 4
-# Utterances of equal length need no sorting.
-_LENGTH_SPREAD = 0.4
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
     """Measures everything on one number of devices."""
-    # TensorFlow tells of every all-reduce that it plans, and takes so many functions for a mistake.
+    # TensorFlow logs every all-reduce that it plans, and warns of so many functions.
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
     process = _Process(task)
     modules, replica_s, all_reduce = None, [], []
-    if task.module_batch:
+    rounds = max(task.config.module_rounds, 5)
+    if task.config.module_rounds:
         # Before all else: the first steps of each module are then the process's first.
-        batch = process.noise(task.module_batch)
-        timing = (process.model, batch, process.strategy, task.rounds)
-        modules = module_times(*timing, first_steps=task.first_steps)
+        batch = process.noise(task.config.weak_utterances)
+        timing = (process.model, batch, process.strategy, rounds)
+        modules = module_times(*timing, first_steps=task.config.warmup_steps)
         replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
-    if task.all_reduce and task.devices > 1:
-        # All gradients at once, and so little that only the latency is left.
-        sizes = [_LITTLE_BYTES, process.gradient_bytes]
-        all_reduce = all_reduce_seconds(process.strategy, sizes, task.rounds)
+    if task.devices > 1 and not task.config.link_gigabytes_per_s:
+        # So little that only the latency is left, and all gradients at once.
+        sizes = [4096, process.gradient_bytes]
+        all_reduce = all_reduce_seconds(process.strategy, sizes, rounds)
     memory = (peak_device_bytes(task.devices), peak_memory_mib(), process.gradient_bytes)
-    timed = {"modules": modules, "replica_s": replica_s, "all_reduce": all_reduce}
-    return ScalingAnswer(task.devices, kind, loads, *memory, **timed)
+    return ScalingAnswer(task.devices, kind, loads, *memory, modules, replica_s, all_reduce)
 
 
 class _Process:
     """A model on this process's devices, and batches for it."""
 
     def __init__(self, task: ScalingTask):
-        self._frames, self._labels = task.frames, task.labels
+        self._frames, self._labels = task.config.frames, task.config.labels
         self._replicas = task.devices
-        self._experiment = Experiment(
-            model=task.model,
-            features=task.features,
-            training=TrainingConfig(num_replicas=self._replicas, precision=task.precision),
-        )
+        training = TrainingConfig(num_replicas=self._replicas, precision=task.config.precision)
+        self._experiment = Experiment(model=task.model, features=task.features, training=training)
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
@@ -281,25 +279,20 @@ class _Process:
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
-        sizes = {
-            "num_features": self._experiment.features.num_features,
-            "num_classes": Alphabet().num_classes,
-        }
+        num_features, num_classes = self._experiment.features.num_features, Alphabet().num_classes
+        sizes = {"num_features": num_features, "num_classes": num_classes}
         return noise_batch(batch, self._frames, self._labels, **sizes)
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
         if load.loader == IN_MEMORY:
-            return self._held(load.per_device_batch)
+            share = self.noise(load.per_device_batch)
+            return tf.data.Dataset.from_tensors(share).map(self._as_loaded).cache().repeat()
         global_batch = load.per_device_batch * self._replicas
         loaded = self._loaded(folder, global_batch, load.steps)
         if load.loader == SORTING:
             window = load.sorted_batches * global_batch
             return sorted_by_length(loaded, window, load.per_device_batch)
         return loaded
-
-    def _held(self, batch: int) -> tf.data.Dataset:
-        share = self.noise(batch)
-        return tf.data.Dataset.from_tensors(share).map(self._as_loaded).cache().repeat()
 
     def _as_loaded(self, batch: Batch) -> Batch:
         shapes = {"features": [None, self._frames, batch["features"].shape[-1]]}
@@ -312,8 +305,8 @@ class _Process:
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
         features, model = self._experiment.features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
-        spread = {"length_spread": _LENGTH_SPREAD}
-        split = write_noise_split(folder, *sizes, features, model, **spread)
+        # Utterances of equal length would need no sorting.
+        split = write_noise_split(folder, *sizes, features, model, length_spread=0.4)
         pipeline = PipelineConfig(
             global_batch_size=global_batch, padding="fixed", max_frames=self._frames
         )
@@ -323,10 +316,7 @@ class _Process:
 
 
 def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.data.Dataset:
-    """Sorts so many utterances at a time by length, shortest first, and hands them out in batches.
-
-    Nothing of it is done ahead: whoever asks for a batch waits for the sorting.
-    """
+    """Sorts ``window`` utterances at a time by length and batches them again, nothing ahead."""
 
     def in_order(utterances: Batch) -> Batch:
         order = tf.argsort(utterances["feature_lengths"])
@@ -340,23 +330,21 @@ class ScalingRow:
     """One way of scaling on one number of devices."""
 
     mode: str  # "weak" (a full batch on each device) or "strong" (one batch for all)
-    loader: str  # where batches came from, of `tfasr.bench.scaling.measure.LOADERS`
-    devices: int  # how many shared the work
-    per_device_batch: int  # utterances on each
-    steps: int  # how many were taken, the first included
-    # seconds of the first steps, input wait included; left out of everything else
-    first_s: list[float]
-    step_s: float  # median seconds of the other steps, input wait included
-    mean_step_s: float  # their mean, which a loader that stops training now and then raises
-    input_wait_s: float  # mean seconds of them spent waiting for the batch
-    use_percent: dict[str, float | None]  # how busy the devices were on average, by device
-    single_s: float  # ``mean_step_s`` on one device with a loader, ``step_s`` without
-    # what the model says of ``step_s``; None with a loader, or without a link
-    predicted_s: float | None
+    loader: str  # of `LOADERS`
+    devices: int
+    per_device_batch: int  # utterances
+    steps: int  # the first included
+    first_s: list[float]  # of the first steps, input wait included; left out elsewhere
+    step_s: float  # median of the other steps, input wait included
+    mean_step_s: float
+    input_wait_s: float  # mean
+    use_percent: dict[str, float | None]  # mean, by device
+    single_s: float  # `counted_s` on one device
+    predicted_s: float | None  # None with a loader, or without a link
 
     @property
     def counted_s(self) -> float:
-        """Seconds of a step that rates are made of: the mean where a loader makes steps uneven."""
+        """Seconds of a step for rates: the mean if a loader makes steps uneven."""
         return self.mean_step_s if self.loader else self.step_s
 
     @property
@@ -380,31 +368,28 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    """Everything that the scaling workload found."""
+    """Everything that the scaling workload measured, and the prediction."""
 
-    # weak without and with loaders, then strong, each over the numbers of devices
-    rows: list[ScalingRow]
-    answers: list[ScalingAnswer]  # of the measuring processes, one a number of devices
-    model: ScalingModel | None  # the prediction; None where no link was given and none measured
-    link_source: str  # what its link was taken from, for readers
+    rows: list[ScalingRow]  # weak without and with loaders, then strong, over numbers of devices
+    answers: list[ScalingAnswer]  # one for each number of devices
+    model: ScalingModel | None  # None if no link was given or measured
+    link_source: str  # for readers
     warmup_steps: int  # left out of each row
-    strong_utterances: int  # the global batch of strong scaling
-    predicted_devices: tuple[int, ...]  # numbers of devices to predict beyond the measured
+    strong_utterances: int
+    predicted_devices: tuple[int, ...]
 
     @classmethod
     def of(cls, answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> "ScalingAnalysis":
-        """Analyses what `tfasr.bench.scaling.measure.measure` answered, one device first."""
         warmup = config.warmup_steps
         link, source = _link(answers, config)
         model = link and _model(answers[0], link, config)
         rows = []
-        for mode, loader in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
+        for kind in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
             single_s: float | None = None
-            for answer in answers:
-                for times in answer.loads:
-                    if (times.load.name, times.load.loader) == (mode, loader):
-                        rows.append(_row(answer.devices, times, warmup, single_s, model))
-                        single_s = single_s or rows[-1].counted_s
+            for answer, times in ((a, times) for a in answers for times in a.loads):
+                if (times.load.name, times.load.loader) == kind:
+                    rows.append(_row(answer.devices, times, warmup, single_s, model))
+                    single_s = single_s or rows[-1].counted_s
         sizes = (warmup, config.strong_utterances, config.predicted_devices)
         return cls(rows, list(answers), model, source, *sizes)
 
@@ -421,8 +406,9 @@ class ScalingAnalysis:
         return self.model and dataclasses.replace(self.model, shared_cores=False)
 
     def to_json(self) -> dict[str, Any]:
+        derived = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
         return {
-            "rows": [json_of(row, *_DERIVED) for row in self.rows],
+            "rows": [json_of(row, *derived) for row in self.rows],
             "shared_cores": self.shared_cores,
             "prediction": self.model and dataclasses.asdict(self.model),
             "link_source": self.link_source,
@@ -430,14 +416,11 @@ class ScalingAnalysis:
         }
 
 
-_DERIVED = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
-
-
 def _row(
     devices: int, times: LoadTimes, warmup: int, single_s: float | None, model: ScalingModel | None
 ) -> ScalingRow:
-    load, after = times.load, times.whole_s[warmup:]
-    mean_s, step_s = statistics.fmean(after), times.steady_s(warmup)
+    load, steps_s = times.load, times.whole_s[warmup:]
+    mean_s, step_s = statistics.fmean(steps_s), times.steady_s(warmup)
     predicted = None
     if load.loader == IN_MEMORY and model is not None:
         predicted = model.step_s(devices, load.per_device_batch)
@@ -464,20 +447,16 @@ def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Li
     measured = next((answer for answer in answers if answer.all_reduce), None)
     if measured is None:
         return None, "n/a"
-    found = measured.all_reduce
-    sizes, seconds = [one.size_bytes for one in found], [one.seconds for one in found]
-    link = fit_link([measured.devices] * len(found), sizes, seconds)
+    times = measured.all_reduce
+    sizes, seconds = [time.size_bytes for time in times], [time.seconds for time in times]
+    link = fit_link([measured.devices] * len(times), sizes, seconds)
     return link, f"all-reduces measured over {measured.devices} devices"
 
 
 def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> ScalingModel:
-    held = [times for times in answer.loads if times.load.loader == IN_MEMORY]
-    batches = [times.load.per_device_batch for times in held]
-    seconds = [times.steady_s(config.warmup_steps) for times in held]
-    return ScalingModel(
-        single=fit_single_device(batches, seconds),
-        gradient_bytes=answer.gradient_bytes,
-        link=link,
-        overlap=config.overlap,
-        shared_cores=answer.kind != "GPU",
-    )
+    in_memory = [times for times in answer.loads if times.load.loader == IN_MEMORY]
+    batches = [times.load.per_device_batch for times in in_memory]
+    seconds = [times.steady_s(config.warmup_steps) for times in in_memory]
+    single, shared_cores = fit_single_device(batches, seconds), answer.kind != "GPU"
+    more = {"overlap": config.overlap, "shared_cores": shared_cores}
+    return ScalingModel(single, answer.gradient_bytes, link, **more)

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from tfasr.bench.perform import Measured, draw, is_file
 from tfasr.bench.scaling.fit import (
     SHARE,
     BesideSteps,
-    Interval,
     Link,
     MeasuredExchange,
     MeasuredStep,
@@ -34,54 +33,45 @@ from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.metrics import Target, parse_target
 from tfasr.tta.run import Run, load_run
 
-_EVALUATION = ("eval_forward", "decode")
-_BYTES_OF_A_WEIGHT = 4
 _AGAIN = "Write it anew with tfasr bench --gin_file bench/scaling_small.gin --out."
 
 
 @dataclass
-class Found:
-    """What runs and results say."""
+class RunData:
+    """The measurements of runs and results."""
 
     steps: list[MeasuredStep] = field(default_factory=list)  # of one worker each
-    exchanges: list[MeasuredExchange] = field(default_factory=list)  # of gradients
-    gradient_bytes: list[int] = field(default_factory=list)  # of each source that noted them
-    # of the runs of one process, which exchange nothing, in float32
-    weight_bytes: list[int] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)  # global batches of the runs
-    # of each run, its mean batch over its global batch
-    filled: list[float] = field(default_factory=list)
+    exchanges: list[MeasuredExchange] = field(default_factory=list)
+    gradient_bytes: list[int] = field(default_factory=list)  # of each source that recorded them
+    weight_bytes: list[int] = field(default_factory=list)  # of runs of one process, in float32
+    batches: list[int] = field(default_factory=list)  # global ones
+    filled: list[float] = field(default_factory=list)  # mean over global batch of each run
     targets: list[TargetMet] = field(default_factory=list)  # runs that met the target
-    beside: list[BesideSteps] = field(default_factory=list)  # what those did beside their steps
-    missed: list[str] = field(default_factory=list)  # names of runs that did not meet it
+    beside: list[BesideSteps] = field(default_factory=list)  # of those runs
+    missed: list[str] = field(default_factory=list)  # names of other runs
 
 
 def read_runs(
     run_dirs: Sequence[Path], target: Target | None, policy: str, window: int | None
-) -> Found:
-    """Returns what runs of one model say; they may differ in batch and number of workers.
-
-    Raises:
-        UsageError: if one cannot be read, says too little, or is not comparable with the first.
-    """
-    found, first = Found(), None
+) -> RunData:
+    """Reads runs of one model; raises UsageError if one is unreadable or not comparable."""
+    data, first = RunData(), None
     for run_dir in run_dirs:
         run = load_run(run_dir)
         first = first or run
         differing = differences(first.comparability, run.comparability)
         if target is not None and differing:
             raise UsageError(
-                "Runs that tell how many utterances a target takes must be comparable. "
-                f"{run_dir} differs from {first.path} in {difference_text(differing)}. "
-                "Leave it out."
+                f"Runs with a target must be comparable. {run_dir} differs from {first.path} in "
+                f"{difference_text(differing)}. Leave it out."
             )
-        workers, step_s = _read_steps(run, found)
+        workers, step_s = _read_steps(run, data)
         if target is not None:
-            _read_target(run, workers, step_s, target, policy, window, found)
-    return found
+            _read_target(run, workers, step_s, target, policy, window, data)
+    return data
 
 
-def _read_steps(run: Run, found: Found) -> tuple[int, float]:
+def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
     steps, cluster = run.timeline.steps, run.fact("cluster")
     workers = int(cluster["workers"]) if isinstance(cluster, dict) else 1
     steady = ~steps.compiled & (steps.places >= WARMUP_STEPS)
@@ -94,7 +84,7 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
     rows = float(steps.amounts("utterances")[steady].mean()) / workers
     compute_s = step_s
     if workers == 1:
-        found.weight_bytes.append(_BYTES_OF_A_WEIGHT * int(run.fact("parameters") or 0))
+        data.weight_bytes.append(4 * int(run.fact("parameters") or 0))
     else:
         parts = worker_parts(run.path)
         if len(parts) != workers:
@@ -105,32 +95,26 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
         exchange_s = parts[0].exchange_s / parts[0].steps
         compute_s = max(step_s - exchange_s, 1e-9)
         size = int(cluster["gradient_bytes"])
-        found.gradient_bytes.append(size)
-        found.exchanges.append(MeasuredExchange(workers, size, exchange_s))
+        data.gradient_bytes.append(size)
+        data.exchanges.append(MeasuredExchange(workers, size, exchange_s))
         link = cluster.get("link")
         if link:  # of a few numbers: all latency
-            little = MeasuredExchange(workers, link["small_bytes"], link["small_s"])
-            found.exchanges.append(little)
-    found.steps.append(MeasuredStep(rows, compute_s))
+            little = (workers, link["small_bytes"], link["small_s"])
+            data.exchanges.append(MeasuredExchange(*little))
+    data.steps.append(MeasuredStep(rows, compute_s))
     batch = int(run.fact("global_batch_size"))
-    found.batches.append(batch)
-    found.filled.append(rows * workers / batch)
+    data.batches.append(batch)
+    data.filled.append(rows * workers / batch)
     return workers, step_s
 
 
 def _read_target(
-    run: Run,
-    workers: int,
-    step_s: float,
-    target: Target,
-    policy: str,
-    window: int | None,
-    found: Found,
+    run: Run, workers: int, step_s, target: Target, policy, window, data: RunData
 ) -> None:
     metric, value = target
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
     if not reached.reached:
-        found.missed.append(run.name)
+        data.missed.append(run.name)
         return
     line = run.timeline
     until_s = max(
@@ -146,18 +130,13 @@ def _read_target(
     utterances = float(line.steps.amounts("utterances")[before].sum())
     intervals = run.intervals_until(until_s)
     beside_s = max(reached.seconds - step_s * len(before), 0.0)
-    shared_s = min(sum(intervals.get(name, 0.0) for name in _EVALUATION), beside_s)
-    found.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
-    rest = BesideSteps(beside_s - shared_s, shared_s * workers, utterances)
-    found.beside.append(rest)
+    shared_s = min(sum(intervals.get(name, 0.0) for name in ("eval_forward", "decode")), beside_s)
+    data.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
+    data.beside.append(BesideSteps(beside_s - shared_s, shared_s * workers, utterances))
 
 
-def read_results(path: Path, found: Found) -> None:
-    """Adds what the scaling workload measured: one device's steps, and its all-reduces.
-
-    Raises:
-        UsageError: if it is no such file.
-    """
+def read_results(path: Path, data: RunData) -> None:
+    """Adds the scaling workload's results: one device's steps, and all-reduces."""
     values = read_object(path, _AGAIN, ("workload",))
     results = values.get("results")
     processes = results.get("processes") if isinstance(results, dict) else None
@@ -168,27 +147,21 @@ def read_results(path: Path, found: Found) -> None:
         )
     warmup = int(values["warmup_steps"])
     for process in processes:
-        found.gradient_bytes.append(process["gradient_bytes"])
+        data.gradient_bytes.append(process["gradient_bytes"])
         devices = process["devices"]
-        for one in process["all_reduce"] if devices > 1 else ():
-            found.exchanges.append(MeasuredExchange(devices, one["size_bytes"], one["seconds"]))
+        for reduce in process["all_reduce"] if devices > 1 else ():
+            measured = (devices, reduce["size_bytes"], reduce["seconds"])
+            data.exchanges.append(MeasuredExchange(*measured))
         for times in process["loads"] if devices == 1 else ():
             if not times["load"]["loader"]:
                 seconds = times["step_s"][warmup:]
                 rows = times["load"]["per_device_batch"]
-                found.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
-
-
-_LEAST_BYTES = 8192  # a sum of less is all latency, as the small one beside it
+                data.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
 
 
 def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
-    """Measures exchanges of little and of all gradients between two processes, by the loopback.
-
-    Raises:
-        RunError: if the processes do not find each other.
-    """
-    large_bytes = max(int(gradient_bytes), _LEAST_BYTES)
+    """Measures exchanges of little and of all gradients between two processes, over loopback."""
+    large_bytes = max(int(gradient_bytes), 8192)  # less would be all latency
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with ThreadPoolExecutor(2) as threads:
         options = {"backend": "tensorflow", "task": "Measuring an exchange", "show_messages": False}
@@ -204,7 +177,7 @@ def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
 
 
 def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tuple[int, float]]:
-    """Returns bytes and median seconds of a small and of a large sum, in one worker's process."""
+    """Returns bytes and median seconds of a small and of a large sum, in a worker's process."""
     from tfasr.training.workers.exchange import measure_link
     from tfasr.training.workers.team import joined
 
@@ -216,43 +189,39 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be predicted of what."""
+    """A request for a prediction."""
 
-    run_dirs: Sequence[Path]  # folders of runs
+    run_dirs: Sequence[Path]
     results: Sequence[Path] = ()  # files of the scaling workload
     target: str = ""  # such as "cer=0.1"; "" for steps alone
     policy: str = "paper"  # the clock and the rule of the target
     window: int | None = None  # evaluations whose median must meet it; None for the policy's
-    workers: tuple[int, ...] = (1, 2, 4, 8, 16)  # numbers of them
+    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
     global_batch_sizes: tuple[int, ...] = ()  # over all workers; empty for the runs' own
     rows_per_worker: tuple[int, ...] = ()  # instead, so that the batch grows with the workers
-    link_gbit_s: float | None = None  # of the link; None to take the runs' exchanges
-    link_latency_us: float = 0.0  # of a message on it
-    over_loopback: bool = False  # whether the runs' exchanges went over no network
-    measure_exchange: bool = False  # whether one is measured here
-    gradient_mb: float | None = None  # megabytes of gradients; None for the runs'
-    overlap: float = 0.0  # share of the exchange that is hidden
+    link_gbit_s: float | None = None  # None to use the runs' exchanges
+    link_latency_us: float = 0.0  # of a message
+    over_loopback: bool = False  # whether the runs' exchanges used no network
+    measure_exchange: bool = False  # whether to measure one here
+    gradient_mb: float | None = None  # None for the runs'
+    overlap: float = 0.0  # fraction of the exchange that is hidden
 
     def __post_init__(self):
         counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
-        link = self.link_gbit_s
+        link, latency_us = self.link_gbit_s, self.link_latency_us
+        finite = 0 <= latency_us < math.inf and (link is not None or not latency_us)
+        two_sizes = self.global_batch_sizes and self.rows_per_worker
+        sources = self.run_dirs or self.results
         checks = {
             "--workers, --global_batch_size and --rows_per_worker must be above 0": (
-                bool(self.workers) and min(counts, default=0) > 0
+                self.workers and min(counts) > 0
             ),
-            "--global_batch_size and --rows_per_worker exclude each other": not (
-                self.global_batch_sizes and self.rows_per_worker
-            ),
+            "--global_batch_size and --rows_per_worker exclude each other": not two_sizes,
             "--link_gbit_s must be above 0": link is None or link > 0,
-            "--link_latency_us must be finite and at least 0, beside --link_gbit_s": (
-                0 <= self.link_latency_us < math.inf
-                and (link is not None or not self.link_latency_us)
-            ),
+            "--link_latency_us must be finite and at least 0, beside --link_gbit_s": finite,
             "--gradient_mb must be above 0": self.gradient_mb is None or self.gradient_mb > 0,
             "--overlap must be between 0 and 1": 0 <= self.overlap <= 1,
-            "A prediction must be given runs, or --measured results": bool(
-                self.run_dirs or self.results
-            ),
+            "A prediction must be given runs, or --measured results": bool(sources),
         }
         for rule, met in checks.items():
             if not met:
@@ -260,26 +229,20 @@ class Asked:
 
 
 def predict(asked: Asked, *, out: str | Path | None = None, output_format: str = "table") -> str:
-    """Predicts runs and returns the table as text; with ``out``, writes it with JSON and a figure.
-
-    Raises:
-        UsageError: if runs cannot be read, or say too little for what is asked.
-        OSError: if a file cannot be written.
-    """
+    """Predicts runs and returns the table as text; with ``out``, also writes JSON and a figure."""
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
-    found = read_runs(asked.run_dirs, target, asked.policy, asked.window)
+    data = read_runs(asked.run_dirs, target, asked.policy, asked.window)
     for path in asked.results:
-        read_results(path, found)
-    if target is not None and not found.targets:
+        read_results(path, data)
+    if target is not None and not data.targets:
         raise UsageError(
             f"A time to {asked.target} must be predicted from runs that met it. None of "
             f"{len(asked.run_dirs)} did. Choose a target that they met, or leave --target out."
         )
-    measured = _measurements(asked, found)
-    prediction = WorkerPrediction(measured)
-    rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, found)]
-    written = _written(asked, found, prediction, rows)
+    prediction = WorkerPrediction(_measurements(asked, data))
+    rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, data)]
+    written = _written(asked, data, prediction, rows)
     if out is not None:
         out = Path(out).resolve()
         written.write(out)
@@ -288,12 +251,12 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     return written.to_format(output_format)
 
 
-def _measurements(asked: Asked, found: Found) -> Measurements:
-    size = _gradient_bytes(asked, found)
+def _measurements(asked: Asked, data: RunData) -> Measurements:
+    size = _gradient_bytes(asked, data)
     link = None
     if asked.link_gbit_s is not None:
         link = Link(asked.link_gbit_s * 1e9 / 8, asked.link_latency_us * 1e-6)
-    exchanges = found.exchanges if link is None or asked.over_loopback else []
+    exchanges = data.exchanges if link is None or asked.over_loopback else []
     if asked.measure_exchange:
         exchanges = [*exchanges, *local_exchanges(size)]
     if link is None and not exchanges:
@@ -303,22 +266,15 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
                 "neither --link_gbit_s, nor --measure_exchange, nor runs of several workers."
             )
         link = Link(math.inf)
-    return Measurements(
-        found.steps,
-        size,
-        link,
-        exchanges,
-        asked.overlap,
-        found.targets,
-        found.beside,
-        statistics.median(found.filled or [1.0]),
-    )
+    filled = statistics.median(data.filled or [1.0])
+    runs = (data.targets, data.beside, filled)
+    return Measurements(data.steps, size, link, exchanges, asked.overlap, *runs)
 
 
-def _gradient_bytes(asked: Asked, found: Found) -> float:
+def _gradient_bytes(asked: Asked, data: RunData) -> float:
     if asked.gradient_mb is not None:
         return asked.gradient_mb * 1e6
-    sizes = set(found.gradient_bytes or found.weight_bytes)
+    sizes = set(data.gradient_bytes or data.weight_bytes)
     if len(sizes) > 1 and max(sizes) > 1.05 * min(sizes) or not max(sizes):
         raise UsageError(
             "The runs must be of one model, or --gradient_mb must be given. Received: gradients "
@@ -327,10 +283,10 @@ def _gradient_bytes(asked: Asked, found: Found) -> float:
     return max(sizes)
 
 
-def _runs(asked: Asked, found: Found) -> list[tuple[int, int]]:
+def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     if asked.rows_per_worker:
         return [(n, n * rows) for rows in asked.rows_per_worker for n in asked.workers]
-    batches = asked.global_batch_sizes or tuple(sorted(set(found.batches)))
+    batches = asked.global_batch_sizes or tuple(sorted(set(data.batches)))
     if not batches:
         raise UsageError(
             "--global_batch_size or --rows_per_worker must be given where no run names a batch. "
@@ -345,30 +301,20 @@ def _runs(asked: Asked, found: Found) -> list[tuple[int, int]]:
     return runs
 
 
-def _written(
-    asked: Asked, found: Found, prediction: WorkerPrediction, rows: list[PredictedRun]
-) -> Measured:
+def _written(asked: Asked, data: RunData, prediction: WorkerPrediction, rows) -> Measured:
     notes = []
-    if found.missed:
+    if data.missed:
         notes.append(
-            f"{len(found.missed)} runs never met the target and are left out, so that the "
-            f"utterances are too few: {', '.join(found.missed)}."
+            f"{len(data.missed)} runs never met the target and are left out, so that the "
+            f"utterances are too few: {', '.join(data.missed)}."
         )
     table = prediction_table(prediction, rows, asked.target, notes)
-    measured = prediction.measured
+    values = asdict(prediction.measured)
+    names = ("steps", "gradient_bytes", "link", "exchanges", "overlap", "targets", "beside")
     values = {
         "target": asked.target or None,
         "interval_share": SHARE,
-        "measured": {
-            "steps": list(map(asdict, measured.steps)),
-            "gradient_bytes": measured.gradient_bytes,
-            "link": measured.link and asdict(measured.link),
-            "exchanges": list(map(asdict, measured.exchanges)),
-            "overlap": measured.overlap,
-            "targets": list(map(asdict, measured.targets)),
-            "beside": list(map(asdict, measured.beside)),
-            "missed": found.missed,
-        },
+        "measured": {**{name: values[name] for name in names}, "missed": data.missed},
         "predicted": [record(row) for row in rows],
     }
     return Measured([table], values)
@@ -382,20 +328,17 @@ def prediction_table(
         Column("global\nbatch", "", lambda row: row.global_batch),
         Column("rows a\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
         *_both("steps/s", lambda row: row.steps_per_s),
-        Column(
-            "exchange\n%", "", lambda row: row.exchange_s.middle / row.step_s.middle, fixed(0, 100)
-        ),
+        Column("exchange\n%", "", lambda r: r.exchange_s.middle / r.step_s.middle, fixed(0, 100)),
         *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
     ]
     if target:
         columns += _both("utterances\nto target", lambda row: row.utterances)
         columns += _both("minutes", lambda row: row.target_s, 1 / 60)
-    columns.append(
-        Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
-    )
+    beyond = Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
     title = f"Predicted runs{f' to {target}' if target else ''}"
-    table = table_of(title, columns, rows, [*_notes(prediction), *notes])
-    return replace(table, records=records_of([record(row) for row in rows]))
+    records = records_of(list(map(record, rows)))
+    notes = [*_notes(prediction), *notes]
+    return table_of(title, [*columns, beyond], rows, notes, records=records)
 
 
 def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
@@ -415,58 +358,47 @@ def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g
 def _notes(prediction: WorkerPrediction) -> list[str]:
     constant, per_row = prediction.coefficients()
     measured = prediction.measured
+    link, sources = measured.link, []
+    if link is not None:
+        gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
+        sources.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
+    if measured.exchanges:
+        sources.append(f"{len(measured.exchanges)} measured exchanges")
     rows = sorted({step.rows for step in measured.steps})
-    listed = ", ".join(f"{one:.4g}" for one in rows)
-    unknown = "; how much of it is fixed, one number of rows cannot tell" if len(rows) == 1 else ""
+    listed = ", ".join(f"{count:.4g}" for count in rows)
+    unknown = "; one number of rows can't show how much of it is fixed" if len(rows) == 1 else ""
     notes = [
         f"Medians, and intervals meant to hold {100 * SHARE:.0f} % of new runs, by a parametric "
         f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
         f"row, from {listed} rows a worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
-        f"{_link_text(prediction)}, {100 * measured.overlap:.0f} % overlapped.",
+        f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
     if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
-        said = "; how they grow with the batch, one size cannot tell"
+        growth = "; one size can't show how they grow with the batch"
         critical = prediction.critical_batch
         if critical is not None:
-            low, middle, high = map(_number, (critical.low, critical.middle, critical.high))
-            said = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by the "
-            said += "curve that has such a batch"
-        runs = f"{len(measured.targets)} runs with batches of {sizes}"
-        notes.append(f"Utterances: from {runs}{said}.")
+            batches = (critical.low, critical.middle, critical.high)
+            low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
+            growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by "
+            growth += "the curve that has such a batch"
+        runs = len(measured.targets)
+        notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
     return notes
 
 
-def _link_text(prediction: WorkerPrediction) -> str:
-    link, exchanges = prediction.measured.link, prediction.measured.exchanges
-    said = []
-    if link is not None:
-        gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
-        said.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
-    if exchanges:
-        said.append(f"{len(exchanges)} measured exchanges")
-    return " beside ".join(said)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value < 1e9 else "any"
-
-
 def record(row: PredictedRun) -> dict[str, Any]:
-    """Returns a predicted run for programs; bounds are columns of their own."""
     values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
     names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
     for name in names:
-        interval = getattr(row, name)
-        if interval is not None:
+        if (interval := getattr(row, name)) is not None:
             values |= {name: interval.middle, f"{name}_low": interval.low}
             values[f"{name}_high"] = interval.high
     return {**values, "beyond": ",".join(row.beyond)}
 
 
 def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
-    """Returns steps per second, and with a target the minutes, over the workers."""
     panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
     if target:
         panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
@@ -474,18 +406,13 @@ def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
     return Chart("prediction", caption, panels, columns=2, width=420)
 
 
-def _panel(
-    rows: Sequence[PredictedRun],
-    interval: Callable[[PredictedRun], Interval],
-    scale: float,
-    title: str,
-) -> Panel:
+def _panel(rows: Sequence[PredictedRun], interval: Callable, scale: float, title: str) -> Panel:
     marks = []
     for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
-        own = [row for row in rows if _key(row, rows) == batch]
-        xs, colour = [row.workers for row in own], run_colour(number)
+        of_batch = [row for row in rows if _key(row, rows) == batch]
+        xs, colour = [row.workers for row in of_batch], run_colour(number)
         low, middle, high = (
-            [scale * getattr(interval(row), name) for row in own]
+            [scale * getattr(interval(row), name) for row in of_batch]
             for name in ("low", "middle", "high")
         )
         marks += [Area(x=xs, low=low, high=high, colour=colour), *curve(xs, middle, colour, batch)]
@@ -495,9 +422,8 @@ def _panel(
 
 def _key(row: PredictedRun, rows: Sequence[PredictedRun]) -> str:
     batches = {other.global_batch for other in rows}
-    per_workers = len(batches) > 1 and all(
+    if len(batches) > 1 and all(
         other.global_batch * row.workers == row.global_batch * other.workers for other in rows
-    )
-    if per_workers:
+    ):
         return f"{row.global_batch / row.workers:.4g} rows a worker"
     return f"batch {row.global_batch}"

@@ -1,18 +1,17 @@
-"""Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
+"""Weak and strong scaling of data parallelism over devices, measured and predicted."""
 
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
+from tfasr.bench.devices import PROCESS, DeviceUse, devices_text, num_gpus, powers_up_to
 from tfasr.bench.scaling.measure import (
     FROM_SHARDS,
     LOADERS,
     SORTING,
     Load,
     ScalingAnalysis,
-    ScalingAnswer,
     ScalingConfig,
     ScalingRow,
     ScalingTask,
@@ -41,19 +40,19 @@ from tfasr.models.model import ModelConfig, RecogniserConfig
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     """Returns scaling, first steps, modules (where timed) and devices."""
     modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
-    return [_scaling(analysis), _first_steps(analysis), *modules, _devices(analysis)]
+    scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
+    return [scaling, _first_steps(analysis), *modules, _devices(analysis)]
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
     """Returns the slowest device's seconds over the median device's, the median over rounds."""
     return statistics.median(
-        max(one) / statistics.median(one) if statistics.median(one) > 0 else 1.0
-        for one in seconds_of_replicas
+        max(seconds) / statistics.median(seconds) if statistics.median(seconds) > 0 else 1.0
+        for seconds in seconds_of_replicas
     )
 
 
 def label(row: ScalingRow) -> str:
-    """Returns what tables call a row's way of scaling."""
     return f"{row.mode}, {row.loader}" if row.loader else row.mode
 
 
@@ -74,10 +73,6 @@ _SCALING = [
 ]
 
 
-def _scaling(analysis: ScalingAnalysis) -> Table:
-    return table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
-
-
 def _use_of(row: ScalingRow) -> float | None:
     gpus = [use for name, use in row.use_percent.items() if name != PROCESS and use is not None]
     return statistics.fmean(gpus) if gpus else row.use_percent.get(PROCESS)
@@ -89,27 +84,24 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
         "included. Weak: a full batch on every device, and as many steps for each device as on "
         f"one; strong: {analysis.strong_utterances} utterances over all. Without loader one batch "
         "lies in memory; the sorting loader sorts utterances by length while training waits. "
-        "Efficiency: throughput (with a loader by the mean step, which its pauses belong to) over "
-        "that of one device times the devices. Use: of GPUs, or where there is none of all cores "
-        "by this process."
+        "Efficiency: throughput (with a loader, by the mean step) over that of one device times "
+        "the devices. Use: of GPUs, or by this process of all cores."
     ]
     if analysis.shared_cores:
         notes.append(
-            "The devices are slices of one processor and share its cores: N of them have no more "
-            "to compute with than one, so 100 % cannot be reached. A speed-up of 1 means that "
-            "distribution itself cost nothing. Only separate devices show scaling."
+            "The devices are slices of one processor and share its cores: N of them can't compute "
+            "more than one, so 100 % is out of reach. A speed-up of 1 means that distribution cost "
+            "nothing. Only separate devices show scaling."
         )
     if analysis.model is not None:
-        link = analysis.model.link
-        bandwidth = (
-            "no limit found" if math.isinf(link.bytes_per_s) else f"{link.bytes_per_s / 1e9:.3g}"
-        )
+        model, link = analysis.model, analysis.model.link
+        rate = "no limit" if math.isinf(link.bytes_per_s) else f"{link.bytes_per_s / 1e9:.3g}"
         notes.append(
-            f"Predicted from one device's steps ({1e3 * analysis.model.single.fixed_s:.3g} ms and "
-            f"{1e3 * analysis.model.single.per_utterance_s:.3g} ms per utterance), a ring "
-            f"all-reduce of {analysis.model.gradient_bytes / 1e6:.4g} MB of gradients and a link "
-            f"of {bandwidth} GB/s and {1e6 * link.latency_s:.3g} us ({analysis.link_source}), "
-            f"{100 * analysis.model.overlap:.0f} % overlapped. Error: predicted over measured."
+            f"Predicted from one device's steps ({1e3 * model.single.fixed_s:.3g} ms and "
+            f"{1e3 * model.single.per_utterance_s:.3g} ms per utterance), a ring all-reduce of "
+            f"{model.gradient_bytes / 1e6:.4g} MB of gradients and a link of {rate} GB/s and "
+            f"{1e6 * link.latency_s:.3g} us ({analysis.link_source}), {100 * model.overlap:.0f} % "
+            "overlapped. Error: predicted over measured."
         )
     return notes
 
@@ -135,7 +127,7 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
         rows.append(("tracing, host", devices, *times.first_host_s, None))
     note = (
         "The first steps of each process, before all others: seconds of each function within the "
-        "step, forward and backward. Tracing, host: what the call took beside them."
+        "step, forward and backward. Tracing, host: the rest of the call."
     )
     return _steps_table("First steps of each function", "function", count, rows, note)
 
@@ -146,67 +138,56 @@ def _modules(analysis: ScalingAnalysis) -> Table:
     for answer in analysis.timed:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
-    rows = []
-    for index, module in enumerate(analysis.timed[0].modules.modules):
-        cells: list[Any] = [module.module]
-        for answer in analysis.timed:
-            own = answer.modules.modules[index]
-            cells += [getattr(own, name) for name in names]
-            cells.append(percent(own.in_step_s / answer.modules.step_s))
-        rows.append(cells)
+    by_module = zip(*(answer.modules.modules for answer in analysis.timed), strict=True)
+    steps_s = [answer.modules.step_s for answer in analysis.timed]
+    rows: list[list[Any]] = []
+    for modules in by_module:
+        rows.append([modules[0].module])
+        for module, step_s in zip(modules, steps_s, strict=True):
+            rows[-1] += [getattr(module, name) for name in names]
+            rows[-1].append(percent(module.in_step_s / step_s))
     whole: list[Any] = ["whole step"]
     for answer in analysis.timed:
-        own = answer.modules.modules
-        whole += [sum(getattr(module, name) for module in own) for name in names]
+        whole += [sum(getattr(m, name) for m in answer.modules.modules) for name in names]
         whole.append("100.0")
     note = (
-        "Within the step the clock is read after each module's forward and backward pass, and what "
-        "comes next begins after the reading: the seconds follow each other, add up to the step "
-        "and cannot be negative; medians of the steps after the first. Alone: all other modules "
-        "off, random input. The update's backward pass holds the exchange of the gradients. A "
-        "step whose clock is not read may overlap modules and be shorter."
+        "Within the step the clock is read after each module's forward and backward pass, and the "
+        "next pass begins after the reading: the seconds add up to the step; medians of the steps "
+        "after the first. Alone: all other modules off, random input. The update's backward pass "
+        "is the exchange of the gradients. A step without these readings may overlap modules and "
+        "be shorter."
     )
     by_place = columns_of_tuples(columns, milliseconds)
     return table_of("Time per module", by_place, [*rows, whole], [note])
 
 
-def _straggling_of(answer: ScalingAnswer) -> float | None:
-    lone = answer.devices == 1 or not answer.replica_s
-    return None if lone else straggling(answer.replica_s)
-
-
-def _use(answer: ScalingAnswer) -> tuple[float | None, float | None]:
-    return _first_and_others(answer.gpu_percents()[: answer.devices])
-
-
-def _memory(answer: ScalingAnswer) -> tuple[float | None, float | None]:
-    return _first_and_others([size for size in answer.peak_device_bytes if size is not None])
-
-
-def _first_over_others(answer: ScalingAnswer) -> float | None:
-    first, others = _memory(answer)
-    return first / others if first and others else None
-
-
 _DEVICES = [
-    Column("devices", "", lambda answer: answer.devices),
-    Column("slowest over\nmedian device", "", _straggling_of, fixed(2)),
-    Column("GPU use\nfirst %", "", lambda answer: _use(answer)[0], fixed(0)),
-    Column("GPU use\nothers %", "", lambda answer: _use(answer)[1], fixed(0)),
-    Column("memory first\nGiB", "", lambda answer: _memory(answer)[0], fixed(2, 2**-30)),
-    Column("memory others\nGiB", "", lambda answer: _memory(answer)[1], fixed(2, 2**-30)),
-    Column("first over\nothers", "", _first_over_others, fixed(2)),
-    Column("process peak\nGiB", "", lambda answer: answer.peak_memory_mib, fixed(2, 2**-10)),
+    Column("devices", "", lambda row: row[0].devices),
+    Column("slowest over\nmedian device", "", lambda row: row[1], fixed(2)),
+    Column("GPU use\nfirst %", "", lambda row: row[2][0], fixed(0)),
+    Column("GPU use\nothers %", "", lambda row: row[2][1], fixed(0)),
+    Column("memory first\nGiB", "", lambda row: row[3][0], fixed(2, 2**-30)),
+    Column("memory others\nGiB", "", lambda row: row[3][1], fixed(2, 2**-30)),
+    Column("first over\nothers", "", lambda row: row[4], fixed(2)),
+    Column("process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)),
 ]
 
 
 def _devices(analysis: ScalingAnalysis) -> Table:
     note = (
-        "Slowest over median: forward and backward pass of each device, begun together. GPU use is "
-        "NVML's mean while training, memory the most that TensorFlow used on a device, others: "
-        "their median."
+        "Slowest over median: forward and backward pass of each device, begun together. GPU use: "
+        "NVML's mean while training. Memory: TensorFlow's peak. Others: their median."
     )
-    return table_of("Devices", _DEVICES, analysis.answers, [note])
+    rows = []
+    for answer in analysis.answers:
+        several = answer.devices > 1 and answer.replica_s
+        use = _first_and_others(answer.gpu_percents()[: answer.devices])
+        known = [size for size in answer.peak_device_bytes if size is not None]
+        first, others = _first_and_others(known)
+        ratio = first / others if first and others else None
+        slowest = straggling(answer.replica_s) if several else None
+        rows.append((answer, slowest, use, (first, others), ratio))
+    return table_of("Devices", _DEVICES, rows, [note])
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
@@ -214,13 +195,11 @@ def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
     return (values[0] if values else None), others
 
 
-_SHOWN_S = 25.0
-"""As in the paper's figure of the utilisation."""
+_SHOWN_S = 25.0  # as in the paper's figure of the utilisation
 _SOURCES = {"": "without loader", "loader": "with loader", "sorting loader": "with sorting loader"}
 
 
 def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
-    """Returns what makes each figure, by its name."""
     charts = {
         "scaling": lambda: scaling_chart(analysis),
         "scaling_use": lambda: use_chart(analysis),
@@ -241,11 +220,12 @@ def scaling_chart(analysis: ScalingAnalysis) -> Chart:
 def use_chart(analysis: ScalingAnalysis) -> Chart:
     """Returns how busy the devices were over time, a panel for each source of batches."""
     answer = analysis.answers[-1]
-    panels = []
-    for loader in LOADERS:
-        for times in answer.loads:
-            if (times.load.name, times.load.loader) == ("weak", loader):
-                panels.append(_use_panel(times.use, _SOURCES[loader]))
+    panels = [
+        _use_panel(times.use, _SOURCES[loader])
+        for loader in LOADERS
+        for times in answer.loads
+        if (times.load.name, times.load.loader) == ("weak", loader)
+    ]
     caption = f"Use of the devices over time while training on {devices_text(answer.devices)}"
     return Chart("scaling_use", caption, panels, width=760)
 
@@ -324,106 +304,67 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
         ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
-        rows = [row for row in measured if row.loader == loader]
-        if rows:
-            marks += _measured(rows, analysis.shared_cores, (0, 3, 5)[place])
+        if rows := [row for row in measured if row.loader == loader]:
+            name = "measured, cores shared" if analysis.shared_cores else "measured"
+            name += f", {loader}" if loader else ""
+            xs, ys = [row.devices for row in rows], [100 * row.efficiency for row in rows]
+            symbol = "square" if loader else "circle"
+            marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
+    titles = {
+        "strong": f"strong: {analysis.strong_utterances} utterances in all",
+        "weak": f"weak: {_weak_batch(analysis)} utterances on each device",
+    }
     top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
-    return Panel(marks, counts_axis("devices", shown), y, title=_title(analysis, mode))
+    return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
 
 
-def _measured(rows: Sequence[ScalingRow], shared_cores: bool, colour: int) -> list[Mark]:
-    name = "measured, cores shared" if shared_cores else "measured"
-    name += f", {rows[0].loader}" if rows[0].loader else ""
-    counts, efficiencies = zip(*((row.devices, 100 * row.efficiency) for row in rows), strict=True)
-    symbol = "square" if rows[0].loader else "circle"
-    return curve(list(counts), list(efficiencies), run_colour(colour), name, symbol=symbol)
-
-
-def _title(analysis: ScalingAnalysis, mode: str) -> str:
-    if mode == "strong":
-        return f"strong: {analysis.strong_utterances} utterances in all"
-    batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
-    return f"weak: {batch} utterances on each device"
+def _weak_batch(analysis: ScalingAnalysis) -> int:
+    return next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
 
 
 def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], float]:
     if mode == "strong":
         return lambda n: model.strong_efficiency(n, analysis.strong_utterances)
-    batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
-    return lambda n: model.weak_efficiency(n, batch)
+    return lambda n: model.weak_efficiency(n, _weak_batch(analysis))
 
 
 def run(
     config: ScalingConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
-    """Runs the workload: a process for each number of devices.
-
-    Raises:
-        UsageError: if the backend is another than TensorFlow, or devices are too few.
-    """
-    require_tensorflow(
-        "The scaling analysis runs tfasr's own training under tf.distribute, which is "
-        "TensorFlow's.",
-        context,
-    )
+    """Runs the workload: a process for each number of devices."""
+    reason = "The scaling analysis runs tfasr's own training under tf.distribute: TensorFlow's."
+    require_tensorflow(reason, context)
     counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
-    answers = [
-        call(
-            measure,
-            task_of(config, model, features, count, counts, context.fraction),
-            backend="tensorflow",
-        )
-        for count in counts
-    ]
+    tasks = [task_of(config, model, features, n, counts, context.fraction) for n in counts]
+    answers = [call(measure, task, backend="tensorflow") for task in tasks]
     analysis = ScalingAnalysis.of(answers, config)
-    return Result(
-        tables=scaling_tables(analysis),
-        values=analysis.to_json(),
-        warmup_steps=config.warmup_steps,
-        figures=scaling_charts(analysis),
-    )
+    tables, figures = scaling_tables(analysis), scaling_charts(analysis)
+    return Result(tables, analysis.to_json(), config.warmup_steps, figures)
 
 
 def default_counts(strong_utterances: int) -> list[int]:
-    """Returns 1, 2, 4 and so on up to all GPUs, as far as they divide the global batch."""
-    from tfasr.bench.devices import num_gpus
-
-    most = num_gpus() or 2
-    powers = {2**power for power in range(most.bit_length())} | {most}
-    return sorted(n for n in powers if n <= most and strong_utterances % n == 0)
+    """Returns 1, 2, 4 and so on up to all GPUs, if they divide the global batch."""
+    return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
 
 
 def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
-    """Returns what the process of one number of devices is to measure."""
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
     # As many for each device: 180 on one are 720 on four.
-    loads = [Load("weak", config.weak_utterances, steps * count)]
+    weak = ("weak", config.weak_utterances, steps * count)
+    loads = [Load(*weak)]
     if config.loader:
-        loads.append(Load("weak", config.weak_utterances, steps * count, FROM_SHARDS))
+        loads.append(Load(*weak, FROM_SHARDS))
     if config.sorting_loader:
-        sorting = (SORTING, config.sorted_batches)
-        loads.append(Load("weak", config.weak_utterances, steps * count, *sorting))
+        loads.append(Load(*weak, SORTING, config.sorted_batches))
     loads.append(Load("strong", config.strong_utterances // count, steps))
     if count == 1:
         # The prediction is made of one device's steps on the batches that it predicts for.
         few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
         loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
-    return ScalingTask(
-        devices=count,
-        model=model,
-        features=features,
-        precision=config.precision,
-        frames=config.frames,
-        labels=config.labels,
-        loads=tuple(loads),
-        module_batch=config.weak_utterances if config.module_rounds else 0,
-        rounds=max(config.module_rounds, 5),
-        first_steps=config.warmup_steps,
-        all_reduce=not config.link_gigabytes_per_s,
-    )
+    return ScalingTask(count, model, features, config, tuple(loads))
 
 
 SCALING = Workload(run, (ScalingConfig, ModelConfig, FeatureConfig), backends=())

@@ -1,11 +1,9 @@
 """The measuring processes of the hardware sweep: one precision each, batch sizes in order."""
 
-import dataclasses
 import logging
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,44 +36,39 @@ from tfasr.training.trained import TrainedRun, open_trained
 class SweepConfig:
     """What is swept."""
 
-    # of `tfasr.kit.config.swept`, float32 among them
+    # float32 and others of `tfasr.kit.config.swept`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
-    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances of a batch in inference
-    # in training, as far as the memory allows
+    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances
+    # utterances, while they fit into the memory
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    calls: int = 200  # batches measured in inference, for each size
-    steps: int = 10  # steps measured in training, for each size
-    warmup: int = 4  # calls and steps before those, for each size; left out
+    calls: int = 200  # measured in inference, for each size
+    steps: int = 10  # measured in training, for each size
+    warmup: int = 4  # calls and steps left out, for each size
     frames: int = 1000  # feature frames of each utterance
-    labels: int = 120  # labels of each
-    memory_share: float = 0.8  # of the free memory that training may take
-    # kinds of network to compare, of `tfasr.models.model.MODELS`; empty for none
-    networks: tuple[str, ...] = ()
-    network_units: int = 0  # width of all of them; 0 for each config's own sizes
-    # frameworks beneath Keras, and XLA, to compare them in, of `RUNTIMES`; those not installed are
-    # left out
-    runtimes: tuple[str, ...] = tuple(RUNTIMES)
+    labels: int = 120  # of each
+    memory_share: float = 0.8  # fraction of the free memory for training
+    networks: tuple[str, ...] = ()  # to compare, of `tfasr.models.model.MODELS`
+    network_units: int = 0  # width of all of them; 0 for each config's sizes
+    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # to compare them in, if installed
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames to compare them at
-    axes_batch: int = 8  # utterances of a batch then
-    axes_steps: int = 10  # steps measured then, of each
-    # share by which an utterance of a larger batch may take longer before that counts as a cliff
+    axes_batch: int = 8  # utterances, when comparing networks
+    axes_steps: int = 10  # measured, when comparing networks
+    # relative slowdown of an utterance in a larger batch that is no cliff
     cliff_tolerance: float = 0.05
 
     def check(self) -> None:
         require_precision(self, "precisions", swept())
         require("float32" in self.precisions, self, "precisions", "float32 and others")
         for name in ("inference_batches", "training_batches", "lengths"):
-            sizes = getattr(self, name)
-            require(all(n > 0 for n in sizes), self, name, "positive")
+            require(all(n > 0 for n in getattr(self, name)), self, name, "positive")
         known = all(name in MODELS for name in self.networks)
         require(known, self, "networks", f"of {MODELS.listed()}")
         known = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
         require(known, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
-        require(bool(self.lengths), self, "lengths", "at least one")
+        for name in ("lengths", "inference_batches"):
+            require(bool(getattr(self, name)), self, name, "at least one")
         require(self.network_units >= 0, self, "network_units", "at least 0")
-        require(bool(self.inference_batches), self, "inference_batches", "at least one")
-        counts = ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps")
-        for name in counts:
+        for name in ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps"):
             require(getattr(self, name) > 0, self, name, "positive")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
         require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
@@ -86,20 +79,20 @@ class SweepTask:
     """What one process of the sweep measures."""
 
     model: Any  # its config
-    num_features: int  # features per frame
+    num_features: int
     precision: str  # of `tfasr.kit.config.swept`
-    batches: tuple[int, ...]  # numbers of utterances
+    batches: tuple[int, ...]  # utterances
     calls: int  # measured for each
     sweep: SweepConfig  # the other sizes
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """What a process measured of one batch size."""
+    """The calls of one batch size."""
 
     batch: int  # utterances
     seconds: list[float] = field(default_factory=list)  # of every call, the warm-up left out
-    warmup_s: list[float] = field(default_factory=list)  # seconds of the calls before
+    warmup_s: list[float] = field(default_factory=list)
     peak_memory_mib: float | None = None  # see `SweepRow`
     device_memory_mib: float | None = None  # see `SweepRow`
     reason: str = ""  # why it was not run, or ""
@@ -107,12 +100,10 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class InferenceTimes:
-    """What a process measured in inference."""
+    """The latencies of a precision, and its error."""
 
     batches: list[BatchTimes]  # growing
-    # the root of the mean squared difference from the logits of a float32 model with the same
-    # random weights, over the root of their mean square
-    logit_error: float
+    logit_error: float  # relative root mean square difference from float32, same random weights
 
 
 @dataclass(frozen=True)
@@ -122,15 +113,12 @@ class SweepRow:
     mode: str  # "inference" or "training"
     precision: str  # of `tfasr.kit.config.swept`
     batch: int  # utterances
-    p50_s: float | None  # median seconds of a batch; None where it was not run
-    p90_s: float | None = None  # what nine in ten stay below
-    p99_s: float | None = None  # what 99 in a hundred stay below
+    p50_s: float | None  # of a batch; None if it was not run
+    p90_s: float | None = None
+    p99_s: float | None = None
     calls: int = 0  # measured, the warm-up left out
-    # the most that the process had held after this batch size, which comes after all smaller ones;
-    # None where it cannot be told
-    peak_memory_mib: float | None = None
-    # the same of TensorFlow on the GPU for this batch size alone
-    device_memory_mib: float | None = None
+    peak_memory_mib: float | None = None  # of the process, after this size and all smaller ones
+    device_memory_mib: float | None = None  # of TensorFlow on the GPU for this size alone
     reason: str = ""  # why it was not run, or ""
     cliff: bool = False  # whether an utterance takes longer than in a smaller batch
 
@@ -140,7 +128,6 @@ class SweepRow:
 
     @classmethod
     def of(cls, mode: str, precision: str, measured: "BatchTimes") -> "SweepRow":
-        """Makes a row of what a process measured of a batch size."""
         seconds = measured.seconds
         quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist() if seconds else [None] * 3
         names = ("peak_memory_mib", "device_memory_mib", "reason")
@@ -149,29 +136,21 @@ class SweepRow:
 
 
 def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
-    """Returns the rows, those marked whose utterances take longer than in a smaller batch."""
-    flagged = []
-    for row in rows:
-        own = [
-            (other.batch, other.utterance_s)
-            for other in rows
-            if (other.mode, other.precision) == (row.mode, row.precision)
-        ]
-        cliff = is_cliff(row.batch, row.utterance_s, own, tolerance)
-        flagged.append(dataclasses.replace(row, cliff=cliff))
-    return flagged
+    """Returns the rows, with a mark where an utterance takes longer than in a smaller batch."""
+
+    def batches(row: SweepRow) -> list[tuple[int, float | None]]:
+        of_kind = (r for r in rows if (r.mode, r.precision) == (row.mode, row.precision))
+        return [(other.batch, other.utterance_s) for other in of_kind]
+
+    cliffs = (is_cliff(r.batch, r.utterance_s, batches(r), tolerance) for r in rows)
+    return [replace(row, cliff=cliff) for row, cliff in zip(rows, cliffs, strict=True)]
 
 
 def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:
-    """Returns how many times as fast a row is as float32 at the same batch size; None if untold."""
-    found = [
-        other.p50_s
-        for other in rows
-        if (other.mode, other.precision, other.batch) == (row.mode, "float32", row.batch)
-    ]
-    if row.p50_s is None or not found or found[0] is None:
-        return None
-    return statistics.fmean(found) / row.p50_s
+    """Returns how many times as fast a row is as float32 at the same batch size, if known."""
+    same = (row.mode, "float32", row.batch)
+    exact = next((r.p50_s for r in rows if (r.mode, r.precision, r.batch) == same), None)
+    return None if row.p50_s is None or exact is None else exact / row.p50_s
 
 
 SEED = 1
@@ -179,34 +158,25 @@ Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def measure_inference(task: SweepTask) -> InferenceTimes:
-    """Measures the latency of a batch over batch sizes."""
     _prepare()
     sizes = (task.sweep.frames, task.num_features)
     answer = _inference_function(task.model, task.precision, *sizes)
-    found = []
+    times = []
     for size in sorted(task.batches):
-        given, logits = _given(task, size), answer(size)
-        times = _measured(size, partial(logits, *given), task.calls, task.sweep.warmup)
-        found.append(times)
-    given = _given(task, 1)
-    exact = _inference_function(task.model, "float32", *sizes)(1)(*given)
-    difference = answer(1)(*given) - exact
+        logits = partial(answer(size), *_features(task, size))
+        times.append(_measured(size, logits, task.calls, task.sweep.warmup))
+    features = _features(task, 1)
+    exact = _inference_function(task.model, "float32", *sizes)(1)(*features)
+    difference = answer(1)(*features) - exact
     error = float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
-    return InferenceTimes(found, error)
+    return InferenceTimes(times, error)
 
 
 def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTimes]:
-    """Measures training steps over growing batch sizes, until the memory would be full.
-
-    Returns:
-        The batches; one that would not fit has a reason and no seconds.
-    """
+    """Measures training steps over growing batches; one that wouldn't fit has only a reason."""
     _prepare()
-    experiment = Experiment(
-        model=task.model,
-        features=features,
-        training=TrainingConfig(precision=task.precision, seed=SEED),
-    )
+    training = TrainingConfig(precision=task.precision, seed=SEED)
+    experiment = Experiment(model=task.model, features=features, training=training)
     model = build_model(experiment, Alphabet(), compiled=True)
     step = tf.function(lambda batch: model.train_step(batch)["utterance_loss"])
 
@@ -214,17 +184,13 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTime
         batch = {name: tf.constant(value) for name, value in _noise(task, size).items()}
         return _measured(size, lambda: step(batch), task.calls, task.sweep.warmup)
 
-    return [
-        times or BatchTimes(size, reason=reason)
-        for size, times, reason in growing_batches(
-            sorted(task.batches), task.sweep.memory_share, measured
-        )
-    ]
+    sizes = growing_batches(sorted(task.batches), task.sweep.memory_share, measured)
+    return [times or BatchTimes(size, reason=reason) for size, times, reason in sizes]
 
 
 def _prepare() -> None:
     tf.get_logger().setLevel("ERROR")
-    # LiteRT's converter tells through absl how it renames what it is given.
+    # LiteRT's converter logs through absl how it renames its inputs.
     logging.getLogger("absl").setLevel(logging.ERROR)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -252,7 +218,7 @@ def _inference_function(
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
 
 
-def _given(task: SweepTask, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _features(task: SweepTask, size: int) -> tuple[np.ndarray, np.ndarray]:
     batch = _noise(task, size)
     return batch["features"], batch["feature_lengths"]
 
@@ -272,13 +238,8 @@ def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> Ba
 
 
 def measure_errors(
-    run_dir: Path,
-    split: str,
-    precision: str,
-    shard_dir: Path | None = None,
-    checkpoint: str = "best",
+    run_dir: Path, split: str, precision: str, shard_dir=None, checkpoint: str = "best"
 ) -> ErrorCounts:
-    """Evaluates a run's model in one precision, decoding greedily."""
     trained = open_trained(run_dir)
     source = trained.source(split, shard_dir)
     if PRECISIONS[precision].litert:
@@ -306,8 +267,8 @@ def _by_litert(
             padded = np.zeros((1, frames, num_features), np.float32)
             padded[0, :length] = features[:length]
             lengths = np.array([length], np.int32)
-            found = logits(padded, lengths)
+            log_probs = log_softmax(logits(padded, lengths)[0])[None]
             outputs = np.asarray(config.output_lengths(lengths))
-            texts[int(position)] = decoder.decode(log_softmax(found[0])[None], outputs)[0].text
+            texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
     ordered = [texts[utterance.position] for utterance in utterances]
     return count_errors([utterance.text for utterance in utterances], ordered)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfasr.bench.backends.measure import RUNTIMES, AxesTask, measure_axes
-from tfasr.bench.devices import installed_backends
+from tfasr.bench.backends.measure import RUNTIMES, AxesTask, AxesTimes, measure_axes
+from tfasr.bench.devices import cliff_rings, installed_backends
 from tfasr.bench.sweep.measure import (
     SweepConfig,
     SweepRow,
@@ -20,19 +20,7 @@ from tfasr.bench.sweep.measure import (
 )
 from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    CLIFF_COLOUR,
-    Axis,
-    Chart,
-    Mark,
-    Panel,
-    Points,
-    Segments,
-    counts_axis,
-    curve,
-    run_colour,
-    run_dash,
-)
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.kit.config import PRECISIONS
@@ -40,30 +28,24 @@ from tfasr.kit.process import call
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig
 from tfasr.training.trained import open_trained
 
-if TYPE_CHECKING:
-    from tfasr.bench.backends.measure import AxesTimes
-
 
 @dataclass(frozen=True)
 class SweepAnalysis:
     """Everything that the hardware sweep found."""
 
     rows: Sequence[SweepRow]  # of inference, then of training, batch sizes growing
-    # error counts and rates of a run in every precision; None without a run
-    errors: dict[str, dict[str, Any]] | None
-    logit_errors: dict[str, float]  # relative error of the logits against float32, random weights
-    frames: int  # feature frames of each utterance
-    frame_s: float  # seconds of audio from one frame to the next
-    calls: int  # batches measured in inference
+    errors: dict[str, dict[str, Any]] | None  # of a run in every precision; None without a run
+    logit_errors: dict[str, float]  # relative to float32, with random weights
+    frames: int  # of each utterance
+    frame_s: float  # of audio, from one frame to the next
+    calls: int  # measured in inference
     warmup: int  # calls and steps left out before each measurement
-    split: str | None  # what the errors were counted on; None without a run
+    split: str | None  # on which errors were counted
 
     def of(self, mode: str) -> list[SweepRow]:
-        """Returns the rows of "inference" or "training"."""
         return [row for row in self.rows if row.mode == mode]
 
     def audio_s_per_s(self, row: SweepRow) -> float | None:
-        """Returns the seconds of audio that a row works through in a second."""
         return row.utterance_s and self.frames * self.frame_s / row.utterance_s
 
     def cost(self, precision: str) -> str:
@@ -72,10 +54,6 @@ class SweepAnalysis:
             return f"{100 * self.errors[precision]['wer']:.2f}"
         error = self.logit_errors.get(precision)
         return UNKNOWN if error is None else f"{error:.2g}"
-
-    @property
-    def cost_name(self) -> str:
-        return "relative\nlogit error" if self.errors is None else "WER\n%"
 
     def to_json(self) -> dict[str, Any]:
         rows = [
@@ -96,24 +74,25 @@ class SweepAnalysis:
 
 
 def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
-    """Returns inference, training (where measured) and errors (of a run)."""
-    found = [_inference(analysis)]
+    """Returns inference, training (if measured) and errors (of a run)."""
+    tables = [_inference(analysis)]
     if analysis.of("training"):
-        found.append(_training(analysis))
-    return [*found, *([_error_table(analysis)] if analysis.errors is not None else [])]
+        tables.append(_training(analysis))
+    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
 
 
-def _row_columns(analysis: SweepAnalysis, *times: Column, fate: Callable) -> list[Column]:
+def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
     """Returns the columns of inference and of training, around those of their times."""
+    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
     return [
         Column("precision", "", lambda row: PRECISIONS[row.precision].label),
         Column("batch", "", lambda row: row.batch),
         *times,
         Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
         Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
-        Column(analysis.cost_name, "", lambda row: analysis.cost(row.precision)),
+        Column(cost, "", lambda row: analysis.cost(row.precision)),
         Column("peak\nMiB", "", _memory, fixed(0)),
-        Column("cliff", "", fate),
+        Column("cliff", "", _cliff),
     ]
 
 
@@ -127,11 +106,10 @@ def _inference(analysis: SweepAnalysis) -> Table:
         Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
         Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
         _PER_UTTERANCE,
-        fate=_cliff,
     )
     notes = [
         f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
-        f"{analysis.warmup} of each size left out. Each precision runs in a process of its own.",
+        f"{analysis.warmup} of each size left out. Each precision runs in its own process.",
         *_common_notes(analysis),
     ]
     title = "Inference over batch sizes and precisions"
@@ -143,10 +121,7 @@ def _training(analysis: SweepAnalysis) -> Table:
         analysis,
         Column("step\nms", "", lambda row: row.p50_s, milliseconds),
         _PER_UTTERANCE,
-        Column(
-            "utterances/s", "", lambda row: row.utterance_s and 1 / row.utterance_s, "{:.4g}".format
-        ),
-        fate=lambda row: row.reason or _cliff(row),
+        Column("utterances/s", "", _utterances_per_s, "{:.4g}".format),
     )
     notes = [
         f"Medians of whole training steps, the first {analysis.warmup} of each size left out; "
@@ -154,36 +129,32 @@ def _training(analysis: SweepAnalysis) -> Table:
         "inference in it.",
         *_common_notes(analysis),
     ]
-    return table_of(
-        "Training over batch sizes and precisions", columns, analysis.of("training"), notes
-    )
+    title = "Training over batch sizes and precisions"
+    return table_of(title, columns, analysis.of("training"), notes)
 
 
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
     notes = [
-        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory for "
-        "this size, or else the most that the process held up to this size.",
+        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory, or "
+        "else the most that the process held up to this size.",
         "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights, dynamic range "
         "quantisation after training, Keras's LSTM loop.",
     ]
     if analysis.errors is None:
         notes.append(
             "Relative logit error: root mean square of the difference from float32 over that of "
-            "float32, one batch, random weights. It says nothing about word errors: give a trained "
-            "run with --run_dir for those."
+            "float32, random weights. It says nothing about word errors: see --run_dir for those."
         )
     return notes
 
 
 def _error_table(analysis: SweepAnalysis) -> Table:
-    exact = analysis.errors["float32"]["wer"]
+    exact, signed = analysis.errors["float32"]["wer"], "{:+.2f}".format
     columns = [
         Column("precision", "", lambda row: PRECISIONS[row[0]].label),
-        Column("WER\n%", "", lambda row: 100 * row[1]["wer"], fixed(2)),
-        Column("CER\n%", "", lambda row: 100 * row[1]["cer"], fixed(2)),
-        Column(
-            "WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), "{:+.2f}".format
-        ),
+        Column("WER\n%", "", lambda row: row[1]["wer"], fixed(2, 100)),
+        Column("CER\n%", "", lambda row: row[1]["cer"], fixed(2, 100)),
+        Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
         Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
     note = f"The run's best checkpoint on {analysis.split}, decoded greedily."
@@ -196,10 +167,7 @@ def _memory(row: SweepRow) -> float | None:
 
 
 def _cliff(row: SweepRow) -> str:
-    return "cliff" if row.cliff else ""
-
-
-"""What tables call the frameworks beneath Keras, and the compiler."""
+    return row.reason or ("cliff" if row.cliff else "")
 
 
 @dataclass(frozen=True)
@@ -207,42 +175,39 @@ class AxesRow:
     """One network at one length in one framework."""
 
     runtime: str  # of `RUNTIMES`
-    times: "AxesTimes"  # what was measured
+    times: AxesTimes
     batch: int  # utterances
 
     @property
     def training_s(self) -> float | None:
-        """Median seconds of a training step; None where it was not run."""
-        return statistics.median(self.times.training_s) if self.times.training_s else None
+        return _median(self.times.training_s)
 
     @property
     def inference_s(self) -> float | None:
-        """Median seconds of a batch in inference; None where it was not run."""
-        return statistics.median(self.times.inference_s) if self.times.inference_s else None
+        return _median(self.times.inference_s)
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
 
 
 @dataclass(frozen=True)
 class Axes:
-    """All rows, and why a runtime has none."""
+    """All networks, lengths and frameworks."""
 
     rows: Sequence[AxesRow]  # by network, then runtime, then length
     absent: Sequence[str]  # runtimes that are not installed
-    frame_s: float  # seconds of audio from one frame to the next
+    frame_s: float  # of audio, from one frame to the next
 
     def audio_s_per_s(self, row: AxesRow) -> float | None:
-        """Returns the seconds of audio that are trained on in a second."""
         audio_s = row.batch * row.times.frames * self.frame_s
         return None if row.training_s is None else audio_s / row.training_s
 
     def against_graph(self, row: AxesRow) -> float | None:
-        """Returns how many times as fast it trains as TensorFlow's graph; None if untold."""
+        """Returns how many times as fast it trains as TensorFlow's graph, if known."""
         same = ("tensorflow", row.times.network, row.times.frames)
-        graphs = [
-            other.training_s
-            for other in self.rows
-            if (other.runtime, other.times.network, other.times.frames) == same
-        ]
-        graph = graphs[0] if graphs else None
+        rows = ((r.runtime, r.times.network, r.times.frames, r.training_s) for r in self.rows)
+        graph = next((seconds for *names, seconds in rows if tuple(names) == same), None)
         return graph / row.training_s if graph and row.training_s else None
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -260,7 +225,6 @@ class Axes:
 
 
 def axes_table(axes: Axes) -> Table:
-    """Returns a row for each network, framework and length."""
     columns = [
         Column("network", "", lambda row: row.times.network),
         Column("framework", "", lambda row: RUNTIMES[row.runtime]),
@@ -273,10 +237,9 @@ def axes_table(axes: Axes) -> Table:
         Column("first step\ns", "", lambda row: row.times.first_s, fixed(1)),
     ]
     notes = [
-        f"Medians of batches of {axes.rows[0].batch} utterances, float32; the first steps of each "
-        "length are left out, the very first, which compiles, is in the last column. The loss is "
-        "the cross entropy of a class for each output frame, alike in every framework. "
-        "TensorFlow's graph runs tfasr's own LSTM and normalisation, all others Keras's."
+        f"Medians of batches of {axes.rows[0].batch} utterances, float32, without the first steps; "
+        "the very first, which compiles, is in the last column. The loss is the cross entropy of "
+        "each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, others Keras's."
     ]
     notes += [
         f"{UNKNOWN} for {row.times.network} on {RUNTIMES[row.runtime]} from {row.times.frames} "
@@ -291,13 +254,13 @@ def axes_table(axes: Axes) -> Table:
 
 
 def axes_chart(axes: Axes) -> Chart:
-    """Returns training and inference over the length, a panel each for every kind of network."""
+    """Returns training and inference over the length, each with a panel for every network."""
     networks = list(dict.fromkeys(row.times.network for row in axes.rows))
     panels = []
     for title, seconds in (("training step", "training_s"), ("inference", "inference_s")):
         for network in networks:
-            own = [row for row in axes.rows if row.times.network == network]
-            panels.append(_axes_panel(own, f"{network}: {title}", seconds))
+            of_network = [row for row in axes.rows if row.times.network == network]
+            panels.append(_axes_panel(of_network, f"{network}: {title}", seconds))
     caption = "Kinds of network over the length of their sequences, in each framework"
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
@@ -305,11 +268,11 @@ def axes_chart(axes: Axes) -> Chart:
 def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
     marks: list[Mark] = []
     for index, (runtime, name) in enumerate(RUNTIMES.items()):
-        own = [row for row in rows if row.runtime == runtime and not row.times.reason]
-        if own:
-            xs = [row.times.frames for row in own]
-            ys = [1000 * getattr(row, seconds) for row in own]
-            marks += curve(xs, ys, run_colour(index), name, dash=run_dash(index))
+        of_runtime = [row for row in rows if row.runtime == runtime and not row.times.reason]
+        if of_runtime:
+            xs = [row.times.frames for row in of_runtime]
+            ys = [1000 * getattr(row, seconds) for row in of_runtime]
+            marks += curve(xs, ys, run_colour(index), name)
     frames = sorted({row.times.frames for row in rows})
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
@@ -317,15 +280,8 @@ def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
     return Panel(marks, x, y, height=210, title=title)
 
 
-_ASIDE = 0.05
-_BARS = (("y0", "p50_s"), ("y1", "p99_s"))
-
-
 def sweep_chart(analysis: SweepAnalysis) -> Chart:
-    """Returns inference latency, and beside it training throughput where it was measured.
-
-    Bars reach from the median latency to the 99th percentile; a red ring is a cliff.
-    """
+    """Returns inference latency (bars: median to p99) and training throughput; rings are cliffs."""
     modes = ["inference", *(["training"] if analysis.of("training") else [])]
     panels = [_panel(analysis, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
@@ -334,52 +290,44 @@ def sweep_chart(analysis: SweepAnalysis) -> Chart:
 
 def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     training = mode == "training"
-    value = _utterances_per_s if training else _latency_ms
+    value = _utterances_per_s if training else lambda row: 1000 * row.p50_s
     precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
     rows = [row for row in analysis.of(mode) if row.p50_s is not None]
 
     def place(row: SweepRow) -> float:
         # Side by side, so that no bar hides another's.
         index = precisions.index(row.precision)
-        return row.batch + (0 if training else _ASIDE * (index - 1.5))
+        return row.batch + (0 if training else 0.05 * (index - 1.5))
 
     marks: list[Mark] = []
     for index, precision in enumerate(precisions):
-        own, colour = [row for row in rows if row.precision == precision], run_colour(index)
-        if own:
-            xs = [place(row) for row in own]
-            if not training:
-                bars = {name: [1000 * getattr(row, q) for row in own] for name, q in _BARS}
-                marks.append(Segments(x0=xs, x1=xs, **bars, colour=colour, width=1.4))
-            marks += curve(xs, [value(row) for row in own], colour, _legend(analysis, precision))
-    cliffs = [row for row in rows if row.cliff]
-    if cliffs:
-        marks.append(
-            Points(
-                x=[place(row) for row in cliffs],
-                y=[value(row) for row in cliffs],
-                symbol="ring",
-                size=15,
-                colour=CLIFF_COLOUR,
-                series="cliff: slower than in a smaller batch",
-            )
+        of_precision, colour = (
+            [row for row in rows if row.precision == precision],
+            run_colour(index),
         )
+        if of_precision:
+            xs = [place(row) for row in of_precision]
+            if not training:
+                y0, y1 = (
+                    [1000 * getattr(row, q) for row in of_precision] for q in ("p50_s", "p99_s")
+                )
+                marks.append(Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
+            marks += curve(
+                xs, [value(row) for row in of_precision], colour, _legend(analysis, precision)
+            )
+    cliffs = [row for row in rows if row.cliff]
+    marks += cliff_rings([place(row) for row in cliffs], [value(row) for row in cliffs])
     batches = sorted({row.batch for row in rows}) or [1]
-    ends = (batches[0] / 1.15, batches[-1] * 1.15)
-    if not training:
-        ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    ends = (batches[0] / 1.15, batches[-1] * 1.15) if training else ends
     highest = [value(row) if training else 1000 * row.p99_s for row in rows] or [1.0]
     label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
 
 
-def _latency_ms(row: SweepRow) -> float:
-    return 1000 * row.p50_s
-
-
-def _utterances_per_s(row: SweepRow) -> float:
-    return 1 / row.utterance_s
+def _utterances_per_s(row: SweepRow) -> float | None:
+    return row.utterance_s and 1 / row.utterance_s
 
 
 def _legend(analysis: SweepAnalysis, name: str) -> str:
@@ -393,17 +341,9 @@ def _legend(analysis: SweepAnalysis, name: str) -> str:
 def run(
     config: SweepConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
-    """Runs the workload: a process for each precision, in inference and in training.
-
-    With a run its own model is measured, and evaluated in every precision.
-
-    Raises:
-        UsageError: if the backend is another than TensorFlow, or the run cannot be evaluated.
-    """
-    require_tensorflow(
-        "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's.",
-        context,
-    )
+    """Runs a process for each precision, in inference and in training, or with a run's model."""
+    reason = "The hardware sweep runs tfasr's own training step and LiteRT: TensorFlow's."
+    require_tensorflow(reason, context)
     if context.run_dir is not None:
         experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
@@ -411,21 +351,20 @@ def run(
     calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
+
+    def task(precision: str, batches: Sequence[int], calls: int) -> SweepTask:
+        return SweepTask(model, features.num_features, precision, batches, calls, config)
+
     for precision in config.precisions:
-        task = SweepTask(
-            model, features.num_features, precision, config.inference_batches, calls, config
-        )
-        answer = call(measure_inference, task, backend="tensorflow")
+        inference = task(precision, config.inference_batches, calls)
+        answer = call(measure_inference, inference, backend="tensorflow")
         logit_errors[precision] = answer.logit_error
-        rows += [SweepRow.of("inference", precision, one) for one in answer.batches]
+        rows += [SweepRow.of("inference", precision, times) for times in answer.batches]
     for precision in config.precisions:
-        if not PRECISIONS[precision].trains or not config.training_batches:
-            continue
-        task = SweepTask(
-            model, features.num_features, precision, config.training_batches, steps, config
-        )
-        batches = call(measure_training, task, features, backend="tensorflow")
-        rows += [SweepRow.of("training", precision, one) for one in batches]
+        if PRECISIONS[precision].trains and config.training_batches:
+            training = task(precision, config.training_batches, steps)
+            batches = call(measure_training, training, features, backend="tensorflow")
+            rows += [SweepRow.of("training", precision, times) for times in batches]
     axes = _axes(config, features, context.fraction)
     analysis = SweepAnalysis(
         rows=flag_cliffs(rows, config.cliff_tolerance),
@@ -437,75 +376,53 @@ def run(
         warmup=config.warmup,
         split=context.split if context.run_dir else None,
     )
+    tables, values = sweep_tables(analysis), {**analysis.to_json(), "axes": axes and axes.to_json()}
     figures = {"hardware_sweep": lambda: sweep_chart(analysis)}
     if axes is not None:
+        tables.append(axes_table(axes))
         figures["hardware_axes"] = lambda: axes_chart(axes)
-    return Result(
-        tables=[*sweep_tables(analysis), *([axes_table(axes)] if axes else [])],
-        values={**analysis.to_json(), "axes": axes and axes.to_json()},
-        warmup_steps=config.warmup,
-        figures=figures,
-    )
+    return Result(tables, values, config.warmup, figures)
 
 
 def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes | None:
     if not config.networks:
         return None
     installed = installed_backends()
-    present = [name for name in config.runtimes if _backend(name) in installed]
-    absent = [name for name in config.runtimes if name not in present]
+    absent = [name for name in config.runtimes if name.removesuffix("_xla") not in installed]
     networks = {name: smaller(name, config) for name in config.networks}
-    task = AxesTask(
-        networks,
-        features.num_features,
-        tuple(sorted(config.lengths)),
-        config.axes_batch,
-        max(1, round(config.axes_steps * fraction)),
-        config.warmup,
-    )
+    lengths, steps = tuple(sorted(config.lengths)), max(1, round(config.axes_steps * fraction))
+    sizes = (features.num_features, lengths, config.axes_batch, steps, config.warmup)
+    task = AxesTask(networks, *sizes)
     rows = []
-    for runtime in present:
-        own = dataclasses.replace(task, xla=runtime == "tensorflow_xla")
-        for times in call(measure_axes, own, backend=_backend(runtime), show_messages=False):
-            rows.append(AxesRow(runtime, times, config.axes_batch))
+    for runtime in (name for name in config.runtimes if name not in absent):
+        backend = runtime.removesuffix("_xla")
+        task = dataclasses.replace(task, xla=backend != runtime)
+        times = call(measure_axes, task, backend=backend, show_messages=False)
+        rows += [AxesRow(runtime, of_length, config.axes_batch) for of_length in times]
     rows.sort(key=lambda row: config.networks.index(row.times.network))
     return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
 
 
 def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
-    """Returns a network of ``config.network_units``, or of its own sizes where these are 0.
-
-    Raises:
-        UsageError: if the network has no small version.
-    """
+    """Returns a network of ``config.network_units``; raises UsageError if it has one size only."""
     network = MODELS[name]()
     if not config.network_units:
         return network
     if not hasattr(network, "smaller"):
         raise UsageError(
-            "SweepConfig.network_units must be 0 where a network has no small version of its own. "
-            f"Received: {config.network_units} and {name!r}, whose config has no smaller(units)."
+            f"SweepConfig.network_units must be 0 for {name!r}, which has no smaller(units). "
+            f"Received: {config.network_units}."
         )
     return network.smaller(config.network_units)
-
-
-def _backend(runtime: str) -> str:
-    return runtime.removesuffix("_xla")
 
 
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
     if context.run_dir is None:
         return None
+    where, shards = (context.run_dir, context.split), context.shard_dir
     return {
-        precision: call(
-            measure_errors,
-            context.run_dir,
-            context.split,
-            precision,
-            context.shard_dir,
-            backend="tensorflow",
-        ).to_json()
-        for precision in config.precisions
+        name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
+        for name in config.precisions
     }
 
 
