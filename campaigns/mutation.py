@@ -38,21 +38,21 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tta": (("tfasr/tta/**/*.py",),
-            ("tests/tta", "tests/reports/test_profile.py", "tests/reports/test_beside.py")),
-    "ledger": (("tfasr/ledger/events.py",), ("tests/test_ledger.py", "tests/tta")),
+            ("tests/tta", "tests/reports/test_winners.py", "tests/reports/test_tables.py")),
+    "ledger": (("tfasr/ledger/events.py",), ("tests/ledger/test_events.py", "tests/tta")),
     "scoring": (("tfasr/scoring/*.py", "tfasr/scoring/errors.py"),
-                ("tests/scoring", "tests/test_metrics.py")),
+                ("tests/scoring", "tests/scoring/test_errors.py")),
     "decoding": (("tfasr/decoding/*.py",), ("tests/decoding",)),
     "checkpoint": (("tfasr/training/checkpoint.py",),
                    ("tests/training/test_checkpoint.py",
-                    "tests/reliability/test_order_of_durability.py")),
+                    "tests/reliability/test_durable.py")),
 }  # fmt: skip
 """Rooms by name: whose mutants, and the tests that have to notice them."""
 
 _PLAIN = ("numpy", "scipy.stats", "hypothesis", "pytest", "orjson", "rich.console", "jiwer")
 _PRELOADED = {"decoding": ("tensorflow", "keras"), "checkpoint": ("tensorflow", "keras", "gin")}
 # It imports a benchmark that is called like the library which watches the tests.
-_LEFT_OUT = "tests/tta/test_sequential.py::test_the_simulation_errs_rarely_and_saves_seeds"
+_LEFT_OUT = "tests/tta/test_comparison.py::test_the_simulation_errs_rarely_and_saves_seeds"
 _SLACK, _SLACK_S = 10, 20.0
 _MOST_BYTES = 12 * 2**30
 

@@ -5,7 +5,81 @@ from pathlib import Path
 
 import pytest
 
+# Every citation of the paper names a section, table, figure or equation that it has.
+
 ROOT = Path(__file__).parents[1]
+FILES = [
+    path
+    for folder in ("tfasr", "gin", "docs", "benchmarks", "notebooks", "examples")
+    for pattern in ("*.py", "*.gin", "*.md", "*.ipynb")
+    for path in sorted((ROOT / folder).rglob(pattern))
+] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+# What arXiv 2003.12366 has, counted in its text.
+SECTIONS = {
+    "1", "2", "2.1", "2.2", "2.2.1", "2.2.2", "2.2.3", "2.2.4", "2.2.5", "3", "3.1", "3.2", "4",
+    "4.1", "4.1.1", "4.1.2", "4.1.3", "4.1.4", "4.2", "4.2.1", "4.2.2", "4.2.3", "4.3", "4.4",
+    "4.4.1", "4.4.2", "4.4.3", "5", "5.1", "5.2", "5.3", "6",
+}  # fmt: skip
+FOUND = {
+    "section": SECTIONS,
+    "table": {str(number) for number in range(1, 7)},
+    "figure": {str(number) for number in range(1, 11)}
+    | {f"{n}{x}" for n in (5, 7, 8) for x in "abc"},
+    "equation": {str(number) for number in range(1, 6)},
+}
+# Up to the next source: a citation ends with its sentence or the next semicolon.
+OF_THE_PAPER = re.compile(r"(?:the paper|2003\.12366|of the paper)((?:[^.;]|\.(?=\S))*)", re.I)
+PLACES = re.compile(
+    r"(section|table|figure|fig\.|equation)s?\s+((?:\d+(?:\.\d+)*[a-c]?(?:\([^)]*\))?"
+    r"(?:\s*\([^)]*\))?(?:,\s+|\s+and\s+|,\s+and\s+)?)+)",
+    re.I,
+)
+NUMBER = re.compile(r"\d+(?:\.\d+)*[a-c]?")
+
+
+def citations(text: str) -> list[tuple[str, str]]:
+    """Kind and number of each place of the paper that a text names."""
+    plain = re.sub(r"\n\s*(#\s*)?", " ", text)
+    found = []
+    for cited in OF_THE_PAPER.finditer(plain):
+        for kind, numbers in PLACES.findall(cited[1]):
+            without_remarks = re.sub(r"\([^)]*\)", "", numbers)
+            name = "figure" if kind.lower() == "fig." else kind.lower()
+            found += [(name, number) for number in NUMBER.findall(without_remarks)]
+    return found
+
+
+def test_every_place_of_the_paper_that_is_cited_exists():
+    wrong = {
+        str(path.relative_to(ROOT)): missing
+        for path in FILES
+        if (missing := [(k, n) for k, n in citations(path.read_text("utf-8")) if n not in FOUND[k]])
+    }
+    assert wrong == {}
+
+
+def test_the_sources_are_seen():
+    seen = [one for path in FILES for one in citations(path.read_text("utf-8"))]
+    assert len(seen) > 25
+    assert {kind for kind, _ in seen} == set(FOUND)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("Source: the paper, section 4.4.3; Young, section 9.", [("section", "4.4.3")]),
+        ("the paper, Table 2 (batch, 96) and section 7.7", [("table", "2"), ("section", "7.7")]),
+        ("Table 3 of nobody", []),
+        ("the paper's Figure 8a", [("figure", "8a")]),
+        ("arXiv 2003.12366, Tables 4 and 6", [("table", "4"), ("table", "6")]),
+        ("# of the paper: Table 2 (batch,\n# readers), Table 4.", [("table", "2"), ("table", "4")]),
+    ],
+)
+def test_citations_are_read(text, places):
+    assert citations(text) == places
+
+
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 

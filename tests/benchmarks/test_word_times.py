@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip("espeakng_loader", reason="needs pip install 'tfasr[demo]'")
-
 from word_times import TellingLibrary, TrueWord, errors_ms, summary, true_words
 
 from tfasr.corpora.espeak import SAMPLE_RATE_HZ
 from tfasr.recognising.spec import Word
+
+pytest.importorskip("espeakng_loader", reason="needs pip install 'tfasr[demo]'")
 
 
 def test_words_that_were_heard_right_are_compared():

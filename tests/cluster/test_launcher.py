@@ -1,15 +1,203 @@
 """Local workers: what they are told, how their output is shown, and that all end when one does."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfasr.cluster import launcher
+from tfasr.cluster.description import Cluster, expand_nodes, named_cluster, tasks_per_node
 from tfasr.cluster.launcher import thread_variables
+from tfasr.errors import UsageError
+
+# What --cluster and --rank name, from lists of addresses, TF_CONFIG and SLURM's variables.
+
+ADDRESSES = ("node1:12345", "node2:12345", "node2:12346")
+STEP = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "1,2",
+    "SLURM_PROCID": "2",
+    "SLURM_NODEID": "1",
+}
+
+
+def test_addresses_and_a_rank_name_a_cluster():
+    cluster = named_cluster(",".join(ADDRESSES), 2, {})
+    assert cluster == Cluster(ADDRESSES, 2)
+    assert (cluster.size, cluster.local_rank) == (3, 1)
+    assert cluster.name(0) == "worker 0, the chief (node1:12345)"
+    assert cluster.name(2) == "worker 2 (node2:12346)"
+    assert named_cluster(None, None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "said"),
+    [
+        (None, 1, "--rank must come with --cluster"),
+        ("slurm", 1, "--rank must be left out with --cluster slurm"),
+        ("here", 0, "--cluster must be tf_config, slurm or addresses"),
+        ("a:1,b:2", None, "--rank must say which"),
+        ("a:1,b:2", 2, "rank must be 0 to 1"),
+        ("a:1,b:2", -1, "rank must be 0 to 1"),
+        ("a:1,a:1", 0, "an address of its own. Received more than once: a:1"),
+        ("a:1,b:0", 0, "must be HOST:PORT"),
+        ("a:1,b:65536", 0, "must be HOST:PORT"),
+        ("a:1,:2", 0, "must be HOST:PORT"),
+        ("a:1,", 0, "must be HOST:PORT"),
+    ],
+)
+def test_a_wrong_description_is_refused_in_one_line(name, rank, said):
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        named_cluster(name, rank, {})
+    assert "\n" not in str(caught.value)
+
+
+def config(cluster, kind="worker", index=0):
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+
+
+def test_tf_config_puts_a_chief_before_the_workers():
+    jobs = {"worker": ["w0:1", "w1:1"], "chief": ["c:1"]}
+    assert named_cluster("tf_config", None, config(jobs, "worker", 1)) == Cluster(
+        ("c:1", "w0:1", "w1:1"), 2
+    )
+    assert named_cluster("tf_config", None, config(jobs, "chief", 0)).rank == 0
+    assert named_cluster("tf_config", None, config({"worker": ["w:1"]})).size == 1
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"TF_CONFIG": ""},
+        {"TF_CONFIG": "{"},
+        {"TF_CONFIG": "[]"},
+        {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'},
+        config({}),
+        config({"worker": "a:1"}),
+        config({"worker": [1]}),
+        config({"worker": ["a:1"], "ps": ["b:1"]}),
+        config({"worker": ["a:1"]}, "chief"),
+        config({"worker": ["a:1"]}, index=1),
+        config({"worker": ["a:1"]}, index=-1),
+        config({"worker": ["a:1"]}, index=True),
+        config({"worker": ["a:1"]}, index="0"),
+    ],
+)
+def test_a_tf_config_that_describes_no_workers_is_refused(environment):
+    with pytest.raises(UsageError, match="TF_CONFIG must"):
+        named_cluster("tf_config", None, environment)
+
+
+def test_slurm_fills_one_node_after_the_other():
+    cluster = named_cluster("slurm", None, STEP)
+    hosts = [address.split(":")[0] for address in cluster.addresses]
+    assert (hosts, cluster.rank, cluster.local_rank) == (["node1", "node2", "node2"], 2, 1)
+    assert len(set(cluster.addresses)) == 3
+    # All tasks of a step must come to the same addresses.
+    first = named_cluster("slurm", None, {**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"})
+    assert first.addresses == cluster.addresses
+    other = named_cluster("slurm", None, {**STEP, "SLURM_JOB_ID": "78"})
+    assert not set(other.addresses) & set(cluster.addresses)
+
+
+def test_slurm_takes_the_ports_that_srun_reserved_and_older_names():
+    reserved = named_cluster("slurm", None, {**STEP, "SLURM_STEP_RESV_PORTS": "12001-12003"})
+    assert reserved.addresses == ("node1:12001", "node2:12001", "node2:12002")
+    older = {n.replace("_STEP_TASKS", "_TASKS").replace("STEP", "JOB"): v for n, v in STEP.items()}
+    assert named_cluster("slurm", None, older) == named_cluster("slurm", None, STEP)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"SLURM_PROCID": None}, "SLURM_PROCID must be set"),
+        ({"SLURM_PROCID": "x"}, "SLURM_PROCID must be a number"),
+        ({"SLURM_PROCID": "3"}, "below the number of tasks, 3"),
+        ({"SLURM_STEP_NODELIST": None}, "SLURM_STEP_NODELIST must be set"),
+        ({"SLURM_STEP_NODELIST": "node[1-"}, "SLURM_STEP_NODELIST must be a list"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "3"}, "the tasks of each node"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x"}, "SLURM_STEP_TASKS_PER_NODE must be counts"),
+        ({"SLURM_NODEID": "0"}, "--distribution=block"),
+        ({"SLURM_STEP_RESV_PORTS": "12001"}, "must hold 2 ports"),
+        ({"SLURM_JOB_ID": None}, "SLURM_JOB_ID must be set"),
+    ],
+)
+def test_slurm_variables_that_do_not_fit_together_are_refused(changed, said):
+    environment = {n: v for n, v in {**STEP, **changed}.items() if v is not None}
+    with pytest.raises(UsageError, match=re.escape(said)):
+        named_cluster("slurm", None, environment)
+
+
+def test_lists_of_nodes_as_slurm_writes_them():
+    assert expand_nodes("node[001-003,7],gpu1") == [
+        "node001",
+        "node002",
+        "node003",
+        "node7",
+        "gpu1",
+    ]
+    assert expand_nodes("r[1-2]n[09-10]-ib") == ["r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib"]
+    assert expand_nodes("a,b-c") == ["a", "b-c"]
+    assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,", "a[", "a]", "a[]", "a[2-1]", "a[1-x]", "a[[1]]", "a[1-999999999]", "a[1,]"]
+)
+def test_what_is_no_list_of_nodes_is_refused(text):
+    with pytest.raises(UsageError, match="must be a list such as"):
+        expand_nodes(text)
+
+
+@st.composite
+def node_lists(draw):
+    """A list in SLURM's notation and the names that it stands for, written out by hand."""
+    parts, names = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        prefix = draw(st.from_regex(r"[a-z][a-z-]{0,4}", fullmatch=True))
+        ranges, numbers = [], []
+        for _ in range(draw(st.integers(0, 3))):
+            first, more = draw(st.integers(0, 120)), draw(st.integers(0, 12))
+            width = draw(st.integers(1, 5))
+            ranges.append(f"{first:0{width}}" + (f"-{first + more:0{width}}" if more else ""))
+            numbers += [
+                f"{n:0{max(width, len(str(first)))}}" for n in range(first, first + more + 1)
+            ]
+        parts.append(prefix + (f"[{','.join(ranges)}]" if ranges else ""))
+        names += [prefix + number for number in numbers] if ranges else [prefix]
+    return ",".join(parts), names
+
+
+@given(node_lists())
+def test_a_list_of_nodes_stands_for_its_names_in_order(case):
+    text, names = case
+    assert expand_nodes(text) == names
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=5))
+def test_counts_of_tasks_are_repeated(pairs):
+    text = ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in pairs)
+    assert tasks_per_node(text) == [tasks for tasks, nodes in pairs for _ in range(nodes)]
+
+
+@given(st.text(alphabet="ab1-,[]() x", max_size=20))
+def test_any_text_is_a_list_of_nodes_or_refused(text):
+    try:
+        names = expand_nodes(text)
+    except UsageError:
+        return
+    assert names
+    assert not any(sign in name for name in names for sign in "[],")
+
 
 # Stands for a training: a plug-in runs while the command line is parsed, before TensorFlow loads.
 WORKER = """

@@ -1,22 +1,237 @@
 """Several processes train one run: as one process would, and all end when one does."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
+import keras
+import numpy as np
 import pytest
 
-from tests.tones import TRAIN_UTTERANCES
-from tfasr.cluster.launcher import free_ports
+from tests.tones import TRAIN_UTTERANCES, tones_experiment
+from tests.training.bare_run import bare_run
+from tfasr import cli
+from tfasr.cluster.description import Cluster
+from tfasr.cluster.launcher import PeerWatch, await_peers, free_ports, unreachable
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import worker_events_file
+from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.ledger.events import read_events
 from tfasr.reports.cluster import worker_parts
+from tfasr.training.build import synchronise
+from tfasr.training.experiment import TrainingConfig
+from tfasr.training.loop import Hook, Loop
+from tfasr.training.run_folder import Interruption, RunInterruptedError
+from tfasr.training.workers.exchange import Gate, Workers
+from tfasr.training.workers.step import AgreedInterruption
+from tfasr.training.workers.team import Team, accused, check_clustered
 from tfasr.tta.run import load_run
+
+# What several workers cannot do together is refused before they begin.
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"num_replicas": 2},
+        {"evaluation_placement": "beside"},
+        {"overlap_evaluation": True},
+        {"gradient_accumulation_steps": 2, "batch_norm_synchronised": True},
+    ],
+)
+def test_what_needs_one_process_is_refused(training):
+    with pytest.raises(UsageError, match=f"In a cluster TrainingConfig.{next(iter(training))}"):
+        check_clustered(tones_experiment(**training), [])
+    check_clustered(tones_experiment(gradient_accumulation_steps=2), [])
+    with pytest.raises(UsageError, match="In a cluster callbacks must be 0"):
+        check_clustered(tones_experiment(), [keras.callbacks.Callback()])
+
+
+def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path):
+    words = ["--shard_dir", str(tmp_path), "--run_dir", str(tmp_path / "run"), "--cluster", "here"]
+    assert cli.run(cli.parse(["tfasr", "train", *words])) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tfasr train: --cluster must be tf_config, slurm or addresses")
+    assert said.count("\n") == 1
+
+
+def test_only_tfasrs_own_batch_normalisation_can_be_synchronised():
+    model = keras.Sequential([BatchNormalization(), keras.layers.BatchNormalization(name="theirs")])
+    with pytest.raises(UsageError, match=r"Received: 'theirs' of keras.*BatchNormalization"):
+        synchronise(model)
+    own = keras.Sequential([BatchNormalization()])
+    synchronise(own)
+    assert own.layers[0].synchronized
+
+
+def test_a_worker_that_does_not_come_is_named():
+    here, there = free_ports(2)
+    cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
+    with pytest.raises(RunError, match=rf"Missing: worker 1 \(127.0.0.1:{there}\)\."):
+        await_peers(cluster, timeout_s=0)
+    with socket.create_server(("127.0.0.1", there)):
+        await_peers(cluster, timeout_s=0)
+        assert unreachable(cluster) == []
+
+
+def test_a_port_that_is_taken_is_refused():
+    here, there = free_ports(2)
+    cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
+    with (
+        socket.create_server(("0.0.0.0", here)),
+        pytest.raises(UsageError, match=rf"port must be free .* 127.0.0.1:{here} of worker 0"),
+    ):
+        await_peers(cluster, timeout_s=0)
+
+
+def test_who_was_gone_first_is_remembered():
+    ports = free_ports(3)
+    cluster = Cluster(tuple(f"127.0.0.1:{port}" for port in ports), 0)
+    told = threading.Event()
+    seen = []
+    with socket.create_server(("127.0.0.1", ports[1])) as first:
+        with socket.create_server(("127.0.0.1", ports[2])):
+            watch = PeerWatch(cluster, lambda lost: (seen.append(lost), told.set()), every_s=0.05)
+            assert not told.wait(0.3)
+        assert told.wait(60)
+        first.close()
+    assert seen == [[2]]
+    assert watch.look() == [2]
+    watch.stop()
+
+
+def test_heartbeats_name_who_is_silent():
+    cluster = Cluster(("a:1", "b:1", "c:1"), 0)
+    message = "Error reported from /job:worker/task:1: unhealthy:\n/job:worker/replica:0/task:1\n"
+    assert accused(message, cluster) == [1]
+    assert accused("remote target /job:worker/replica:0/task:0", cluster) == []
+    assert accused("task:7 of /job:worker/replica:0/task:7", cluster) == []
+
+
+def test_workers_may_leave_once_the_watch_has_ended():
+    here, there = free_ports(2)
+    seen = []
+    with socket.create_server(("127.0.0.1", there)):
+        cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
+        watch = PeerWatch(cluster, seen.append, every_s=0.05)
+        watch.stop()
+    assert seen == []
+
+
+# What workers average, and what they tell each other before a run begins.
+
+
+class WithOneMore(Workers):
+    """Two workers, of which the other has statistics of its own and offers what it is told."""
+
+    count = 2
+
+    def __init__(self, other: float = 0.0, offer: dict | None = None):
+        self.other = other
+        self.offer = offer
+        self.told: list = []
+
+    def sums(self, arrays):
+        return [array + np.float32(self.other) for array in arrays]
+
+    def gather(self, value):
+        self.told.append(value)
+        return [value, self.offer]
+
+    def name(self, rank):
+        return f"worker {rank}"
+
+
+class Silent:
+    """Stands for a ledger that nobody reads."""
+
+    def start(self, name, **metadata):
+        pass
+
+    stop = start
+
+
+class BareStep:
+    """Stands for a training step that changes nothing, as often as the test wants it."""
+
+    def __init__(self, steps):
+        self._left = steps
+
+    def __call__(self, batches):
+        self._left -= 1
+        return None if self._left < 0 else SimpleNamespace()
+
+
+class Scored:
+    """Stands for evaluations that find nothing."""
+
+    def begin(self, run):
+        pass
+
+    collect = finish = settle = begin
+
+    def evaluate(self, run, epoch, checkpoint, *, wait):
+        pass
+
+
+def averages(workers, *, synchronised=False, asked=0, every=4):
+    """Returns the moving mean after each of six steps, and at the end of the epoch."""
+    model = keras.Sequential([BatchNormalization()])
+    model.build((None, None, 1))
+    layer = model.layers[0]
+    layer.synchronized = synchronised
+    run = bare_run(TrainingConfig(epochs=1, checkpoint_every_steps=every))
+    run.team, run.ledger, run.model = Team(workers), Silent(), SimpleNamespace(recogniser=model)
+    run.interruption, run.take_step = AgreedInterruption(Interruption()), BareStep(6)
+    run.batches = SimpleNamespace(iterator=lambda state: [], prefetch=lambda epoch: None)
+    seen = []
+
+    class Look(Hook):
+        def on_step(self, run, step):
+            run.interruption.agree(asked if run.state.step == 2 else 0)
+
+        def on_step_end(self, run, step):
+            seen.append(float(layer.moving_mean.numpy()[0]))
+
+        def on_epoch_end(self, run, epoch):
+            seen.append(float(layer.moving_mean.numpy()[0]))
+
+    with contextlib.suppress(RunInterruptedError):
+        Loop(run, [Look()], Scored()).train()
+    return seen
+
+
+def test_statistics_are_averaged_before_each_checkpoint_unless_they_are_the_same():
+    assert averages(WithOneMore(4.0, 0)) == [0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 3.0]
+    assert averages(WithOneMore(4.0, 0), synchronised=True) == [0.0] * 7
+
+
+def test_a_signal_brings_its_checkpoint_the_averages_too():
+    assert averages(WithOneMore(4.0, 0), asked=15, every=100) == [0.0, 2.0]
+
+
+def test_who_fails_before_the_gate_tells_the_others():
+    workers = WithOneMore(offer={"shards": 1})
+    with pytest.raises(ValueError, match="no shards"), Gate(workers).telling():
+        raise ValueError("no shards")
+    assert workers.told == [{"failed": "no shards"}]
+
+
+def test_at_the_gate_all_hear_who_failed():
+    gate = Gate(WithOneMore(offer={"failed": "no shards"}))
+    with pytest.raises(RunError, match="worker 1 could not begin: no shards"), gate.telling():
+        gate.passed({"shards": 1})
+    assert Gate(Workers()).passed({"shards": 1}) == [{"shards": 1}]
+
 
 # 24 utterances in buckets of 8 and 16: batches of 6, 2 and 6, 6, 4. Two workers can share each of
 # them equally, as replicas must; three cannot, and of two utterances one worker gets none.

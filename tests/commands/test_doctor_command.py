@@ -1,16 +1,85 @@
 import argparse
+import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from tests.tones import OLD, SHARDS
+from tfasr.cli import parse, run
+from tfasr.commands import demo as module
 from tfasr.commands import doctor as doctor_command
+from tfasr.commands.demo import demo
 from tfasr.errors import RunError, UsageError
 from tfasr.training.memory import BufferNeed
 from tfasr.tta.costs import load_hardware
+
+# What `tfasr demo` asks of the other commands; the commands themselves are tested elsewhere.
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Collects the commands instead of running them; training makes the run's folder."""
+    commands = []
+
+    def run_module(module, *words):
+        words = list(words)
+        commands.append(words)
+        if words[0] == "train":
+            Path(words[words.index("--run_dir") + 1]).mkdir(parents=True)
+        return types.SimpleNamespace(returncode=1 if "fail" in str(words) else 0)
+
+    monkeypatch.setattr(module, "run_module", run_module)
+    monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
+    return commands
+
+
+def of(commands, name):
+    return [words for words in commands if words[0] == name]
+
+
+def trained(commands, folder):
+    """Returns the run's path below the folder of runs, its batch size and its seed."""
+    return [
+        (
+            str(Path(words[words.index("--run_dir") + 1]).relative_to(folder / "runs")),
+            *(int(word.rpartition("= ")[2]) for word in words if " = " in word),
+        )
+        for words in of(commands, "train")
+    ]
+
+
+def test_one_run_of_each_batch_size(asked, tmp_path):
+    assert demo(demo_dir=tmp_path) == tmp_path / "report" / "report.html"
+    assert trained(asked, tmp_path) == [("batch_8", 8, 1), ("batch_64", 64, 1)]
+    runs = [str(tmp_path / "runs" / name) for name in ("batch_8", "batch_64")]
+    assert of(asked, "report") == [["report", *runs, "--out", str(tmp_path / "report")]]
+    # Once more: the runs are kept, and new ones stand beside them.
+    demo(demo_dir=tmp_path)
+    assert [name for name, *_ in trained(asked, tmp_path)[2:]] == ["batch_8-2", "batch_64-2"]
+
+
+def test_seeds_make_groups_whose_runs_take_turns(asked, tmp_path):
+    demo(demo_dir=tmp_path, seed=4, seeds=3)
+    assert trained(asked, tmp_path) == [
+        (f"batch_{size}/seed_{seed}", size, seed) for seed in (4, 5, 6) for size in (8, 64)
+    ]
+    assert len(of(asked, "evaluate")) == 6
+    groups = [str(tmp_path / "runs" / name) for name in ("batch_8", "batch_64")]
+    assert of(asked, "report")[0][1:3] == groups
+
+
+def test_wrong_use_and_failure(asked, tmp_path):
+    with pytest.raises(UsageError, match="at least 1. Received: 0"):
+        demo(demo_dir=tmp_path, seeds=0)
+    assert asked == []
+    with pytest.raises(RunError, match="tfasr prepare ended with exit code 1"):
+        demo(demo_dir=tmp_path / "fail")
 
 
 @pytest.fixture
@@ -97,3 +166,92 @@ def test_it_says_whether_a_presets_buffer_fits(monkeypatch, capsys):
         doctor_command.run(arguments)
     assert "17.70 GiB" in capsys.readouterr().out
     assert asked == 2 * [("buffer_of_preset", ["paper_sys10.gin"], [])]
+
+
+# `tfasr evaluate` of several runs and splits: one table, in every format, and files.
+
+
+def evaluate(*words: object) -> int:
+    return run(parse(["tfasr", "evaluate", "--shard_dir", str(SHARDS), *map(str, words)]))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two copies of a run, which would score alike."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("first", "second"):
+        shutil.copytree(OLD / "run", folder / name)
+    return [folder / "first", folder / "second"]
+
+
+def test_runs_are_rows_and_splits_are_columns(runs, tmp_path, capsys):
+    words = ["--run_dir", runs[0], "--run_dir", runs[1], "--split", "train"]
+    words += ["--split", "validation", "--decoder", "word_beam", "--beam_width", 4]
+    assert evaluate(*words, "--out", tmp_path / "out", "--format", "latex") == 0
+    table = capsys.readouterr().out
+    assert r"\shortstack{train\\WER \%}" in table
+    rows = json.loads((tmp_path / "out" / "scores.json").read_text())["rows"]
+    assert [(row["run"], row["split"]) for row in rows] == [
+        ("first", "train"), ("first", "validation"), ("second", "train"), ("second", "validation"),
+    ]  # fmt: skip
+    assert {(row["decoder"], row["beam_width"]) for row in rows} == {("word_beam", 4)}
+    assert rows[0]["wer"] == rows[2]["wer"] != rows[1]["wer"]
+    records = list(csv.DictReader((tmp_path / "out" / "scores.csv").read_text().splitlines()))
+    assert [float(one["wer"]) for one in records] == [row["wer"] for row in rows]
+    assert f"{100 * rows[0]['wer']:.2f}" in (tmp_path / "out" / "scores.md").read_text()
+
+
+def test_one_run_and_split_say_all_there_is(runs, tmp_path, capsys):
+    words = ["--run_dir", runs[0], "--run_dir", runs[0], "--split", "validation"]
+    assert evaluate(*words, "--format", "json", "--out", tmp_path) == 0
+    scores = json.loads(capsys.readouterr().out)
+    (row,) = json.loads((tmp_path / "scores.json").read_text())["rows"]
+    # The run's own decoder, which is greedy and has no beam.
+    assert (row["decoder"], row["beam_width"]) == ("greedy", None)
+    assert scores["wer_interval"] == row["wer_interval"]
+
+
+def test_hypotheses_are_those_of_one_run_and_split(runs, tmp_path, capsys):
+    words = ["--run_dir", runs[0], "--split", "train", "--split", "validation"]
+    assert evaluate(*words, "--hypotheses", tmp_path / "texts.jsonl") == 2
+    assert "1 runs, 2 splits" in capsys.readouterr().err
+
+
+def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp_path, capsys):
+    pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
+    arpa = tmp_path / "train.arpa"
+    assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
+    words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
+    words += ["--beam_width", 64]
+    assert evaluate(*words, "--format", "json", "--out", tmp_path / "none") == 0
+    words += ["--language_model", arpa, "--out", tmp_path / "with"]
+    # Every word costs so much that nothing has two.
+    assert evaluate(*words, "--word_bonus", -100) == 0
+    found = {n: json.loads((tmp_path / n / "scores.json").read_text()) for n in ("none", "with")}
+    without, rows = found["none"]["rows"][0], found["with"]["rows"][0]
+    assert without["insertions"] > rows["insertions"] == 0
+    told = (rows["language_model"], rows["lm_weight"], rows["word_bonus"])
+    assert told == (str(arpa), 1.0, -100)  # a default is told too
+    assert "language model train.arpa" in (tmp_path / "with" / "scores.md").read_text()
+
+
+def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, capsys):
+    words = ["--run_dir", runs[0], "--split", "validation"]
+    assert evaluate(*words, "--lm_weight", 0.5) == 2
+    assert "Received: no --language_model" in capsys.readouterr().err
+    assert evaluate(*words, "--language_model", tmp_path / "none.arpa") == 2
+    assert "none.arpa" in capsys.readouterr().err
+    arpa = tmp_path / "train.arpa"
+    assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
+    assert "n-grams of 1 to 3 words" in capsys.readouterr().out
+    assert evaluate(*words, "--language_model", arpa) == 2  # the run's decoder is greedy
+    message = capsys.readouterr().err
+    assert "needs the decoder word_beam" in message or "kenlm package" in message
+
+
+@pytest.mark.parametrize("wrong", ["--order=0", "--order=7", "--out=.", "--split=none"])
+def test_an_n_gram_that_cannot_be_made_is_refused(wrong, tmp_path, capsys):
+    words = ["ngram", "--shard_dir", str(SHARDS), "--out", str(tmp_path / "a.arpa"), wrong]
+    assert run(parse(["tfasr", *words])) == 2
+    assert "must" in capsys.readouterr().err
+    assert not (tmp_path / "a.arpa").exists()

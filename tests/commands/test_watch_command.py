@@ -8,11 +8,157 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
+from tfasr.reports.history import load_history
 from tfasr.reports.watching import Watch, duration, line, screen
+from tfasr.telemetry.machine import revision
+
+# ``tfasr history``: what became slower, from which commit on, and why.
+
+DAY_S = 86400
+
+
+def history(*argv):
+    return cli.run(cli.parse(["tfasr", "history", *map(str, argv)]))
+
+
+def write(folder, number, *, step_s=1.0, epochs=5, commit=None, comparable=COMPARABLE):
+    """A run of one day, that reaches CER 10 % with its last epochs."""
+    ledger = LedgerBuilder(wall_s=1_700_000_000.0 + number * DAY_S)
+    ledger.begin(init_s=2, targets=(("cer", 0.1),), comparability=comparable)
+    # Enough steps an epoch for some to be steady.
+    for epoch in range(1, epochs + 1):
+        ledger.epoch(epoch, 0.5 if epoch < epochs - 1 else 0.1, steps=6, train_s=step_s)
+    run_dir = ledger.end().write(folder / f"run{number:03d}")
+    (run_dir / "config.gin").write_text(f"x = 1\ntrain.seed = {number}\n")
+    if commit is not None:
+        (run_dir / "run.json").write_text(json.dumps({"revision": commit}))
+    return run_dir
+
+
+@pytest.fixture
+def slower(tmp_path):
+    """Two runs a commit; from the seventh commit on steps take 15 % longer."""
+    rng = np.random.default_rng(3)
+    for number in range(20):
+        step_s = (1.15 if number >= 12 else 1.0) * float(np.exp(0.01 * rng.standard_normal()))
+        write(tmp_path / "runs", number, step_s=step_s, commit=f"{number // 2:x}" * 40)
+    return tmp_path / "runs"
+
+
+def test_a_slower_step_is_named_as_the_cause_and_exits_with_3(slower, tmp_path, capsys):
+    pytest.importorskip("vl_convert")
+    assert history(slower, "--out", tmp_path / "out") == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"SLOWER: step time per utterance \+1[3-7]\.\d % from 666666666666 on", text)
+    assert "SLOWER: time to the target" in text
+    assert "utterances to the target +" not in text
+    assert (tmp_path / "out" / "history.png").stat().st_size > 10_000
+    found = json.loads((tmp_path / "out" / "history.json").read_text())
+    assert {one["series"] for one in found["changes"]} >= {"step_s", "time_s"}
+    assert all(one["stands"] for one in found["changes"])
+    assert len(found["runs"]) == 20
+
+
+def test_an_accepted_slowdown_is_left_behind(slower, capsys):
+    assert history(slower, "--since", "666") == 0
+    assert "Not known yet: 8 of the 12 runs" in capsys.readouterr().out
+    assert history(slower, "--since", "2023-11-27", "--format", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 7
+    assert history(slower, "--since", "fff") == 2
+    assert "--since must name a commit or a date" in capsys.readouterr().err
+
+
+def test_more_utterances_are_another_cause_and_dates_stand_for_commits(tmp_path, capsys):
+    for number in range(18):
+        write(tmp_path, number, epochs=5 if number < 10 else 8)
+    assert history(tmp_path, "--format", "markdown") == 3
+    text = capsys.readouterr().out
+    assert "SLOWER: utterances to the target +60.0 % from 2023-11-24 on (120 to 192; " in text
+    assert "step time per utterance +" not in text
+    assert "2023-11-14" in text
+
+
+def test_without_a_change_it_exits_with_0(tmp_path, capsys):
+    rng = np.random.default_rng(5)
+    for number in range(14):
+        write(tmp_path, number, step_s=float(np.exp(0.02 * rng.standard_normal())))
+    assert history(tmp_path) == 0
+    assert "No change that is more than noise." in capsys.readouterr().out
+
+
+def test_unlike_runs_broken_ones_and_unfinished_ones(tmp_path, capsys):
+    for number in range(4):
+        write(tmp_path, number)
+    write(tmp_path, 10, comparable=COMPARABLE | {"beam_width": 9})
+    other = write(tmp_path, 11)
+    (other / "config.gin").write_text("x = 2\n")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "events.jsonl").write_text("{}\n{}\n")
+    growing = write(tmp_path, 12)
+    text = (growing / "events.jsonl").read_text()
+    (growing / "events.jsonl").write_text(text[: len(text) // 2])
+    assert history(tmp_path) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "run010 is left out: it is not comparable with the newest run, run012" in said
+    assert "beam_width" in said
+    assert "run011 is left out: its configuration is not that of the newest run" in said
+    assert "broken is left out." in said
+    assert "Not known yet: 5 of the 12 runs" in said
+    assert len(load_history(tmp_path, force=True).entries) == 7
+    (unreached,) = [e for e in load_history(tmp_path).entries if e.values["time_s"] is None]
+    assert unreached.name == "run012"
+    assert unreached.values["step_s"] is not None
+
+
+def test_clocks_and_files_that_nobody_vouches_for(tmp_path, capsys):
+    for number, wall_s in enumerate((-1e9, 9e11)):
+        ledger = LedgerBuilder(wall_s=wall_s).begin(targets=(("cer", 0.1),))
+        for epoch in range(1, 4):
+            ledger.epoch(epoch, 0.1)
+        run_dir = ledger.end().write(tmp_path / f"run{number}")
+        (run_dir / "run.json").write_text("[" * 100_000)
+    assert history(tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "1938-04-24" in text
+    assert "no date" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["/nowhere"], "must be given a folder of runs"),
+        (["{empty}"], "which holds none"),
+        (["{runs}"], "The runs set none that is common to all"),
+        (["{runs}", "--target", "cer=0.1", "--target", "cer=0.2"], "must be of one target"),
+    ],
+)
+def test_wrong_use_of_history(argv, message, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    ledger_of([0.1], targets=None).write(tmp_path / "runs" / "a")
+    places = {"empty": tmp_path / "empty", "runs": tmp_path / "runs"}
+    assert history(*(one.format(**places) for one in argv)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_revision_is_the_commit_and_whether_files_were_changed(tmp_path):
+    assert revision(tmp_path) is None
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    (tmp_path / "file").write_text("1")
+    for words in (["init", "-q"], ["add", "file"], [*who, "commit", "-q", "-m", "one"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, env=environment)
+    clean = revision(tmp_path)
+    assert len(clean) == 40
+    (tmp_path / "file").write_text("2")
+    assert revision(tmp_path) == clean + "+"
+    assert revision(tmp_path / "missing") is None
+
 
 FALLING = [0.9 * n**-0.6 for n in range(1, 61)]
 

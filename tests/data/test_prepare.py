@@ -2,14 +2,111 @@ import json
 import resource
 import subprocess
 
+import numpy as np
 import pytest
 import soundfile
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from tests.data.made_corpus import contents, make_utterances, noise, packing, prepare_split
+from tfasr.corpora.manifests import TOO_LONG
 from tfasr.corpora.utterance import Rejection, Utterance
-from tfasr.data.shards import open_split
+from tfasr.data.listing import Dropped, Selection
+from tfasr.data.manifest import HeldUtterances, ShardedUtterance
+from tfasr.data.prepare_corpus import Overlap
+from tfasr.data.prepare_corpus import overlap as overlap_of_held
+from tfasr.data.rows import Rows
+from tfasr.data.shards import FeatureSums, open_split, write_shard
 from tfasr.errors import RunError
+
+# The list of what was left out, written a row at a time.
+
+
+@pytest.mark.parametrize("unfit", [[], [["é", "no CTC path", "a\nb"], ["f", "no CTC path", "y"]]])
+def test_it_is_what_json_makes_of_the_whole(tmp_path, unfit):
+    too_long = [["l", TOO_LONG, "20 s"]] * (len(unfit) // 2)
+    unusable = [["u\udcff", "unreadable audio", "x"]] * (len(unfit) // 2)
+    groups = [Rows(tmp_path).extend(rows) for rows in ([["k"]], too_long, unusable, unfit)]
+    dropped = Dropped(Selection(*groups), Rows(tmp_path))
+    dropped.write(tmp_path / "dropped.json")
+    fields = ("id", "reason", "detail")
+    rows = [dict(zip(fields, row, strict=True)) for row in [*too_long, *unusable, *unfit]]
+    reasons = {"no CTC path": 2, TOO_LONG: 1, "unreadable audio": 1} if unfit else {}
+    content = {"too_long": len(too_long), "bad": len(unusable) + len(unfit)}
+    content |= {"reasons": reasons, "utterances": rows}
+    expected = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    assert (tmp_path / "dropped.json").read_bytes() == expected.encode(errors="backslashreplace")
+
+
+# What counts as the same utterance in two splits.
+
+
+def overlap(training: list, held_out: list) -> Overlap:
+    return overlap_of_held(HeldUtterances(training), HeldUtterances(held_out))
+
+
+def utterance(name, content, speaker="", text="yes"):
+    return ShardedUtterance(0, name, text, speaker, 1.0, 98, 3, content)
+
+
+def test_equal_features_are_one_utterance_whatever_they_are_called():
+    found = overlap([utterance("a", "1f")], [utterance("b", "1f"), utterance("c", "2e")])
+    assert (found.utterances, found.of_utterances) == (["b"], 2)
+
+
+@pytest.mark.parametrize("name", ["a", "other"])
+def test_without_features_a_short_word_of_equal_length_is_another_utterance(name):
+    found = overlap([utterance("a", "")], [utterance(name, "")])
+    assert found.utterances == (["a"] if name == "a" else [])
+
+
+def test_speakers_are_counted_by_name():
+    training = [utterance("a", "1", "ann"), utterance("b", "2")]
+    found = overlap(training, [utterance("c", "3", "ann"), utterance("d", "4", "bob")])
+    assert (found.speakers, found.of_speakers, found.utterances) == (["ann"], 2, [])
+
+
+# What goes into a shard, computed the quick way, is what the slow way gives.
+
+
+@given(arrays.arrays(np.float32, 40, elements=st.floats(width=32)))
+@settings(deadline=None)
+def test_tensorflow_rounds_to_float16_as_numpy_does(values):
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = values.astype(np.float16)
+    np.testing.assert_array_equal(tf.cast(values, tf.float16).numpy(), expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_sums_tell_whether_all_features_are_finite(value):
+    features = np.full((5, 3), 60000, np.float16)
+    sums = FeatureSums()
+    sums.add(features)
+    assert sums.finite
+    features[3, 1] = value
+    sums.add(features)
+    assert not sums.finite
+
+
+def test_shards_are_compressed_by_how_often_bytes_occur(tmp_path):
+    """As well as with a search for matches, which finds none among features."""
+    features = np.random.default_rng(0).normal(-3, 2, (600, 93)).astype(np.float16).tobytes()
+    sizes = []
+    for name, options in (
+        ("ours", None),
+        ("matches", tf.io.TFRecordOptions("GZIP", compression_level=1)),
+    ):
+        path = tmp_path / name
+        if options is None:
+            write_shard(path, [features], "GZIP")
+        else:
+            with tf.io.TFRecordWriter(str(path), options) as writer:
+                writer.write(features)
+        assert next(iter(tf.data.TFRecordDataset(str(path), "GZIP"))).numpy() == features
+        sizes.append(path.stat().st_size)
+    assert sizes[0] < 1.02 * sizes[1] < len(features)
 
 
 def mtimes(folder):

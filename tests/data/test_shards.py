@@ -1,24 +1,226 @@
 import json
+import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
+from tests.data.made_corpus import (
+    TINY_FEATURES,
+    contents,
+    make_utterances,
+    packing,
+    prepare_split,
+    write_tsv,
+)
 from tfasr.alphabet import Alphabet
+from tfasr.corpora import reading as assembly
+from tfasr.corpora.manifests import read_tsv
+from tfasr.data import listing
+from tfasr.data import manifest as shard_index
+from tfasr.data import rows as rows_module
 from tfasr.data.audio import read_audio
+from tfasr.data.batches import BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig, compute_features
 from tfasr.data.listing import kept_row, packing_order
-from tfasr.data.rows import Rows
+from tfasr.data.manifest import PackedUtterances
+from tfasr.data.prepare import pack_split
+from tfasr.data.prepare_corpus import overlap
+from tfasr.data.rows import Rows, decoded, encoded, in_order, in_places
 from tfasr.data.shards import (
     RECORD,
     FeatureSums,
     ShardConfig,
+    ShardedSplit,
     check_features,
     open_split,
     write_shard,
 )
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
+from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.training.build import check_splits
+from tfasr.training.experiment import Experiment
+from tfasr.training.memory import longest_batch
+
+# A split too large to be held gives what one that is held gives.
+
+
+@pytest.fixture
+def both(tmp_path, monkeypatch) -> tuple[ShardedSplit, ShardedSplit]:
+    """One split, by columns and held."""
+    utterances = make_utterances(tmp_path / "audio", 9)
+    prepare_split(utterances, tmp_path / "held", packing(per_shard=2))
+    prepare_split(utterances[:4], tmp_path / "held", packing(per_shard=2), split="test")
+    monkeypatch.setattr(shard_index, "MOST_HELD", 3)
+    prepare_split(utterances, tmp_path / "large", packing(per_shard=2))
+    prepare_split(utterances[:4], tmp_path / "large", packing(per_shard=2), split="test")
+    return open_split(tmp_path / "large", "train"), open_split(tmp_path / "held", "train")
+
+
+def test_the_same_utterances_are_read_from_the_file(both):
+    large, held = both
+    assert isinstance(large.utterances, PackedUtterances)
+    assert isinstance(held.utterances, list)
+    assert list(large.utterances) == list(large.utterances) == held.utterances
+    assert len(large.utterances) == len(held.utterances) == 9
+    assert large.utterances[3] == held.utterances[3]
+    assert large.utterances[-1] == held.utterances[-1]
+    assert large.utterances[2:8:3] == held.utterances[2:8:3]
+    with pytest.raises(IndexError):
+        large.utterances[9]
+    assert large.duration_s == pytest.approx(held.duration_s)
+    np.testing.assert_array_equal(large.frames, held.frames)
+    np.testing.assert_array_equal(large.frames_needed, held.frames_needed)
+    assert list(large.transcripts()) == list(held.transcripts())
+
+
+def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_index, "MOST_HELD", 3)
+    utterances = make_utterances(tmp_path / "audio", 9)
+    for bad in (utterances[0], utterances[4]):
+        bad.audio_path.write_bytes(b"no audio")
+    prepare_split(utterances, tmp_path / "shards", packing(per_shard=2), max_bad_fraction=0.5)
+    split = open_split(tmp_path / "shards", "train")
+    assert isinstance(split.utterances, PackedUtterances)
+    there = [utterance.position for utterance in split.utterances]
+    assert len(there) == 7
+    assert split.at(there[::-1]) == list(split.utterances)[::-1]
+    for missing in {*range(-1, 10)}.difference(there):
+        with pytest.raises(KeyError):
+            split.at([missing])
+
+
+def test_what_training_asks_before_its_first_step_is_the_same(both):
+    sources = [BatchSource(split, TINY_FEATURES, PipelineConfig(num_buckets=3)) for split in both]
+    longest = [longest_batch(source, 4, Alphabet()) for source in sources]
+    assert longest[0] == longest[1]
+    experiment = Experiment(model=AcousticModelConfig(), features=TINY_FEATURES)
+    too_short = Experiment(model=AcousticModelConfig(conv_stride=16), features=TINY_FEATURES)
+    refusals = []
+    for split in both:
+        check_splits({"train": split}, experiment)
+        with pytest.raises(UsageError, match="must have a CTC path") as refusal:
+            check_splits({"train": split}, too_short)
+        refusals.append(str(refusal.value).replace(str(split.folder), ""))
+    assert refusals[0] == refusals[1]
+
+
+def test_batches_and_overlaps_are_the_same(both, tmp_path):
+    large, held = both
+    pipeline = PipelineConfig(global_batch_size=2, num_buckets=3)
+    sources = [BatchSource(split, TINY_FEATURES, pipeline) for split in both]
+    assert sources[0].boundaries == sources[1].boundaries
+    few, few_held = open_split(tmp_path / "large", "test"), open_split(tmp_path / "held", "test")
+    expected = overlap(held.utterances, few_held.utterances)
+    assert (len(expected.utterances), expected.of_utterances) == (4, 4)
+    assert expected.speakers == ["speaker 0", "speaker 1", "speaker 2"]
+    for test in (few, few_held):
+        assert overlap(large.utterances, test.utterances) == expected
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_damaged_columns_are_refused_and_made_anew(both, tmp_path, damage):
+    path = both[0].folder / "columns.npy"
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-1] + (b"\x01" if damage == "changed" else b""))
+    with pytest.raises(UsageError, match=r"columns\.npy must be"):
+        open_split(tmp_path / "large", "train")
+    prepare_split(make_utterances(tmp_path / "audio", 9), tmp_path / "large")
+    assert len(open_split(tmp_path / "large", "train").utterances) == 9
+
+
+# What prepare keeps outside memory: in order, sorted, put into places; and what it notes.
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=5)
+
+
+@given(st.lists(st.tuples(TEXT, st.integers(-(2**40), 2**40)), max_size=12), st.integers(1, 5))
+@settings(deadline=None)
+def test_rows_come_back_sorted_and_placed_however_few_are_held(tmp_path_factory, rows, at_once):
+    folder = tmp_path_factory.getbasetemp()
+    kept = Rows(folder, 20).extend(rows)
+    assert (len(kept), list(kept)) == (len(rows), [list(row) for row in rows])
+    found = in_order(rows, lambda row: row[0], folder, at_once)
+    assert list(map(tuple, found)) == sorted(rows, key=lambda row: row[0]), "stable"
+    places = random.Random(0).sample(range(len(rows)), len(rows))
+    placed = list(map(tuple, in_places(rows, places, len(rows), folder, at_once)))
+    assert [placed[place] for place in places] == rows
+
+
+def test_few_files_are_open_however_many_rows_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_module, "_MOST_FILES", 3)
+    rows = [(number * 7 % 20, "") for number in range(20)]
+    expected = [[number, ""] for number in range(20)]
+    assert list(map(list, in_order(rows, lambda row: row[0], tmp_path, 1))) == expected
+    placed = in_places(rows, [row[0] for row in rows], 20, tmp_path, 1)
+    assert list(map(list, placed)) == expected
+
+
+def test_a_name_that_is_no_utf_8_survives():
+    assert decoded(encoded(["a\udcffb"])) == ["a\udcffb"]
+
+
+def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
+    """Shuffled as a list in memory was, whatever goes to files meanwhile."""
+    monkeypatch.setattr(rows_module, "IN_MEMORY_BYTES", 100)
+    rows = Rows(tmp_path, 100).extend([f"u{n}", "", 1.0, "", "", 0, 0] for n in range(50))
+    expected = [f"u{n}" for n in range(50)]
+    random.Random("train").shuffle(expected)
+    order = packing_order(rows, "train", packing(), tmp_path)
+    assert [u.id for part in order.parts(7) for u in part] == expected
+
+
+@pytest.mark.parametrize("least_computed", [0.0, 1e9], ids=["here", "threads"])
+def test_headers_are_read_once_unless_a_file_changes(tmp_path, monkeypatch, least_computed):
+    monkeypatch.setattr(listing, "_LEAST_COMPUTED", least_computed)
+    monkeypatch.setattr(listing, "_CHUNK", 1)
+    monkeypatch.setattr(listing, "_AHEAD", 3)
+    utterances = make_utterances(tmp_path / "audio", 6)
+    listed = write_tsv(tmp_path / "audio", utterances)
+    utterances[2].audio_path.write_bytes(b"damaged")
+    read = []
+
+    def counted(path):
+        read.append(path.stem)
+        return audio_duration_s(path)
+
+    audio_duration_s = assembly.audio_duration_s
+    monkeypatch.setattr(assembly, "audio_duration_s", counted)
+
+    def prepare(**options):
+        read.clear()
+        corpus = read_tsv(listed, tmp_path / "audio")
+        return pack_split(corpus, "train", tmp_path / "shards", packing(), **options)
+
+    with pytest.raises(RunError, match="1 of 6"):
+        prepare()
+    assert sorted(read) == [u.id for u in utterances]
+    notes = tmp_path / "shards" / "train" / "prepare-listing.jsonl"
+    with notes.open("ab") as file:  # as a kill leaves it
+        file.write(b'["cut')
+    with pytest.raises(RunError, match="1 of 6"):
+        prepare()
+    assert read == ["u002"], "what was damaged may have been mended"
+    utterances[4].audio_path.write_bytes(utterances[3].audio_path.read_bytes())
+    prepare(max_bad_fraction=0.5)
+    assert sorted(read) == ["u002", "u004"]
+    assert not notes.exists(), "needed no more"
+    index = json.loads((tmp_path / "shards" / "train" / "index.json").read_text())
+    assert (index["utterances"], index["bad"]) == (5, 1)
+    good = [u for u in utterances if u.id != "u002"]
+    order = [json.loads(line)["id"] for line in open_manifest(tmp_path / "shards")]
+    prepare_split(good, tmp_path / "again")
+    assert order == [json.loads(line)["id"] for line in open_manifest(tmp_path / "again")]
+    assert contents(tmp_path / "again" / "train").keys() == contents(notes.parent).keys()
+
+
+def open_manifest(shard_dir):
+    return (shard_dir / "train" / "manifest.jsonl").read_text().splitlines()
 
 
 def records(split):

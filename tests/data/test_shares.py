@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.data.made_corpus import make_utterances, packing, prepare_split
-from tests.data.test_pipeline import FIXED, arrays, make_source
+from tests.data.test_batches import FIXED, arrays, make_source
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.shards import open_split
 from tfasr.data.shares import Share

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr import Alphabet
+from tfasr.decoding.language_models import KenlmModel
 from tfasr.decoding.word_beam_search import WordBeamSearch
 
 kenlm = pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
 
-from tfasr.decoding.language_models import KenlmModel  # noqa: E402
 
 ARPA = """\\data\\
 ngram 1=6

@@ -16,18 +16,18 @@ from tests.recognising.spoken_tones import RUN, sentence, spoken
 from tfasr.cli import parse, run
 from tfasr.errors import RunError
 from tfasr.exporting.check import check_padded
+from tfasr.exporting.litert import converted_litert_graph
+from tfasr.exporting.onnx import converted_graph
 from tfasr.kit.config import config_class
 from tfasr.models.build import build_recogniser
 from tfasr.models.model import MODELS, portable
 from tfasr.recognising.exported import check_sums
+from tfasr.recognising.runtimes import LitertUtterances, OnnxAcoustics
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
 
-from tfasr.exporting.litert import converted_litert_graph  # noqa: E402
-from tfasr.exporting.onnx import converted_graph  # noqa: E402
-from tfasr.recognising.runtimes import LitertUtterances, OnnxAcoustics  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_model.py"
 # TensorFlow 2.21 and tf2onnx 1.17 under numpy 2.4.

@@ -5,12 +5,12 @@ import pytest
 
 from tests.data.test_features import CONFIGS, chirp
 from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
+from tfasr.exporting.check import session
+from tfasr.exporting.features import feature_graph
 
 pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
 
-from tfasr.exporting.check import session  # noqa: E402 - needs onnx
-from tfasr.exporting.features import feature_graph  # noqa: E402
 
 ODD = FeatureConfig(window_samples=401, step_samples=100, num_mel_bins=10, num_mfcc=0)
 

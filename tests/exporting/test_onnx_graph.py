@@ -4,18 +4,18 @@ import keras
 import numpy as np
 import pytest
 
+from tfasr.exporting.onnx_models import WRITERS
 from tfasr.models.build import build_recogniser
 from tfasr.models.conformer import ConformerConfig
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
 from tfasr.models.model import model_name
 from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 from tfasr.models.separable_conv import SeparableConvConfig
+from tfasr.recognising.runtimes import OnnxAcoustics
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
 
-from tfasr.exporting.onnx_models import WRITERS  # noqa: E402 - needs onnx
-from tfasr.recognising.runtimes import OnnxAcoustics  # noqa: E402
 
 FEATURES, CLASSES = 3, 6
 BINS = 21  # of Deep Speech 2, which convolves over them

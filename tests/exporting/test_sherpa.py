@@ -14,20 +14,20 @@ from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import UsageError
-from tfasr.recognising.exported import check_sums
-
-onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
-pytest.importorskip("onnxruntime")
-
-from tfasr.exporting.check import session  # noqa: E402 - needs onnx
-from tfasr.exporting.onnx import GraphWriter, quantised  # noqa: E402
-from tfasr.exporting.sherpa import (  # noqa: E402
+from tfasr.exporting.check import session
+from tfasr.exporting.onnx import GraphWriter, quantised
+from tfasr.exporting.sherpa import (
     decoder_graph,
     encoder_graph,
     sherpa_files,
     text_of_tokens,
     token_lines,
 )
+from tfasr.recognising.exported import check_sums
+
+onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+pytest.importorskip("onnxruntime")
+
 
 ALPHABETS = [Alphabet(" ab_"), Alphabet("ab ", separator=None), Alphabet("xé1", separator=None)]
 TEXTS = ["abc dad", "a bb ccc dddd", "dcba"]

@@ -1,10 +1,19 @@
 """Operations, bytes and weights counted against what is known by hand or from a built model."""
 
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.models.costs import KINDS, model_costs, num_weights, total_cost
+from tfasr.models.costs import (
+    KINDS,
+    estimated_step_bytes,
+    forward_flops,
+    model_costs,
+    num_weights,
+    total_cost,
+    training_flops,
+)
 from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 
 CONFIGS = st.builds(
@@ -89,3 +98,99 @@ def test_half_the_bytes_in_16_bits_where_16_bits_are_used(config):
         kept = cost.name in ("head", "loss", "update")
         assert halved.total_bytes == cost.total_bytes / (1 if kept else 2)
         assert halved.flops == cost.flops
+
+
+# Operations of the acoustic model, against the graph's and by hand.
+
+PAPER = AcousticModelConfig()
+
+
+def products_of_the_graph(config, num_features, num_classes, batch, frames) -> int:
+    """Operations of all products in the graph of a forward pass whose loops are unrolled."""
+    model = AcousticModel(config, num_classes)
+    model.build((None, None, num_features))
+    for layer in model.recurrent:
+        for part in (
+            layer,
+            *(getattr(layer, f"{d}_layer", layer) for d in ("forward", "backward")),
+        ):
+            part.unroll, part.requested_kernel, part.use_cudnn = True, "generic", False
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((batch, frames, num_features)),
+            tf.TensorSpec((batch,), tf.int32),
+        ]
+    )
+    def forward(features, lengths):
+        return model(features, lengths, training=False)
+
+    total = 0
+    for operation in forward.get_concrete_function().graph.get_operations():
+        if operation.type in ("MatMul", "BatchMatMulV2", "Conv2D"):
+            *_, outputs = operation.outputs[0].shape
+            rows = operation.outputs[0].shape.num_elements() // outputs
+            weights = operation.inputs[1].shape.num_elements()
+            total += 2 * rows * weights
+    return total
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_forward_pass_is_what_stands_in_the_graph(bidirectional):
+    config = AcousticModelConfig(
+        conv_filters=6,
+        conv_kernel=5,
+        num_lstm_layers=2,
+        lstm_units=7,
+        bidirectional=bidirectional,
+        batch_normalisation=False,
+        dropout=0.0,
+    )
+    sizes = (9, 11, 3, 20)
+    assert forward_flops(config, *sizes) == products_of_the_graph(config, *sizes)
+
+
+def test_the_papers_step_of_16_times_600_frames_is_some_720_billion():
+    assert training_flops(PAPER, 93, 30, 16, 600) == pytest.approx(718e9, rel=0.005)
+
+
+@settings(deadline=None, max_examples=50)
+@given(batch=st.integers(1, 64), frames=st.integers(11, 2000))
+def test_operations_grow_with_the_batch_and_backward_is_nearly_twice_forward(batch, frames):
+    sizes = (93, 30)
+    assert forward_flops(PAPER, *sizes, batch, frames) == batch * forward_flops(
+        PAPER, *sizes, 1, frames
+    )
+    forward = forward_flops(PAPER, *sizes, batch, frames)
+    assert 2.9 * forward < training_flops(PAPER, *sizes, batch, frames) < 3 * forward
+
+
+def test_too_few_frames_are_refused():
+    with pytest.raises(ValueError, match="frames=10"):
+        forward_flops(PAPER, 93, 30, 1, 10)
+
+
+# The estimate of a step's memory.
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("batch", "measured_mib"),
+    [(2, 1899), (4, 2095)],  # peaks of processes that trained the paper's model on 600 frames
+)
+def test_the_papers_model_takes_about_what_was_measured(batch, measured_mib):
+    estimated = estimated_step_bytes(AcousticModelConfig(), 93, 27_000_000, batch, 600)
+    assert estimated / MIB == pytest.approx(measured_mib, rel=0.15)
+
+
+def test_more_of_anything_takes_more():
+    def estimate(batch=8, frames=600, **sizes):
+        return estimated_step_bytes(AcousticModelConfig(**sizes), 93, 10_000_000, batch, frames)
+
+    least = estimate()
+    assert estimate(batch=9) > least
+    assert estimate(frames=700) > least
+    assert estimate(num_lstm_layers=6) > least
+    assert estimate(lstm_units=900) > least
+    assert estimate(bidirectional=True) > least

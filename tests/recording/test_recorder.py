@@ -2,17 +2,253 @@
 
 import json
 import math
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import tfasr
+from tests.recording.plain_loop import STEPS, train
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.events import read_events
+
+# A plain loop that is killed and started again, in real processes.
+
+EPOCHS = 4
+KILLED_AFTER = 2 * STEPS + 3
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    """The folder of a run that was killed in its third epoch, then run to its end."""
+    run_dir = tmp_path_factory.mktemp("runs") / "killed"
+    arguments = [run_dir, str(EPOCHS), "0.02", str(KILLED_AFTER)]
+    command = [sys.executable, "-m", "tests.recording.plain_loop", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == f"step {KILLED_AFTER}\n"
+        with pytest.raises(tfasr.UsageError, match="Only one process may write a run"):
+            train(run_dir, EPOCHS, 0.0)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    train(run_dir, EPOCHS, 0.0)
+    return run_dir
+
+
+def test_it_goes_on_at_its_checkpoint_and_books_what_was_lost(continued):
+    run = tfasr.load_run(continued)
+    assert (run.status, run.sessions) == ("success", 2)
+    starts = [e["value"] for e in read_events(continued) if e["key"] == "session_start"]
+    assert [one["resumed_from_step"] for one in starts] == [None, 2 * STEPS]
+    assert starts[1]["alive_until_ms"] is not None
+    # The three steps after the checkpoint, each of 0.02 s at least, and they count once.
+    assert run.intervals["lost_work"] > 3 * 0.02
+    steps = run.loss_curve().steps.tolist()
+    assert steps == list(range(1, EPOCHS * STEPS + 1))
+    assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
+
+
+def test_it_arrives_where_a_run_arrives_that_nobody_killed(continued, tmp_path):
+    train(tmp_path / "whole", EPOCHS, 0.0)
+    found, whole = (
+        [point.value for point in tfasr.load_run(path).accuracy_curve("loss")]
+        for path in (continued, tmp_path / "whole")
+    )
+    assert found == whole
+    assert len(found) == EPOCHS
+
+
+def test_the_report_tells_the_lost_work(continued):
+    text = tfasr.report([continued])
+    assert "loss 0.01" in text
+    assert "2 sessions" in text
+    assert "lost" in text
+
+
+# A recorder told things in any order: it takes those that make sense and says no to others.
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Calls of a recorder beside a model of what it has to make of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.recorder = tfasr.Recorder(self.folder / "run", targets=["accuracy=0.5"])
+        self.run = None
+        self.blocks = []
+        self.epoch, self.in_epoch, self.evaluated = 0, False, False
+        self.steps, self.accuracies = 0, {}
+
+    def does(self, call, allowed):
+        """Returns what a call returns that has to succeed, or None of one that must not."""
+        if allowed:
+            return call()
+        with pytest.raises(tfasr.UsageError, match=r"must|Received"):
+            call()
+        return None
+
+    @property
+    def free(self):
+        return self.run is not None and not self.blocks
+
+    @precondition(lambda self: self.run is None and self.recorder is not None)
+    @rule()
+    def open(self):
+        self.run = self.recorder.__enter__()
+        self.recorder = None
+
+    @rule(number=st.none() | st.integers(0, 4))
+    def begin_epoch(self, number):
+        run = self.run or self.recorder
+        allowed = self.free and (number is None or number > self.epoch)
+        if self.does(lambda: run.epoch(number), allowed):
+            self.epoch = self.epoch + 1 if number is None else number
+            self.in_epoch, self.evaluated = True, False
+
+    @rule()
+    def begin_step(self):
+        run = self.run or self.recorder
+        block = self.does(lambda: run.step(utterances=2), self.free and self.in_epoch)
+        if block:
+            self.blocks.append(("step", block.__enter__()))
+
+    @rule()
+    def begin_evaluation(self):
+        run = self.run or self.recorder
+        allowed = self.free and self.epoch > 0 and not self.evaluated
+        block = self.does(run.evaluation, allowed)
+        if block:
+            self.blocks.append(("evaluation", block.__enter__()))
+            self.measured = None
+
+    @rule()
+    def begin_saving(self):
+        run = self.run or self.recorder
+        block = self.does(run.saving, self.free)
+        if block:
+            block.__enter__()
+            self.blocks.append(("saving", block))
+
+    @rule()
+    def mark(self):
+        run = self.run or self.recorder
+        self.does(run.checkpoint, self.free)
+
+    @precondition(lambda self: self.blocks and self.blocks[-1][0] == "evaluation")
+    @rule(accuracy=st.sampled_from([0.25, 0.75]))
+    def measure(self, accuracy):
+        self.blocks[-1][1].measure(accuracy=accuracy)
+        self.measured = accuracy
+
+    @precondition(lambda self: self.blocks)
+    @rule(fails=st.booleans())
+    def end_block(self, fails):
+        kind, block = self.blocks.pop()
+        error = (ValueError, ValueError(), None) if fails else (None, None, None)
+        complete = fails or kind != "evaluation" or self.measured is not None
+        self.does(lambda: block.__exit__(*error), complete)
+        if kind == "step" and not fails:
+            self.steps += 1
+        if kind == "evaluation" and not fails and complete:
+            self.accuracies[self.epoch] = self.measured
+            self.in_epoch, self.evaluated = False, True
+        if kind == "evaluation":
+            with pytest.raises(tfasr.UsageError, match="within its own"):
+                block.measure(accuracy=1.0)
+
+    @precondition(lambda self: self.free and self.in_epoch)
+    @rule()
+    def forget_with(self):
+        block = self.run.step(utterances=2)
+        with pytest.raises(tfasr.UsageError, match=r"write with run.step\(...\):"):
+            self.run.checkpoint()
+        with block:
+            pass
+        self.steps += 1
+
+    @precondition(lambda self: self.free and not self.evaluated)
+    @rule()
+    def evaluate_whole_epoch(self):
+        # A way into what comes after an evaluation, which single rules seldom find.
+        if not self.in_epoch:
+            self.begin_epoch(None)
+        self.begin_evaluation()
+        self.measure(0.75)
+        self.end_block(fails=False)
+
+    @invariant()
+    def counts(self):
+        if self.run is not None:
+            assert self.run.steps_done == self.steps
+            assert self.run.epochs_done == self.epoch - self.in_epoch
+            assert len(self.run.history) == len(self.accuracies)
+
+    def teardown(self):
+        try:
+            if self.run is not None:
+                self.does(lambda: self.run.__exit__(None, None, None), not self.blocks)
+                self.is_read_as_it_was_told()
+        finally:
+            shutil.rmtree(self.folder)
+
+    def is_read_as_it_was_told(self):
+        run = tfasr.load_run(self.folder / "run")
+        assert run.status == ("aborted" if self.blocks else "success")
+        assert len(run.timeline.steps) == self.steps
+        assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
+        found = {point.epoch: point.value for point in run.accuracy_curve("accuracy")}
+        assert found == self.accuracies
+        assert tfasr.report([self.folder / "run"], targets=["accuracy=0.5"])
+
+
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyOrder = AnyOrder.TestCase
+
+
+def test_a_block_where_a_mark_was_meant_is_told_the_other_word(tmp_path):
+    message = pytest.raises(tfasr.UsageError, match=r"with run.saving\(\):")
+    with tfasr.Recorder(tmp_path / "run") as run, message, run.checkpoint():
+        pass
+
+
+def test_a_block_that_nobody_entered_ends_the_run_as_aborted(tmp_path):
+    recorder = tfasr.Recorder(tmp_path / "run")
+    with pytest.raises(tfasr.UsageError, match="A block must be entered"), recorder as run:
+        run.epoch()
+        run.step(utterances=1)
+    assert tfasr.load_run(tmp_path / "run").status == "aborted"
+
+
+def test_a_step_that_fails_is_not_booked_and_another_may_follow(tmp_path):
+    with tfasr.Recorder(tmp_path / "run") as run:
+        run.epoch()
+        with pytest.raises(MemoryError), run.step(utterances=8):
+            raise MemoryError
+        with run.step(utterances=4):
+            pass
+    assert run.steps_done == 1
+
+
+@pytest.mark.parametrize("amounts", [{"utterances": -1}, {"audio_s": "long"}, {"frames": 1e999}])
+def test_an_amount_that_is_none_is_refused(tmp_path, amounts):
+    recorder = tfasr.Recorder(tmp_path / "run")
+    with pytest.raises(tfasr.UsageError, match=f"{next(iter(amounts))} must be a"), recorder as run:
+        run.epoch()
+        with run.step(**amounts):
+            pass
+
 
 SENTENCES = ["one two three", "four five six"]
 
 
-def train(run_dir, accuracies, *, seed=1, begin=1, **settings):
+def train_recorded(run_dir, accuracies, *, seed=1, begin=1, **settings):
     """A run whose evaluations find these accuracies."""
     settings = {"targets": ["accuracy=0.8"], "target_window": 1, **settings}
     with tfasr.Recorder(run_dir, train_samples=8, seed=seed, **settings) as run:
@@ -33,7 +269,7 @@ def value(run_dir, key):
 
 
 def test_time_to_an_accuracy_is_read_upwards(tmp_path):
-    train(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
+    train_recorded(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
     run = tfasr.load_run(tmp_path / "run")
     found = run.time_to_accuracy(accuracy=0.8, window=1)
     assert (found.epoch, found.value) == (3, 0.85)
@@ -46,14 +282,14 @@ def test_time_to_an_accuracy_is_read_upwards(tmp_path):
 
 
 def test_a_run_of_another_task_without_targets_shows_what_it_measured(tmp_path):
-    train(tmp_path / "run", [0.5, 0.9], targets=[])
+    train_recorded(tmp_path / "run", [0.5, 0.9], targets=[])
     assert "no finished evaluation" not in tfasr.report([tmp_path / "run"])
     tfasr.report([tmp_path / "run"], out=tmp_path / "out")
     assert "best_accuracy" in (tmp_path / "out" / "evaluation.csv").read_text()
 
 
 def test_every_second_is_in_one_interval_and_steps_know_their_own(tmp_path):
-    train(tmp_path / "run", [0.5, 0.9])
+    train_recorded(tmp_path / "run", [0.5, 0.9])
     run = tfasr.load_run(tmp_path / "run")
     assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
     assert all(run.intervals[name] > 0 for name in ("init", "train", "eval_forward", "checkpoint"))
@@ -117,9 +353,9 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
 
 def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
     for seed in (1, 2):
-        train(tmp_path / f"small-{seed}", [0.9], seed=seed, config={"units": 8})
-        train(tmp_path / f"silent-{seed}", [0.9], seed=seed)
-    train(tmp_path / "large-1", [0.9], config={"units": 64})
+        train_recorded(tmp_path / f"small-{seed}", [0.9], seed=seed, config={"units": 8})
+        train_recorded(tmp_path / f"silent-{seed}", [0.9], seed=seed)
+    train_recorded(tmp_path / "large-1", [0.9], config={"units": 64})
     names = [tmp_path / name for name in ("small-1", "small-2", "large-1")]
     assert tfasr.compare(names).groups == {"small": ["small-1", "small-2"], "large-1": ["large-1"]}
     # Two that do not say what they are need not be the same.
@@ -128,7 +364,7 @@ def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
 
 
 def test_a_name_means_one_thing(tmp_path):
-    train(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
+    train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
     with pytest.raises(tfasr.UsageError, match="must mean one thing.*points_of_team"):
         tfasr.Recorder(tmp_path / "other", metrics={"points_of_team": "lower"})
     with pytest.raises(tfasr.UsageError, match="'cer' as a number that is better higher.*tfasr as"):
@@ -187,7 +423,7 @@ def test_a_start_that_never_came_to_training_begins_anew(tmp_path):
     recorder = tfasr.Recorder(tmp_path / "run", train_samples=8)
     with pytest.raises(RuntimeError), recorder:
         raise RuntimeError
-    train(tmp_path / "run", [0.9])
+    train_recorded(tmp_path / "run", [0.9])
     assert tfasr.load_run(tmp_path / "run").sessions == 1
 
 

@@ -1,5 +1,6 @@
 """Files that are whole or as before, and locks that a killed process leaves to the next."""
 
+import argparse
 import contextlib
 import errno
 import fcntl
@@ -8,11 +9,122 @@ import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
+import keras
 import pytest
 
-from tfasr.errors import UsageError
-from tfasr.kit.files import locked, whole_file, write_whole
+from tests.reliability.conftest import TINY
+from tfasr import cli
+from tfasr.errors import RunError, UsageError, explained
+from tfasr.kit.files import locked, make_folder, whole_file, write_whole
+from tfasr.ledger.events import Ledger, ends_cut, last_value, read_events
+from tfasr.training.checkpoint import TrainingState, save_checkpoint
+from tfasr.tta.run import load_run
+
+# What a power loss and a failing system leave: zeros, errors without a name, no memory.
+
+
+@pytest.fixture
+def zeroed(tmp_path):
+    """Returns a run whose ledger's fourth line never reached the disk, though its length did."""
+    ledger = Ledger(tmp_path)
+    for number in range(6):
+        ledger.event("seed", number, step=number)
+    ledger.close()
+    path = tmp_path / "events.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    lines[3] = lines[3][:10] + bytes(len(lines[3]) - 10)
+    path.write_bytes(b"\n".join(lines))
+    return tmp_path
+
+
+def test_a_ledger_ends_where_zeros_begin(zeroed):
+    assert [event["value"] for event in read_events(zeroed)] == [0, 1, 2]
+    assert ends_cut(zeroed)
+    assert last_value(zeroed, "seed") == 2
+    assert load_run(zeroed).cut
+
+
+def test_a_resumed_ledger_goes_on_before_the_zeros(zeroed):
+    ledger = Ledger(zeroed, session=1)
+    ledger.event("session_start")
+    ledger.close()
+    assert [event["value"] for event in read_events(zeroed)] == [0, 1, 2, None]
+    assert not ends_cut(zeroed)
+
+
+def test_zeros_among_samples_are_passed_over(zeroed):
+    text = "time_ms,cpu_percent\n1,10\n" + "\0" * 20 + "\n3,30\n"
+    (zeroed / "cpu.csv").write_text(text)
+    assert load_run(zeroed).utilisation()["cpu_percent"].tolist() == [10, 30]
+
+
+def test_an_error_without_a_name_gets_the_file_s(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"run\.json"):
+        write_whole(tmp_path / "run.json", "content")
+
+
+def test_a_shard_that_tensorflow_cannot_write_names_its_file(tmp_path):
+    from tfasr.data.shards import write_shard  # which loads TensorFlow
+
+    with pytest.raises(RunError, match=r"train-00000\.tfrecord cannot be.*it resumes"):
+        write_shard(tmp_path / "missing" / "train-00000.tfrecord", [b"record"], "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ImportError("libtensorflow.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_full_memory_is_one_line(capsys, error):
+    def run(arguments):
+        raise error
+
+    assert cli.run(argparse.Namespace(command="report", run=run)) == 1
+    assert capsys.readouterr().err.startswith("tfasr report: The memory that this process may use")
+
+
+NEAR_THE_LIMIT = """
+import argparse, resource, sys
+from tfasr import cli
+
+def run(arguments):
+    raise LookupError("Op type not registered ''\\nin a binary")
+
+arguments = argparse.Namespace(command="report", run=run)
+try:
+    cli.run(arguments)
+except LookupError as error:
+    print("without a limit it is", error)
+used = 1024 * int(open("/proc/self/status").read().partition("VmPeak:")[2].split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**34, -1))
+try:
+    cli.run(arguments)
+except LookupError as error:
+    print("far from it", error)
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, -1))
+sys.exit(cli.run(arguments))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what Linux tells of a process")
+def test_any_error_near_the_limit_of_address_space_is_one_line_about_memory():
+    command = [sys.executable, "-c", NEAR_THE_LIMIT]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout.count("Op type not registered") == 2  # errors without that cause stay
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("tfasr report: The memory that this process may use is full.")
+    assert line.endswith("(LookupError: Op type not registered '' in a binary)")
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_no_part(tmp_path):
@@ -80,3 +192,119 @@ def test_a_folder_s_sync_that_fails_is_told_and_one_that_is_refused_is_not(
     with pytest.raises(OSError, match="Input/output") if raised else contextlib.nullcontext():
         write_whole(tmp_path / "run.json", "content")
     assert (tmp_path / "run.json").read_text() == "content"
+
+
+# What reaches the disk before what: a crash at any point leaves a checkpoint with its ledger.
+
+
+@pytest.fixture
+def operations(monkeypatch, tmp_path):
+    """Returns what is synced, renamed and removed below the test's folder, as it happens."""
+    happened = []
+
+    def name_of(path):
+        path = Path(path)
+        return str(path.relative_to(tmp_path)) if path.is_relative_to(tmp_path) else str(path)
+
+    sync, replace, unlink = os.fsync, Path.replace, Path.unlink
+
+    def fsync(descriptor):
+        sync(descriptor)
+        happened.append(("sync", name_of(Path(f"/proc/self/fd/{descriptor}").readlink())))
+
+    def renamed(path, target):
+        happened.append(("rename", name_of(target)))
+        return replace(path, target)
+
+    def removed(path, missing_ok=False):
+        happened.append(("remove", name_of(path)))
+        return unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", renamed)
+    monkeypatch.setattr(Path, "unlink", removed)
+    return happened
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc")
+def test_first_the_ledger_then_the_checkpoint_then_older_ones_go(
+    operations, tfasr, shards, tmp_path
+):
+    words = ["train", "--gin_file", TINY, "--shard_dir", shards, "--run_dir", tmp_path / "run"]
+    for binding in ("TrainingConfig.epochs = 1", "TrainingConfig.keep_checkpoints = 1"):
+        words += ["--gin_binding", binding]
+    ended = tfasr(*words, "--no_memory_probe")
+    assert ended.status == 0, ended.err
+    assert operations.count(("sync", "run")) >= 2, "the ledger's name, and that of checkpoints"
+    operations = [one for one in operations if one != ("sync", "run")]
+    published = [
+        number
+        for number, (what, name) in enumerate(operations)
+        if what == "rename" and name.startswith("run/checkpoints/step-")
+    ]
+    assert len(published) == 3  # of steps 5 and 10, and at the epoch's end
+    for number in published:
+        name = operations[number][1]
+        assert operations[number - 2 : number + 2] == [
+            ("sync", "run/events.jsonl"),
+            ("sync", f"{name}.partial"),
+            ("rename", name),
+            ("sync", "run/checkpoints"),
+        ]
+    removed = [(n, name) for n, (what, name) in enumerate(operations) if what == "remove"]
+    older = [(n, name) for n, name in removed if name.startswith("run/checkpoints/step-")]
+    assert [name for _, name in older] == [operations[n][1] for n in published[:2]]
+    assert [n for n, _ in older] == [n + 2 for n in published[1:]]
+
+
+def test_weights_that_are_no_numbers_replace_no_checkpoint(tmp_path):
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model.compile(optimizer="sgd")
+    save_checkpoint(tmp_path, model, TrainingState(step=1), keep=1)
+    model.layers[0].kernel.assign([[float("nan"), 0.0]] * 3)
+    with pytest.raises(RunError, match="All weights must be finite. After step 2"):
+        save_checkpoint(tmp_path, model, TrainingState(step=2), keep=1)
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000001.npz"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc")
+def test_the_names_of_new_folders_reach_the_disk_from_the_top(operations, tmp_path):
+    make_folder(tmp_path / "runs" / "one")
+    make_folder(tmp_path / "runs" / "one")
+    assert operations == [("sync", "."), ("sync", "runs")]
+
+
+# What the operating system refuses, told with the file's name and what to do.
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "status"),
+    [
+        (errno.ENOSPC, "is full", 1),
+        (errno.EDQUOT, "free some space", 1),
+        (errno.EACCES, "change its permissions", 2),
+        (errno.EROFS, "read-only", 2),
+        (errno.EISDIR, "it is a folder", 2),
+        (errno.ENOTDIR, "no folder", 2),
+        (errno.ENOENT, "does not exist", 2),
+        (errno.EIO, "dmesg", 1),
+    ],
+)
+def test_an_error_names_its_file_and_a_remedy(number, said, status):
+    text, code = explained(OSError(number, os.strerror(number), "/somewhere/run.json"))
+    assert "/somewhere/run.json" in text
+    assert said in text
+    assert code == status
+
+
+def test_what_has_no_file_or_no_known_cause_is_told_as_it_is():
+    assert explained(OSError("the link is down")) == ("the link is down", 1)
+    assert explained(OSError(errno.ENOSPC, "No space"))[0].startswith("The disk is full")
+
+
+@pytest.mark.parametrize("command", ["train", "report"])
+def test_a_run_folder_that_is_a_file_is_refused_by_name(refused, shards, tmp_path, command):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    flags = ("--shard_dir", shards, "--run_dir", path) if command == "train" else (path,)
+    refused(command, *flags, keeps=tmp_path, names=(str(path),))

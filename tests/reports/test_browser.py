@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tests.reports.browser import CHROMIUM, Browser
-from tests.reports.test_groups import seeds
+from tests.reports.test_report import seeds
 from tests.reports.test_utilisation import long_run, sample
 from tfasr.commands.report import report
 

@@ -1,14 +1,208 @@
 """The figures: what they describe, and how one of a user's own comes in."""
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.reports.conftest import ledger_of
-from tests.reports.test_bands import analysed
-from tests.reports.test_groups import seeds
-from tfasr.display.chart import Chart, Labels, Line, Panel, Points, Rects, Segments
+from tests.reports.test_report import seeds
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.display.chart import Area, Chart, Labels, Line, Panel, Points, Rects, Rule, Segments
 from tfasr.errors import RunError
+from tfasr.reports.figures.curves import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
 from tfasr.reports.figures.registry import FIGURES, NotDrawnError, report_charts
-from tfasr.reports.groups import group_results
+from tfasr.reports.groups import configuration, group_results, named_groups
+from tfasr.reports.numbers import analyse_run, ask, make_report, merged_targets
+from tfasr.reports.series import gaussian_smooth, thin
+from tfasr.tta.run import load_run
+
+
+def analysed(*run_dirs):
+    logs = [load_run(run_dir) for run_dir in run_dirs]
+    targets = merged_targets(log.targets for log in logs)
+    question = ask(targets, over_time=True)
+    runs = [analyse_run(log, question) for log in logs]
+    return make_report(named_groups(runs, [configuration(log) for log in logs]), question)
+
+
+def charts(report):
+    return {one.name: one for one in report_charts(report, group_results(report))[0]}
+
+
+def chart(report, name):
+    return charts(report)[name]
+
+
+def marks(panels, kind):
+    return [one for panel in panels for one in panel.marks if isinstance(one, kind)]
+
+
+def rings(panels):
+    return [one for one in marks(panels, Points) if one.symbol == "ring"]
+
+
+def test_a_band_is_the_median_and_the_range_where_half_of_the_runs_go_on():
+    curves = [
+        (np.array([0.0, 4.0]), np.array([4.0, 0.0])),
+        (np.array([0.0, 2.0]), np.array([6.0, 6.0])),
+        (np.array([0.0, 1.0]), np.array([8.0, 8.0])),
+    ]
+    found = band("seeds", 0, curves)
+    # At 4 only one of the three is left.
+    assert found.x.tolist() == [0, 1, 2]
+    assert found.middle.tolist() == [6, 6, 4]
+    assert found.low.tolist() == [4, 3, 2]
+    assert found.high.tolist() == [8, 8, 6]
+    assert found.label == "seeds (n = 3)"
+
+
+def test_a_single_run_is_a_line_without_a_band():
+    found = band("alone", 0, [(np.array([1.0, 2.0]), np.array([3.0, np.nan]))])
+    assert (found.low, found.label, spread_text([found])) == (None, "alone", "")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 30), st.one_of(st.floats(0.1, 9), st.just(np.nan))),
+            min_size=1,
+            max_size=12,
+            unique_by=lambda point: point[0],
+        ),
+        min_size=2,
+        max_size=25,
+    )
+)
+def test_a_band_is_numpys_quantiles(points):
+    curves = [np.array(sorted(own), dtype=float).T for own in points]
+    found = band("x", 0, [(x, y) for x, y in curves])
+    ends = (5, 95) if len(curves) >= 20 else (0, 100)
+    for index, at in enumerate(found.x):
+        values = [np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in curves]
+        values = [value for value in values if np.isfinite(value)]
+        assert len(values) >= len(curves) / 2
+        expected = np.percentile(values, (ends[0], 50, ends[1]))
+        got = (found.low[index], found.middle[index], found.high[index])
+        assert got == pytest.approx(tuple(expected))
+
+
+def test_seeds_are_one_line_on_every_axis(tmp_path):
+    report = analysed(*seeds(tmp_path, "small", 1.0), *seeds(tmp_path, "large", 2.0))
+    cer = chart(report, "cer")
+    assert list(cer.views) == ["minutes", "epochs", "utterances"]
+    assert cer.panels is cer.views["minutes"]
+    for panels in cer.views.values():
+        names = ["small (n = 3)", "large (n = 3)"]
+        assert [line.series for line in marks(panels, Line)] == names
+        assert [area.series for area in marks(panels, Area)] == names
+    small = marks(cer.views["epochs"], Line)[0]
+    assert list(small.x) == [1, 2, 3, 4, 5]
+    assert list(small.y) == [50, 10, 10, 10, 10]
+    # Two steps of four utterances an epoch.
+    assert list(marks(cer.views["utterances"], Line)[0].x) == [8, 16, 24, 32, 40]
+    by_epoch, by_time = (rings(cer.views[axis])[0] for axis in ("epochs", "minutes"))
+    assert (by_epoch.series, by_epoch.x, by_epoch.y) == ("small (n = 3)", [3], [10])
+    assert by_time.x == [pytest.approx(8.06 / 60)]
+    (rule,) = marks(cer.panels, Rule)
+    assert (rule.value, rule.label) == (10, "10")
+
+
+def test_the_median_time_stands_on_the_targets_line_where_the_groups_own_has_ended(tmp_path):
+    for seed, train_s in enumerate((1.0, 3.0)):
+        run_dir = ledger_of([0.5, 0.05, 0.05], train_s=train_s).write(tmp_path / f"run-{seed}")
+        (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
+    (ring,) = rings(chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels)
+    # 8 s and 20 s.
+    assert (ring.x, ring.y) == ([pytest.approx(14 / 60)], [10])
+
+
+def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
+    silent = LedgerBuilder().begin(init_s=2)
+    for epoch in (1, 2, 3):
+        silent.epoch(epoch, 0.1)
+    for event in silent.events:
+        if event["key"] == "train_step":
+            del event["value"]["utterances"], event["value"]["audio_s"]
+    report = analysed(small, silent.write(tmp_path / "silent"))
+    found, left_out = report_charts(report, group_results(report))
+    by_name = {one.name: one for one in found}
+    assert set(by_name["cer"].views) == {"minutes", "epochs"}
+    assert not {"throughput", "throughput_wall"} & by_name.keys()
+    assert (
+        "Throughput over time: not every log states the utterances or the audio of its steps."
+        in left_out
+    )
+
+
+def test_more_groups_than_lines_share_a_band(tmp_path):
+    dirs = [ledger_of([0.5, 0.1, 0.1]).write(tmp_path / f"run{i:02}") for i in range(30)]
+    report = analysed(*dirs)
+    bands = group_bands(report, lambda run: (np.arange(3.0), np.arange(3.0)))
+    assert len(bands) == MOST_GROUPS + 1
+    assert (bands[-1].number, bands[-1].runs, bands[-1].label) == (EVERYTHING, 30, "all 30 runs")
+    assert "the grey band holds all" in chart(report, "cer").caption
+
+
+def test_throughput_is_audio_over_steps_and_waiting(tmp_path):
+    ledger = LedgerBuilder().begin(init_s=1)
+    for _ in range(5):
+        ledger.step(1.5, wait_s=0.5)
+    ledger.evaluate(1, 0.5, forward_s=60).event("epoch_stop", epoch_num=1)
+    for _ in range(5):
+        ledger.step(3.5, wait_s=0.5, epoch=2)
+    report = analysed(ledger.end().write(tmp_path / "run"))
+    steady, evaluations = chart(report, "throughput").panels
+    (line,) = marks([steady], Line)
+    assert steady.y.label == "throughput, utterances/s"
+    # Four utterances in 2 s, then in 4 s; between them nothing is drawn.
+    assert line.y.tolist() == pytest.approx([2] * 5 + [np.nan] + [1] * 5, nan_ok=True)
+    (rug,) = marks([evaluations], Rects)
+    assert rug.x1[0] - rug.x0[0] == pytest.approx(1)
+    assert rug.texts == ["run\nevaluation of epoch 1: 60 s"]
+
+
+def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
+    ledger = LedgerBuilder().begin()
+    for epoch in range(1, 5):
+        for _ in range(30):
+            ledger.step(1.0, epoch=epoch)
+        ledger.evaluate(epoch, 0.5, forward_s=6, decode_s=4).event("epoch_stop", epoch_num=epoch)
+    report = analysed(ledger.end().write(tmp_path / "run"))
+    (line,) = marks(chart(report, "throughput_wall").panels, Line)
+    # 40 bins of 4 s; of each 40 s, the last 10 s evaluate.
+    assert line.y.size == 40
+    assert line.y.max() == pytest.approx(4, rel=0.01)
+    assert line.y.min() == 0
+    seconds = 60 * np.diff(line.x)[0]
+    assert seconds * line.y.sum() == pytest.approx(4 * 120, rel=0.01)
+    assert 60 * line.x[np.flatnonzero(line.y == 0)[0]] == pytest.approx(34, abs=0.5)
+    # The steady one does not see it.
+    (steady,) = marks(chart(report, "throughput").panels, Line)
+    assert np.nanmin(steady.y) == pytest.approx(4)
+
+
+def test_a_loss_of_lost_steps_is_not_drawn(tmp_path):
+    ledger = LedgerBuilder().begin().step(loss=1.0).checkpoint().step(loss=9.0)
+    ledger.resume(down_s=100, from_step=1).step(loss=1.0)
+    (line,) = marks(chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line)
+    assert line.y.tolist() == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(("values", "log"), [([0.5, 0.1, 0.1], True), ([0.5, 0.0, 0.0], False)])
+def test_zero_errors_are_not_hidden_by_a_logarithm(values, log, tmp_path):
+    report = analysed(ledger_of(values).write(tmp_path / "run"))
+    (panel,) = chart(report, "cer").panels
+    assert (panel.y.log, panel.y.choose) == (log, log)
+    assert panel.y.limits[0] > 0 or not log
+
+
+def test_targets_too_close_for_two_labels_share_one(tmp_path):
+    targets = [["cer", 0.1], ["cer", 0.099], ["cer", 0.4]]
+    report = analysed(ledger_of([0.5, 0.05, 0.05], targets=targets).write(tmp_path / "run"))
+    rules = marks(chart(report, "cer").panels, Rule)
+    assert [rule.label for rule in rules] == ["40", "", "10, 9.9"]
 
 
 @pytest.fixture
@@ -121,3 +315,28 @@ def test_a_figure_that_returns_something_else_is_named_with_its_place(
     registered("own", lambda report, results: [made])
     with pytest.raises(RunError, match=rf"test_figures.py:\d+: .*{said}"):
         report_charts(report, group_results(report))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=200), st.floats(0.3, 20))
+def test_it_is_scipys_filter(values, sigma):
+    ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is in the dev extra")
+    expected = ndimage.gaussian_filter1d(np.array(values), sigma)
+    np.testing.assert_allclose(gaussian_smooth(np.array(values), sigma), expected, atol=1e-9)
+
+
+def test_nothing_stays_nothing_and_a_constant_constant():
+    assert gaussian_smooth(np.array([])).size == 0
+    np.testing.assert_allclose(gaussian_smooth(np.full(7, 3.0)), 3.0)
+
+
+def test_sigma_must_be_positive():
+    with pytest.raises(ValueError, match="sigma must be larger than 0"):
+        gaussian_smooth(np.ones(3), 0)
+
+
+def test_thinning_keeps_both_ends():
+    assert thin(5, 10).tolist() == [0, 1, 2, 3, 4]
+    kept = thin(1000, 10)
+    assert (kept.size, kept[0], kept[-1]) == (10, 0, 999)
+    assert thin(0, 10).size == 0

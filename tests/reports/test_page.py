@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.reports.conftest import ledger_of
-from tests.reports.test_groups import seeds
+from tests.reports.test_report import seeds
 from tfasr.commands.report import report
 from tfasr.display.chart import shortened
 

@@ -8,17 +8,16 @@ import threading
 
 import numpy as np
 import pytest
+from aiohttp.test_utils import TestServer
 
 from tests.recognising.spoken_tones import pause, spoken, write_wav
 from tests.reports.browser import CHROMIUM, Browser
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
+from tfasr.serving.server import make_application
+from tfasr.serving.service import Limits, Service
 
 pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
 
-from aiohttp.test_utils import TestServer
-
-from tfasr.serving.server import make_application
-from tfasr.serving.service import Limits, Service
 
 pytestmark = [
     pytest.mark.slow,

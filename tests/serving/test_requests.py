@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 
+import aiohttp
 import numpy as np
 import psutil
 import pytest
@@ -15,12 +16,9 @@ from tests.recognising.spoken_tones import RATE_HZ, pause, spoken, write_wav
 from tfasr.cli import parse, run
 from tfasr.recognising.files import to_json
 from tfasr.recognising.recogniser import load_recogniser
+from tfasr.serving.server import check_sender
 
 pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
-
-import aiohttp
-
-from tfasr.serving.server import check_sender
 
 
 def ask(server, method="GET", path="", **options):

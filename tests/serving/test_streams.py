@@ -9,22 +9,21 @@ import socket
 import time
 from urllib.parse import urlsplit
 
+import aiohttp
 import numpy as np
 import psutil
 import pytest
 import soxr
+from aiohttp.test_utils import TestServer
 
 from tests.recognising.spoken_tones import RATE_HZ, pause, spoken
 from tests.serving.conftest import LIMITS, started
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
+from tfasr.serving.server import make_application
+from tfasr.serving.service import Limits, Service
 
 pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
 
-import aiohttp
-from aiohttp.test_utils import TestServer
-
-from tfasr.serving.server import make_application
-from tfasr.serving.service import Limits, Service
 
 TEXTS = ["abc da", "dad", "cab bcd", "ab cd ab", "dab", "bad cab", "da da", "bcd abc"]
 MANY = 8000

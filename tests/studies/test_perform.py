@@ -3,13 +3,26 @@
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.reports.conftest import ledger_of
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr import cli
 from tfasr.errors import UsageError
-from tfasr.studies.perform import perform, study
-from tfasr.studies.steps import Step, finished
+from tfasr.kit.gin import presets_folder
+from tfasr.studies.perform import (
+    SEEDS,
+    check_until,
+    decision,
+    decision_text,
+    perform,
+    perform_until_decided,
+    study,
+)
+from tfasr.studies.plan import begin, load_plan
+from tfasr.studies.steps import Step, finished, study_steps
 
 
 @pytest.fixture
@@ -90,3 +103,222 @@ def test_a_steps_process_ends_when_the_study_is_killed():
         process.kill()
         # The pipe is closed once the last process that holds it has ended.
         assert process.stdout.read() == ""
+
+
+# What a study's gin file asks for, and what is refused before anything is trained.
+
+STUDIES = sorted(path.name for path in (presets_folder() / "study").glob("*.gin"))
+SMALL = "study/paper_small.gin"
+TWO = """\
+StudyConfig.experiments = ('slow', 'fast')
+StudyConfig.seeds = (1, 2)
+ExperimentConfig.gin_files = ('demo.gin',)
+slow/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 8',)
+fast/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)
+fast/ExperimentConfig.seeds = (1, 2, 3)
+"""
+
+
+def written(folder, text=TWO):
+    path = folder / "mine.gin"
+    path.write_text(text)
+    return str(path)
+
+
+def test_runs_take_turns_and_carry_their_seeds(tmp_path):
+    plan = load_plan(written(tmp_path))
+    assert [str(run.folder) for run in plan.runs] == [
+        "runs/slow/seed_1", "runs/fast/seed_1", "runs/slow/seed_2", "runs/fast/seed_2",
+        "runs/fast/seed_3",
+    ]  # fmt: skip
+    assert plan.runs[3].bindings == (
+        "PipelineConfig.global_batch_size = 64", "TrainingConfig.seed = 2",
+    )  # fmt: skip
+    assert plan.runs[0].gin_files[0].endswith("gin/demo.gin")
+    assert plan.runs[4].name == "fast-seed_3"
+    # One seed is one folder.
+    one = load_plan(
+        written(tmp_path), ["StudyConfig.seeds = (7,)", "fast/ExperimentConfig.seeds = ()"]
+    )
+    assert [str(run.folder) for run in one.runs] == ["runs/slow", "runs/fast"]
+
+
+def test_a_preset_beside_the_studys_file_is_found_there(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "own.gin").write_text("TrainingConfig.epochs = 2\n")
+    path = written(tmp_path / "there", TWO.replace("demo.gin", "own.gin"))
+    monkeypatch.chdir(tmp_path)
+    assert load_plan(path).runs[0].gin_files == (str(tmp_path / "there" / "own.gin"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("('slow', 'fast')", "('slow', 'fats')"), r"mine\.gin:1.*'fats'.*Described: slow, fast"),
+        (("('slow', 'fast')", "('slow', 'slow')"), r"mine\.gin:1.*Received twice: slow"),
+        (("('slow', 'fast')", "('slow',)"), r"mine\.gin:5.*nothing uses it"),
+        (("('slow', 'fast')", "()"), r"mine\.gin:1.*at least one"),
+        (("demo.gin", "nowhere.gin"), r"nowhere\.gin.*study/paper_small\.gin"),
+        (("(1, 2, 3)", "(3, 3)"), r"mine\.gin:6.*different"),
+        (("(1, 2, 3)", "3"), r"mine\.gin:6.*seeds must be"),
+        (("fast/ExperimentConfig.seeds", "fast/ExperimentConfig.sed"), r"mine\.gin:6.*sed"),
+        (("slow/ExperimentConfig.bindings", "slow/ExperimentConfig.label = 'fast'\n#"),
+         "label of its own.*'fast'"),
+        (("seeds = (1, 2)\n", "corpus = 'mine'\n"), r"mine\.gin:2.*corpus must be"),
+        (("seeds = (1, 2)\n", "beam_widths_of = 'mine'\n"), r"mine\.gin:2.*slow, fast.*'mine'"),
+    ],
+)  # fmt: skip
+def test_bad_studies_are_refused_by_file_and_line(tmp_path, change, message):
+    assert change[0] in TWO
+    with pytest.raises(UsageError, match=message):
+        load_plan(written(tmp_path, TWO.replace(*change)))
+
+
+def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
+    path, folder = written(tmp_path), tmp_path / "study"
+    folder.mkdir()
+    begin(folder, load_plan(path), None, resume=False)
+    with pytest.raises(UsageError, match="must not hold a study yet.*--resume"):
+        begin(folder, load_plan(path), None, resume=False)
+    # What only the report shows may change, and so may comments.
+    written(tmp_path, f"# again\n{TWO}StudyConfig.title = 'Another title'\n")
+    begin(folder, load_plan(path), None, resume=True)
+    for change, message in (
+        ("StudyConfig.seeds = (1, 3)", "runs/slow/seed_2: planned then"),
+        ("slow/ExperimentConfig.bindings = ()", "runs/slow/seed_1: a statement is gone"),
+        ("StudyConfig.corpus = 'synthetic'", "corpus: '' then, 'synthetic' now"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            begin(folder, load_plan(path, [change]), None, resume=True)
+    with pytest.raises(UsageError, match=r"shard_dir: None then, .*/shards' now"):
+        begin(folder, load_plan(path), tmp_path / "shards", resume=True)
+
+
+def test_recordings_must_come_prepared(tmp_path):
+    with pytest.raises(UsageError, match="--shard_dir.*Received: none"):
+        study_steps(load_plan(written(tmp_path)), tmp_path, None)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_presets_are_made_of_presets_and_not_of_studies(name):
+    for run in load_plan(f"study/{name}").runs:
+        assert not [file for file in run.gin_files if Path(file).parent.name == "study"]
+
+
+def test_the_papers_studies_are_alike():
+    small, paper = load_plan(SMALL), load_plan("study/paper.gin")
+    assert list(small.experiments) == list(paper.experiments)
+    assert small.parts() == paper.parts()
+    assert small.config.beam_widths == paper.config.beam_widths
+    tables = [one.published_table for one in paper.experiments.values()]
+    assert tables == ["Table 4"] * 3 + ["Table 6"] * 3
+
+
+# ``tfasr study --until decided``: only as many seeds as the comparison needs.
+
+TWO_EXPERIMENTS = """\
+StudyConfig.experiments = ('slow', 'fast')
+StudyConfig.final_splits = ('test',)
+ExperimentConfig.gin_files = ('demo.gin',)
+slow/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 8',)
+fast/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "mine.gin"
+    path.write_text(TWO_EXPERIMENTS)
+    return load_plan(str(path), [SEEDS])
+
+
+def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer", 0.1))):
+    """Does a study's steps by writing ledgers; returns their names and what failed."""
+    names = []
+
+    def perform(steps):
+        failed = []
+        for step in steps:
+            if step.done():
+                continue
+            names.append(step.name)
+            if step.name == fails:
+                failed.append(step.name)
+            elif step.kind == "train":
+                seed = int(step.name.rsplit("_", 1)[1])
+                ledger = LedgerBuilder().begin(targets=targets)
+                for epoch in range(1, 8):
+                    pace = pace_of(step.alike) * (1 + 0.01 * (seed % 5))
+                    ledger.epoch(epoch, 0.9 * 0.6**epoch, steps=1, train_s=pace)
+                ledger.end().write(step.run_dir)
+        return failed
+
+    steps = study_steps(plan, folder, folder / "shards")
+    return names, perform_until_decided(plan, folder, steps, perform)
+
+
+def test_a_clear_gap_takes_three_seeds_and_scores_those_alone(plan, tmp_path):
+    check_until("decided", plan)
+    names, failed = performed(plan, tmp_path, {"slow": 2.0, "fast": 1.0}.get)
+    assert failed == []
+    trained = [name for name in names if name.startswith("train")]
+    assert trained == [
+        f"train {experiment}-seed_{seed}" for seed in (1, 2, 3) for experiment in ("slow", "fast")
+    ]
+    assert [name for name in names if name.startswith("score")] == [
+        name.replace("train", "score") for name in trained
+    ]
+    found = decision(plan, tmp_path)
+    assert (found.sooner, found.runs) == ("second", 3)
+    assert decision_text(plan, found).startswith("slow against fast: fast is faster (p = ")
+    assert (tmp_path / "decision.txt").read_text() == decision_text(plan, found) + "\n"
+    # Resumed, it is decided already.
+    names, _ = performed(plan, tmp_path, {"slow": 2.0, "fast": 1.0}.get)
+    assert [name for name in names if name.startswith("train")] == []
+
+
+def test_no_gap_takes_all_seeds_and_stays_undecided(plan, tmp_path):
+    names, _ = performed(plan, tmp_path, {"slow": 1.0, "fast": 1.0}.get)
+    assert len([name for name in names if name.startswith("train")]) == 24
+    assert "undecided after all looks" in decision_text(plan, decision(plan, tmp_path))
+
+
+def test_a_run_that_failed_ends_the_looks(plan, tmp_path):
+    pace = {"slow": 1.0, "fast": 1.0}.get
+    names, failed = performed(plan, tmp_path, pace, fails="train fast-seed_2")
+    assert failed == ["train fast-seed_2"]
+    assert len([name for name in names if name.startswith("train")]) == 6
+    assert decision(plan, tmp_path).runs == 0
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        ([SEEDS, "StudyConfig.experiments = ('slow', 'fast', 'third')",
+          "third/ExperimentConfig.label = 'third'"], "compares two experiments.* has 3"),
+        ([], "slow has 1 seeds of its own"),
+    ],
+)  # fmt: skip
+def test_what_is_no_comparison_of_two_is_refused(bindings, message, tmp_path):
+    path = tmp_path / "mine.gin"
+    path.write_text(TWO_EXPERIMENTS)
+    with pytest.raises(UsageError, match=message):
+        check_until("decided", load_plan(str(path), bindings))
+
+
+def test_a_dry_run_lists_the_most_that_may_be_trained(plan, tmp_path, capsys):
+    words = ["study", "--gin_file", str(tmp_path / "mine.gin"), "--shard_dir", str(tmp_path)]
+    assert cli.run(cli.parse(["tfasr", *words, "--dry_run", "--until", "decided"])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1/48 train slow-seed_1"
+    assert lines[23] == "24/48 train fast-seed_12"
+
+
+def test_there_is_one_thing_to_wait_for(plan):
+    with pytest.raises(UsageError, match="must be 'decided'.*'done'"):
+        check_until("done", plan)
+
+
+def test_runs_without_a_target_decide_nothing(plan, tmp_path):
+    with pytest.raises(UsageError, match="needs a target"):
+        performed(plan, tmp_path, {"slow": 1.0, "fast": 1.0}.get, targets=None)

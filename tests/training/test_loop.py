@@ -8,19 +8,96 @@ import os
 import shutil
 import struct
 import sys
+import threading
 import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
-from tests.training.test_scalar_log import scalars
+from tests.training.test_hooks import scalars
+from tfasr.data.batches import BatchSource, PipelineConfig
+from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.training.checkpoint import find_checkpoint, read_state
+from tfasr.training.build import make_strategy
+from tfasr.training.checkpoint import TrainingState, find_checkpoint, read_state
+from tfasr.training.experiment import TrainingConfig
+from tfasr.training.run import EpochBatches
+from tfasr.training.step import StepTraces, book_traces
 from tfasr.training.train import train
 from tfasr.tta.run import load_run
+
+# A prefetched epoch has the same batches as one that is read when it is needed.
+
+
+def positions(batches):
+    return [batch["positions"].numpy().tolist() for batch in batches]
+
+
+@pytest.fixture
+def source(shard_dir):
+    split = open_split(shard_dir, "train")
+    pipeline = PipelineConfig(global_batch_size=4, num_readers=1)
+    return BatchSource(split, FeatureConfig(normalisation="none"), pipeline)
+
+
+@pytest.fixture
+def batches(source):
+    return EpochBatches(source, TrainingConfig(epochs=3, seed=7), make_strategy(1))
+
+
+def test_the_next_epoch_is_begun_at_the_end_of_one(batches, source):
+    for epoch in (1, 2, 3):
+        state = TrainingState(epoch=epoch)
+        assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
+        # A prefetched iterator is used once; the next call starts the epoch again.
+        assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
+        batches.prefetch(epoch + 1)
+
+
+def test_an_epoch_that_is_not_the_one_begun_is_made(batches, source):
+    batches.prefetch(2)
+    resumed = batches.iterator(TrainingState(epoch=2, step_in_epoch=1))
+    assert positions(resumed) == positions(source.training(7, 2))[1:]
+    third = batches.iterator(TrainingState(epoch=3))
+    assert positions(third) == positions(source.training(7, 3))
+
+
+class SlowSource:
+    """Stands for a source whose one batch says when it is read."""
+
+    def __init__(self):
+        self.read = threading.Event()
+
+    def training(self, seed, epoch, skip, replicas):
+        def element():
+            self.read.set()
+            yield float(epoch)
+
+        dataset = tf.data.Dataset.from_generator(element, output_signature=tf.TensorSpec([]))
+        options = tf.data.Options()
+        options.experimental_warm_start = True
+        return dataset.prefetch(1).with_options(options)
+
+
+def test_reading_begins_with_the_iterator_and_not_with_the_dataset():
+    source = SlowSource()
+    batches = EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1))
+    assert batches.dataset(TrainingState()).element_spec == tf.TensorSpec([])
+    assert not source.read.wait(timeout=0.5)
+    batches.prefetch(2)
+    assert source.read.wait(timeout=30)
+    assert [x.numpy() for x in batches.iterator(TrainingState(epoch=2))] == [2.0]
+
+
+def test_nothing_is_begun_after_the_last_epoch():
+    source = SlowSource()
+    EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1)).prefetch(4)
+    assert not source.read.wait(timeout=0.5)
+
 
 STEPS = TRAIN_UTTERANCES // 4
 
@@ -268,3 +345,36 @@ def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, ov
     assert progress["evaluation"]["epoch"] == len(history) == 3
     assert progress["evaluation"]["cer"] == history[-1]["cer"]
     assert not list((tmp_path / "run").glob("*.partial"))
+
+
+# Counts of traces and compilations, and the warning of too many.
+
+
+def test_steps_and_compilations_are_counted_by_shape(tmp_path):
+    traces = StepTraces()
+    for utterances, frames, compile_s in ((8, 100, 2.0), (8, 100, 0.0), (3, 100, 0.5), (8, 70, 0)):
+        traces.record(utterances, frames, traced=1, compile_s=compile_s)
+    counts = traces.to_json()
+    assert (counts["traces"], counts["shapes"], counts["compiling_steps"]) == (1, 3, 2)
+    assert counts["compile_s"] == 2.5
+    assert counts["by_frames"] == {
+        "70": {"steps": 1, "compiling_steps": 0, "compile_s": 0},
+        "100": {"steps": 3, "compiling_steps": 2, "compile_s": 2.5},
+    }
+    ledger = Ledger(tmp_path)
+    book_traces(ledger, traces, evaluation_traces=1)
+    ledger.close()
+    (event,) = read_events(tmp_path)
+    assert event["value"] == {"training": counts, "evaluation": {"traces": 1}}
+
+
+def test_a_trace_too_many_is_warned_of_once_with_a_remedy(caplog):
+    traces = StepTraces()
+    with caplog.at_level(logging.WARNING):
+        traces.record(8, 100, traced=1, compile_s=1.0)
+        assert not caplog.records
+        for traced in (2, 2, 3):
+            traces.record(8, 110, traced=traced, compile_s=1.0)
+    (warning,) = caplog.messages
+    assert "8 utterances x 110 frames" in warning
+    assert "num_buckets" in warning

@@ -1,27 +1,211 @@
 """Training through the Python API, in this process."""
 
+import dataclasses
+import functools
 import json
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
+from tfasr.alphabet import Alphabet
+from tfasr.commands.report import report
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.batches import PipelineConfig
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import RunError, UsageError
-from tfasr.ledger.events import read_events
+from tfasr.kit.files import EXPERIMENT_FILE
+from tfasr.ledger.events import Ledger, read_events
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.telemetry.energy import EnergySampler
 from tfasr.training.dry_run import dry_run
-from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.experiment import Experiment, TrainingConfig, is_closed
+from tfasr.training.from_gin import load_config
+from tfasr.training.run_folder import claim_run_folder
 from tfasr.training.train import train
 from tfasr.training.trained import evaluate
+from tfasr.tta.energy import read_samples
 from tfasr.tta.run import load_run
+
+# Which runs follow the paper's recipe, and that reports do not rank them among others.
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return load_config("paper_sys1.gin").experiment
+
+
+@pytest.mark.parametrize(
+    ("preset", "closed"),
+    [
+        ("paper_sys2.gin", True),
+        ("paper_sys10.gin", True),
+        ("equal_batch_sys10.gin", True),
+        ("an4.gin", False),
+        ("fast/an4.gin", False),
+        ("fast/an4_accurate.gin", False),
+        ("fast/mini_librispeech.gin", False),
+        ("demo.gin", False),
+        ("gru_an4.gin", False),
+    ],
+)
+def test_the_papers_presets_alone_are_closed(preset, closed):
+    assert is_closed(load_config(preset).experiment) is closed
+
+
+def test_what_the_papers_systems_differ_in_is_free(paper):
+    batch = dataclasses.replace(paper.pipeline, global_batch_size=7)
+    training = dataclasses.replace(paper.training, precision="mixed_bfloat16", epochs=3)
+    model = dataclasses.replace(paper.model, lstm_kernel="generic")
+    changed = dataclasses.replace(paper, pipeline=batch, training=training, model=model)
+    assert is_closed(changed)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.Adam(1.0),
+        lambda: keras.optimizers.Adadelta(0.5),
+        lambda: keras.optimizers.Adadelta(1.0, clipnorm=1.0),
+        lambda: keras.optimizers.Adadelta(keras.optimizers.schedules.CosineDecay(1.0, 9)),
+    ],
+)
+def test_another_update_rule_is_open(paper, optimizer):
+    training = dataclasses.replace(paper.training, optimizer=optimizer)
+    assert not is_closed(dataclasses.replace(paper, training=training))
+
+
+def test_another_dropout_or_augmentation_is_open(paper):
+    model = dataclasses.replace(paper.model, dropout=0.1)
+    assert not is_closed(dataclasses.replace(paper, model=model))
+    masked = AugmentationConfig(time_masks=1)
+    assert not is_closed(dataclasses.replace(paper, augmentation=masked))
+
+
+def test_another_beginning_is_open(paper):
+    biased = dataclasses.replace(paper.training, initial_blank_bias=-1.0)
+    assert not is_closed(dataclasses.replace(paper, training=biased))
+    zeroed = dataclasses.replace(paper.training, zero_output_layer=True)
+    assert not is_closed(dataclasses.replace(paper, training=zeroed))
+    by_length = dataclasses.replace(paper.pipeline, padding="bucketed", first_epoch_by_length=True)
+    assert not is_closed(dataclasses.replace(paper, pipeline=by_length))
+    growing = dataclasses.replace(paper.pipeline, batch_size_schedule=[(3, 128)])
+    assert not is_closed(dataclasses.replace(paper, pipeline=growing))
+
+
+def test_another_loss_is_open(paper):
+    middle = dataclasses.replace(paper.training, intermediate_loss_weight=0.3)
+    assert not is_closed(dataclasses.replace(paper, training=middle))
+
+
+# A run records its machine's price and energy, and the report charges for both.
+
+TINY = str(Path(__file__).parent / "tiny.gin")
+WATTS = 80
+
+
+@pytest.fixture
+def powercap(tmp_path, monkeypatch):
+    """A processor whose counter rises by 80 W."""
+    folder = tmp_path / "powercap" / "intel-rapl:0"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text("package-0\n")
+    (folder / "max_energy_range_uj").write_text("262143328850\n")
+    begin, ended = time.monotonic(), threading.Event()
+
+    def show():
+        part = folder / "part"
+        part.write_text(f"{(time.monotonic() - begin) * WATTS * 1e6:.0f}\n")
+        part.replace(folder / "energy_uj")
+
+    def keep_rising():
+        while not ended.wait(0.05):
+            show()
+
+    show()
+    thread = threading.Thread(target=keep_rising)
+    thread.start()
+    sampler = functools.partial(EnergySampler, root=tmp_path / "powercap", interval_s=0.1)
+    monkeypatch.setattr("tfasr.training.train.EnergySampler", sampler)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # the tests' own machine may have GPUs
+    yield
+    ended.set()
+    thread.join()
+
+
+def test_price_and_energy_are_recorded_and_charged(powercap, shard_dir, tmp_path):
+    files = [TINY, "hardware/rented_per_hour.gin"]
+    more = ["TrainingConfig.epochs = 1", "TrainingConfig.target_window = 1"]
+    config = load_config(files, [*more, "HardwareConfig.price_usd_per_hour = 3600"])
+    run_dir = tmp_path / "run"
+    train(config.experiment, shard_dir=shard_dir, run_dir=run_dir, hardware=config.hardware)
+    assert "HardwareConfig.price_usd_per_hour = 3600" in config.operative
+    (stated,) = [e["value"] for e in read_events(run_dir) if e["key"] == "hardware"]
+    assert stated["name"] == "rented by the hour"
+    (row,) = json.loads(report([run_dir], output_format="json", targets=["cer=1.0"], window=1))
+    wall_s = load_run(run_dir).wall_s
+    assert 0 < row["charged_s"] <= wall_s
+    assert row["cost_usd"] == pytest.approx(row["charged_s"])
+    assert row["energy_unknown_s"] == 0
+    samples = read_samples(run_dir)
+    assert 0 < row["energy_joules"] <= samples[-1].joules - samples[0].joules
+    assert row["energy_counters"] == ["package-0"]
+    spent = row["energy_by_interval_joules"]
+    assert sum(spent.values()) == pytest.approx(row["energy_joules"])
+    assert spent["init"] > 0
+    assert spent["compile"] + spent["train"] > 0
+
+
+def test_without_a_machine_nothing_of_it_is_in_the_configuration():
+    config = load_config(TINY)
+    assert config.hardware is None
+    assert "HardwareConfig" not in config.operative
+
+
+def test_wrong_prices_name_file_and_line(tmp_path):
+    with pytest.raises(UsageError, match=r"rented_per_hour\.gin:\d+: .*nothing, bind it"):
+        load_config([TINY, "hardware/rented_per_hour.gin"])
+    with pytest.raises(UsageError, match=r"--gin_binding:1: .*greater than 0"):
+        load_config(TINY, ["HardwareConfig.price_usd_per_hour = -3"])
+    with pytest.raises(UsageError, match="must not both be given"):
+        load_config(
+            [TINY, "hardware/rented_per_hour.gin"],
+            [
+                "HardwareConfig.price_usd_per_hour = 3",
+                "HardwareConfig.purchase_price_usd = 900",
+                "HardwareConfig.amortisation_years = 3",
+            ],
+        )
+    mine = tmp_path / "mine.gin"
+    mine.write_text(f"include '{TINY}'\ninclude 'hardware/paper_sys1.gin'\n")
+    assert load_config(str(mine)).hardware.name == "Sys1$"
+
+
+# Which runs a folder may hold, and which may be resumed.
+
+
+def test_a_run_of_an_older_tfasr_had_todays_defaults(tmp_path):
+    Experiment().save(tmp_path, Alphabet())
+    ledger = Ledger(tmp_path)
+    ledger.event("session_start")
+    ledger.event("run_start")
+    ledger.close()
+    path = tmp_path / EXPERIMENT_FILE
+    saved = json.loads(path.read_text())
+    del saved["training"]["gradient_accumulation_steps"]
+    path.write_text(json.dumps(saved))
+    assert claim_run_folder(tmp_path, Experiment(), resume=True) == 1
+    in_parts = Experiment(training=TrainingConfig(gradient_accumulation_steps=2))
+    with pytest.raises(UsageError, match="gradient_accumulation_steps: 1 then, 2 now"):
+        claim_run_folder(tmp_path, in_parts, resume=True)
+
 
 MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
 PIPELINE = PipelineConfig(global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2)

@@ -1,7 +1,7 @@
 """All that tfasr uses of Keras's private names, so that a new Keras is checked in one place.
 
 None of it has a public replacement up to Keras 3.15. Each can go with the first Keras that has one,
-as its comment says; until then tests/training/test_fused_update.py notices a change.
+as its comment says; until then tests/training/test_other_models.py notices a change.
 """
 
 from typing import Any
