@@ -44,8 +44,8 @@ SABOTAGES = (
     Sabotage(
         "a step is booked twice",
         "tfasr/training/hooks/record.py",
-        '        run.ledger.event("train_step", _facts(step), **where)\n',
-        '        run.ledger.event("train_step", _facts(step), **where)\n' * 2,
+        '        run.ledger.event("train_step", facts, **where)\n',
+        '        run.ledger.event("train_step", facts, **where)\n' * 2,
     ),
     Sabotage(
         "a file's new name is not synced",
