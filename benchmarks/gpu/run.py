@@ -109,7 +109,7 @@ def run_task(task: dict[str, Any], limit_s: float) -> dict[str, Any]:
         return {**found, "status": "skipped"}
     content = json.dumps({"kind": task["kind"], **task["arguments"]})
     variables = environment(on_gpu=True)
-    variables |= precision_environment(task["precision"], task["backend"])
+    variables |= precision_environment(task["arguments"].get("precision"), task["backend"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with contextlib.ExitStack() as held:

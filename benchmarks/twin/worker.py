@@ -45,7 +45,7 @@ def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, 
     return {**os.environ, **quiet, "PYTHONPATH": path}
 
 
-def precision_environment(precision: str, backend: str | None) -> dict[str, str]:
+def precision_environment(precision: str | None, backend: str | None) -> dict[str, str]:
     """Returns what makes a process on a GPU multiply in "float32" or "tf32", and share its memory.
 
     Left alone, PyTorch takes TF32 in cuDNN but not in cuBLAS, and JAX in both.
