@@ -16,7 +16,7 @@ import queue
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,13 @@ from typing import Any
 import numpy as np
 
 from tfasr.alphabet import Alphabet, normalise
-from tfasr.data.features import FeatureConfig, cosines, normalise_frames, numpy_features
+from tfasr.data.features import (
+    FeatureConfig,
+    cosines,
+    expect_many_frames,
+    normalise_frames,
+    numpy_features,
+)
 from tfasr.kit.config import to_json
 from tfasr.models.recurrent import AcousticModelConfig
 
@@ -110,10 +116,8 @@ def _features(recording: tuple[bytes, FeatureConfig]) -> np.ndarray:
 
     content, config = recording
     samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
-    if rate != config.sample_rate_hz:  # Opus comes at 48 kHz
-        import soxr
-
-        samples = soxr.resample(samples, rate, config.sample_rate_hz)
+    if rate != config.sample_rate_hz:
+        raise ValueError(f"Recordings must have {config.sample_rate_hz} Hz. Received: {rate}.")
     # In float16, as shards hold them.
     return numpy_features(samples.mean(axis=1), config).astype(np.float16)
 
@@ -142,12 +146,13 @@ class Packed:
             with zipfile.ZipFile(part) as archive:
                 recordings |= {path: archive.read(path) for path in archive.namelist()}
         self.splits: dict[str, list[Utterance]] = {}
-        with ProcessPoolExecutor() as pool:
+        expect_many_frames()
+        with ThreadPoolExecutor() as pool:
             for split, rows in self.recipe["splits"].items():
                 if missing := [path for path, _ in rows if path not in recordings]:
                     raise FileNotFoundError(f"{name}: no part in {folder} has {missing[0]}.")
                 inputs = [(recordings[path], self.config) for path, _ in rows]
-                made = pool.map(_features, inputs, chunksize=16)
+                made = pool.map(_features, inputs)
                 self.splits[split] = [
                     self._utterance(features, text)
                     for features, (_, text) in zip(made, rows, strict=True)
