@@ -38,6 +38,7 @@ from tfasr.tta.energy import read_samples, used_joules
 PIECES = json.loads(Path(__file__).with_name("pieces.json").read_text(encoding="utf-8"))
 PACKAGES = ("torch", "jax", "jaxlib", "keras", "numpy")
 LEAST_S = 5.0
+COMPILED = Path(tempfile.gettempdir()) / "gpu-benchmark-xla"
 _POINTS = 60
 
 
@@ -53,40 +54,40 @@ def main() -> None:
     flags.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + flags.budget_s
     places = {"{data}": str(flags.data.resolve()), "{load}": str(flags.load.resolve())}
+    # Ended from outside, it ends its tasks too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in flags.pieces:
-        piece = PIECES[name]
-        tasks = [placed(task, places) for task in piece["toy" if flags.toy else "tasks"]]
-        run_piece(name, piece, tasks, flags.out, end)
-    print((flags.out / "table.md").read_text(encoding="utf-8"))
+        tasks = PIECES[name]["toy" if flags.toy else "tasks"]
+        run_piece(name, PIECES[name], tasks, flags.out, end, places)
+    write_whole(flags.out / "table.md", table(flags.out))
+    print(table(flags.out))
 
 
-def placed(task: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    """Returns a task with this machine's folders among its arguments."""
-    given = task["arguments"]
-    folder = given.get("folder")
-    return task if folder is None else task | {"arguments": given | {"folder": places[folder]}}
+def run_piece(
+    name: str, piece: dict, tasks: list[dict], out: Path, end: float, places: dict[str, str]
+) -> None:
+    """Runs those tasks of a piece that are not done, as far as time allows, and writes each.
 
-
-def run_piece(name: str, piece: dict, tasks: list[dict], out: Path, end: float) -> None:
-    """Runs those tasks of a piece that are not done, as far as time allows, and writes each."""
+    Args:
+        end: of all pieces, on the monotonic clock.
+        places: this machine's folders by their names in tasks.
+    """
     path = out / f"{name}.json"
     earlier = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
-    found = {"piece": name, **surroundings(), "expects": piece["expects"], "tasks": {}}
+    found = {"piece": name, **surroundings(), "expects": piece["expects"], "tasks": earlier}
     end = min(end, time.monotonic() + piece["budget_s"])
     for task in tasks:
         key = task["key"]
         kept = earlier.get(key, {})
         if kept.get("status") == "done" and kept["arguments"] == task["arguments"]:
-            found["tasks"][key] = kept
             continue
         say(f"{name}: {key}")
-        fresh = run_task(task, min(task["limit_s"], end - time.monotonic()))
+        fresh = run_task(task, min(task["limit_s"], end - time.monotonic()), places)
         # What an earlier start found counts more than nothing.
-        keep = kept.get("answer") is not None and fresh["answer"] is None
-        found["tasks"][key] = kept if keep else fresh
+        if kept.get("answer") is None or fresh["answer"] is not None:
+            found["tasks"][key] = {**fresh, "date": found["date"]}
         write_whole(path, json.dumps(found, indent=1) + "\n")
-    write_whole(path, json.dumps(found, indent=1) + "\n")
-    write_whole(out / "table.md", table(out))
+        write_whole(out / "table.md", table(out))
 
 
 def surroundings() -> dict[str, Any]:
@@ -102,14 +103,18 @@ def surroundings() -> dict[str, Any]:
     return {"date": date, "command": command, "machine": machine}
 
 
-def run_task(task: dict[str, Any], limit_s: float) -> dict[str, Any]:
+def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> dict[str, Any]:
     """Returns what a task's process answered last, and how it ended: done, failed, cut, skipped."""
     found: dict[str, Any] = {**task, "answer": None}
     if limit_s < LEAST_S:
         return {**found, "status": "skipped"}
-    content = json.dumps({"kind": task["kind"], **task["arguments"]})
+    given = task["arguments"]
+    given = {n: places.get(v, v) if n == "folder" else v for n, v in given.items()}
+    content = json.dumps({"kind": task["kind"], **given})
     variables = environment(on_gpu=True)
     variables |= precision_environment(task["arguments"].get("precision"), task["backend"])
+    if task["kind"] == "trained":  # seed 1 compiles, the others find its programs
+        variables["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with contextlib.ExitStack() as held:
@@ -181,11 +186,12 @@ def table(out: Path) -> str:
         chips = ", ".join(machine["gpus"]) or machine["processor"]
         named = ", ".join(f"{n} {packages[n]}" for n in PACKAGES if n in packages)
         driver = next((gpu["driver"] for gpu in machine["gpu_details"]), "n/a")
-        on = f"{chips}, driver {driver}, {named}, {found['date'][:10]}"
+        on = f"{chips}, driver {driver}, {named}"
         for key, task in found["tasks"].items():
             ending = "" if task["status"] == "done" else f" ({task['status']})"
             figure = _figure(task).replace("|", "\\|").replace("\n", " ")
-            lines.append(f"| {name}: {key}{ending} | {figure} | {on} | `{found['command']}` |")
+            when = f"{on}, {task['date'][:10]}"
+            lines.append(f"| {name}: {key}{ending} | {figure} | {when} | `{found['command']}` |")
     return "\n".join(lines) + "\n"
 
 
@@ -223,6 +229,8 @@ def _of_training(answer: dict[str, Any]) -> str:
     wait = answer["step_input_wait_share"]
     waits = "" if wait is None else f", input wait {100 * wait:.1f} % of a step"
     last = 100 * answer["curve"][-1][0]
+    compile_s = answer["intervals_s"]["compile"]
+    waits += f", {compile_s:.1f} s compiling" if compile_s else ""
     return f"{', '.join(reached)}; {answer['epochs']} epochs, last CER {last:.1f} %{waits}"
 
 

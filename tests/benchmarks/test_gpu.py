@@ -121,7 +121,7 @@ def test_a_task_that_fails_leaves_the_others_and_what_is_done_stays(tmp_path, mo
 
     started = []
 
-    def run_task(task, limit_s):
+    def run_task(task, limit_s, places):
         started.append(task["key"])
         answer = None if task["key"] == "wrong" else {"utterances": 1, "rows": []}
         status = "failed" if answer is None else "done"
@@ -132,7 +132,7 @@ def test_a_task_that_fails_leaves_the_others_and_what_is_done_stays(tmp_path, mo
     tasks = [task("wrong", arguments={}), task("right", arguments={"a": 1})]
     piece = {"expects": ["much"], "budget_s": 60}
     for _ in range(2):
-        run.run_piece("decoder", piece, tasks, tmp_path, end=float("inf"))
+        run.run_piece("decoder", piece, tasks, tmp_path, float("inf"), {})
     assert started == ["wrong", "right", "wrong"]
     found = json.loads((tmp_path / "decoder.json").read_text())
     assert found["expects"] == ["much"]
@@ -150,7 +150,7 @@ def test_a_task_gives_what_it_knew_when_its_time_was_over():
 
     arguments = {"size": 64, "copied_mib": 1, "seconds": 8.0}
     task = {"key": "ceilings", "kind": "ceilings", "backend": "torch", "arguments": arguments}
-    found = run_task(task, 25.0)
+    found = run_task(task, 25.0, {})
     assert found["status"] == "cut"
     assert found["answer"]["float32_flops_per_s"] > 0
 
@@ -164,7 +164,7 @@ def test_steps_take_turns_on_pytorchs_backend():
     arguments = {"size": "8x2x60", "precision": "float32", "rounds": 1, "turn_s": 0.0}
     arguments["systems"] = systems
     task = {"key": "steps", "kind": "steps", "backend": "torch", "arguments": arguments}
-    found = run_task(task, 300.0)
+    found = run_task(task, 300.0, {})
     assert found["status"] == "done", found["error"]
     for row in found["answer"]["rows"]:
         assert row["step_ms"] > 0
