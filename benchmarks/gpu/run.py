@@ -111,8 +111,9 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
     given = task["arguments"]
     given = {n: places.get(v, v) if n == "folder" else v for n, v in given.items()}
     content = json.dumps({"kind": task["kind"], **given})
-    variables = environment(on_gpu=True)
-    variables |= precision_environment(task["arguments"].get("precision"), task["backend"])
+    variables = environment(on_gpu=True) | {"KERAS_BACKEND": task["backend"]}
+    if task["kind"] != "steps":  # whose processes have each their own
+        variables |= precision_environment(given.get("precision"), task["backend"])
     if task["kind"] == "trained":  # seed 1 compiles, the others find its programs
         variables["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
     with tempfile.TemporaryDirectory() as name:
@@ -208,15 +209,13 @@ def _figure(task: dict[str, Any]) -> str:
 
 def _of_steps(answer: dict[str, Any]) -> str:
     def text(row: dict[str, Any]) -> str:
+        named = f"{row['system']} {row['precision']}"
         if "failed" in row:
-            return f"{row['system']} failed"
+            return f"{named} failed"
         low, high, rate = row["fastest_ms"], row["slowest_ms"], row["flops_per_s"] / 1e12
         memory = row["peak_device_bytes"]
         taken = "" if memory is None else f", {memory / 2**30:.1f} GiB"
-        step_ms = row["step_ms"]
-        return (
-            f"{row['system']} {step_ms:.1f} ms ({low:.1f} to {high:.1f}), {rate:.3g} TFLOP/s{taken}"
-        )
+        return f"{named} {row['step_ms']:.1f} ms ({low:.1f} to {high:.1f}), {rate:.3g} T/s{taken}"
 
     return "; ".join(map(text, answer["rows"]))
 

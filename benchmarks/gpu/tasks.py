@@ -64,7 +64,7 @@ def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
 
 
 def steps(
-    size: str, precision: str, rounds: int, turn_s: float, systems: list | None = None
+    size: str, precisions: list[str], rounds: int, turn_s: float, systems: list | None = None
 ) -> Iterator[Answer]:
     """Yields training steps of tfasr, stock Keras and the twin, which take turns.
 
@@ -77,12 +77,12 @@ def steps(
 
     of = parse_size(size)
     flops = training_flops(of.model_config(), NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
-    variants = [tuple(one) for one in systems or (*SYSTEMS, TWIN)]
+    variants = [(*one, p) for p in precisions for one in systems or (*SYSTEMS, TWIN)]
     turns: dict[tuple, list[Answer]] = {variant: [] for variant in variants}
     ready, failed = {}, {}
 
     def worker(variant: tuple) -> Worker | None:
-        system, backend = variant
+        system, backend, precision = variant
         task = {"task": "step", "size": size, "system": system, "precision": precision}
         try:
             made = Worker({**task, "backend": backend, "on_gpu": True})
@@ -97,7 +97,8 @@ def steps(
 
     def row(variant: tuple) -> Answer:
         times = [turn["step_s"] for turn in turns[variant]]
-        named = {"system": "/".join(filter(None, variant)), "size": size, "precision": precision}
+        *system, precision = variant
+        named = {"system": "/".join(filter(None, system)), "size": size, "precision": precision}
         if not times:
             return {**named, "failed": failed.get(variant, "no turn yet")}
         step_s = statistics.median(times)

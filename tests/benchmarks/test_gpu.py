@@ -161,7 +161,7 @@ def test_steps_take_turns_on_pytorchs_backend():
     from gpu.run import run_task
 
     systems = [["torch", None], ["tfasr", "torch"], ["stock_keras", "torch"]]
-    arguments = {"size": "8x2x60", "precision": "float32", "rounds": 1, "turn_s": 0.0}
+    arguments = {"size": "8x2x60", "precisions": ["float32"], "rounds": 1, "turn_s": 0.0}
     arguments["systems"] = systems
     task = {"key": "steps", "kind": "steps", "backend": "torch", "arguments": arguments}
     found = run_task(task, 300.0, {})
