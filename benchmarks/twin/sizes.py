@@ -14,7 +14,7 @@ NUM_FEATURES = 93
 NUM_CLASSES = 30
 BLANK = NUM_CLASSES - 1
 
-_GRID = re.compile(r"(\d+)x(\d+)(?:x(\d+))?")
+_GRID = re.compile(r"(?:(paper|an4):)?(\d+)x(\d+)(?:x(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Size:
     """A model and a batch.
 
     Attributes:
-        name: "paper", "an4", or ``UNITSxBATCH`` and ``UNITSxBATCHxFRAMES``.
+        name: "paper", "an4", those with another batch, ``paper:BATCHxFRAMES``, or ``UNITSxBATCH``
+            and ``UNITSxBATCHxFRAMES``.
         batch: utterances.
         frames: feature frames of the longest.
         units: of a model of the grid; None for a preset's model.
@@ -46,7 +47,7 @@ class Size:
             return AcousticModelConfig(
                 conv_filters=self.units, num_lstm_layers=3, lstm_units=self.units, dropout=0.2
             )
-        return AcousticModelConfig(**_preset_values() if self.name == "an4" else {})
+        return AcousticModelConfig(**_preset_values() if self.name.startswith("an4") else {})
 
 
 def _preset_values() -> dict[str, Any]:
@@ -66,11 +67,15 @@ def parse_size(text: str) -> Size:
     found = _GRID.fullmatch(text)
     if not found:
         raise ValueError(
-            "A size must be paper, an4, UNITSxBATCH or UNITSxBATCHxFRAMES, such as 128x8. "
+            "A size must be paper, an4, paper:BATCHxFRAMES, an4:BATCHxFRAMES, UNITSxBATCH or "
+            "UNITSxBATCHxFRAMES, such as 128x8. "
             f"Received: {text!r}."
         )
-    units, batch, frames = (int(number or 300) for number in found.groups())
-    return Size(text, batch, frames, units)
+    preset, *numbers = found.groups()
+    first, second, third = (int(number or 300) for number in numbers)
+    if preset:
+        return Size(text, first, second)
+    return Size(text, second, third, first)
 
 
 def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:

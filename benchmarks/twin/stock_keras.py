@@ -1,9 +1,13 @@
 """The acoustic model as a Keras user would write it, of Keras's own layers and loss."""
 
+from typing import TYPE_CHECKING
+
 import keras
-import tensorflow as tf
 
 from tfasr.models.recurrent import AcousticModel
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
@@ -56,7 +60,7 @@ class StockModel(keras.Model):
         self._blank = num_classes - 1
         self.built = True
 
-    def losses(self, batch: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+    def losses(self, batch: "dict[str, tf.Tensor]", training: bool) -> "tf.Tensor":
         """Returns the CTC losses ``(batch,)``."""
         logits = self.network(batch["features"], training=training)
         frames = batch["feature_lengths"] - self._config.conv_kernel
@@ -68,8 +72,10 @@ class StockModel(keras.Model):
             mask_index=self._blank,
         )
 
-    def train_step(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def train_step(self, batch: "dict[str, tf.Tensor]") -> "dict[str, tf.Tensor]":
         """Updates the weights; `fit` calls it."""
+        import tensorflow as tf  # the network alone also runs on other backends
+
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self.losses(batch, training=True))
         variables = self.trainable_variables

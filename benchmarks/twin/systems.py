@@ -19,17 +19,52 @@ VARIANTS = {
 SYSTEMS = tuple(VARIANTS)
 
 
-def make_step(system: str, size: Size, precision: str) -> Step:
+def make_step(system: str, size: Size, precision: str, backend: str | None = None) -> Step:
     """Returns a function that trains on one batch and returns the loss before the update.
 
     Args:
         system: one of `SYSTEMS`.
         size: model and batch.
         precision: "float32"; "bfloat16": float32 weights, and 16 bits where the framework's own
-            mixed precision uses them; "bfloat16_weights": everything but the loss in bfloat16.
+            mixed precision uses them; "bfloat16_weights": everything but the loss in bfloat16. On
+            a GPU also "tf32" and "float16", see `twin.worker.precision_environment`.
+        backend: Keras's, other than TensorFlow; None for what ``tfasr train`` and ``fit`` run.
     """
+    if backend is not None:
+        return keras_step(system, size, made_batch(size), precision)
     make = {"tfasr": tfasr_step, "stock_keras": stock_keras_step, "torch": torch_step}[system]
     return make(size, made_batch(size), precision)
+
+
+def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
+    """Returns a step on Keras's backend of this process, by the stepper of ``tfasr bench``.
+
+    tfasr's layers, or stock ones with Keras's CTC loss. float16 is computed without a loss scale.
+    """
+    import keras
+
+    from tfasr.bench import steppers
+    from tfasr.models.build import build_recogniser
+    from twin.stock_keras import stock_network
+
+    config = size.model_config()
+    features, lengths = batch["features"], batch["feature_lengths"]
+    targets = (config.output_lengths(lengths), batch["labels"], batch["label_lengths"])
+    if system == "tfasr":
+        policy = _keras_policy(precision)
+        model = build_recogniser(config, NUM_FEATURES, NUM_CLASSES, dtype=policy)
+        inputs, loss = (features, lengths), steppers.ctc_losses
+    else:
+        keras.config.set_dtype_policy(_keras_policy(precision))
+        model, inputs = stock_network(config, NUM_CLASSES, NUM_FEATURES), (features,)
+
+        def loss(logits, frames, labels, label_lengths):
+            blank = NUM_CLASSES - 1
+            return keras.ops.ctc_loss(labels, logits, label_lengths, frames, mask_index=blank)
+
+    stepper = steppers.make_stepper(model, loss, keras.optimizers.Adadelta(learning_rate=1.0))
+    placed = stepper.place(steppers.Batch(inputs, targets))
+    return lambda: stepper.update(placed)
 
 
 def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
@@ -73,27 +108,33 @@ def torch_step(size: Size, batch: Batch, precision: str) -> Step:
     config = size.model_config()
     torch.manual_seed(0)
     twin = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=False)
-    tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    twin.to(device)
+    tensors = {name: torch.from_numpy(value).to(device) for name, value in batch.items()}
     if precision == "bfloat16_weights":
         twin.bfloat16()
         tensors["features"] = tensors["features"].bfloat16()
     trained = [parameter for parameter in twin.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adadelta(trained, lr=1.0, rho=0.95, eps=1e-7)
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision)
+    scaler = torch.amp.GradScaler(device, enabled=precision == "float16")
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None):
             logits = twin(tensors["features"], tensors["feature_lengths"])
         loss = twin.losses(logits, tensors).mean()
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         return float(loss.detach())
 
     return step
 
 
 def _keras_policy(precision: str) -> str:
-    return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+    policies = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+    return policies.get(precision, "float32")
 
 
 def repeated(batch: Batch):

@@ -52,7 +52,7 @@ class BothWays(nn.Module):
 
 def _reversed(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Returns utterances with their valid frames in reverse; the padding stays behind."""
-    steps = torch.arange(hidden.shape[0])[:, None]
+    steps = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
     order = torch.where(steps < lengths, lengths - 1 - steps, steps)
     return hidden.gather(0, order[:, :, None].expand_as(hidden))
 
@@ -154,7 +154,7 @@ class TorchTwin(nn.Module):
         valid = None
         lengths = self.output_lengths(feature_lengths)
         if self._mask_statistics:
-            steps = torch.arange(hidden.shape[0])
+            steps = torch.arange(hidden.shape[0], device=hidden.device)
             valid = (steps[:, None] < lengths[None, :]).reshape(-1)
         for block in range(len(self.recurrent) + 1):
             if self.normalisations:

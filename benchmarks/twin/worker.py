@@ -32,8 +32,8 @@ _SHORT_S = 1.0
 _PAUSE_S = 0.1
 
 
-def environment(tree: Path | None = None) -> dict[str, str]:
-    """Returns the environment of a peer's process: this folder on the path, and no GPU.
+def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, str]:
+    """Returns the environment of a peer's process: this folder on the path, and mostly no GPU.
 
     Args:
         tree: a source tree of tfasr whose package and benchmarks the process imports; None for
@@ -41,8 +41,22 @@ def environment(tree: Path | None = None) -> dict[str, str]:
     """
     folders = [str(BENCHMARKS)] if tree is None else [str(tree / "benchmarks"), str(tree)]
     path = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
-    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"} | ({} if on_gpu else {"CUDA_VISIBLE_DEVICES": "-1"})
     return {**os.environ, **quiet, "PYTHONPATH": path}
+
+
+def precision_environment(precision: str | None, backend: str | None) -> dict[str, str]:
+    """Returns what makes a process on a GPU multiply in "float32" or "tf32", and share its memory.
+
+    Left alone, PyTorch takes TF32 in cuDNN but not in cuBLAS, and JAX in both.
+    """
+    tf32 = precision == "tf32"
+    return {
+        **({} if backend is None else {"KERAS_BACKEND": backend}),
+        **({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"} if tf32 else {"NVIDIA_TF32_OVERRIDE": "0"}),
+        "JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32" if tf32 else "float32",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
 
 
 class Worker:
@@ -64,10 +78,18 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._messages,
             cwd=tree,  # which Python puts before PYTHONPATH
-            env=environment(tree) | _BACKENDS.get(task.get("system"), {}),
+            env=self._environment(task, tree),
         )
         self._task = task
         self.ready = self._answer()
+
+    @staticmethod
+    def _environment(task: dict[str, Any], tree: Path | None) -> dict[str, str]:
+        backend = _BACKENDS.get(task.get("system"), {})
+        if not task.get("on_gpu"):
+            return environment(tree) | backend
+        own = precision_environment(task["precision"], task.get("backend"))
+        return environment(tree, on_gpu=True) | backend | own
 
     def turn(self, least_s: float) -> dict[str, Any]:
         """Lets it train for at least so many seconds; returns its answer, see `_take_turn`."""
@@ -145,8 +167,18 @@ def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
         "step_s": statistics.median(taken),
         "steps": len(taken),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_device_bytes": _peak_device_bytes(),
         "loss": step.last_loss,
     }
+
+
+def _peak_device_bytes() -> int | None:
+    """Returns the most memory of a GPU that PyTorch or JAX, whichever is loaded, has taken."""
+    torch, jax = (sys.modules.get(name) for name in ("torch", "jax"))
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() or None
+    statistics_ = None if jax is None else jax.local_devices()[0].memory_stats()
+    return None if statistics_ is None else statistics_.get("peak_bytes_in_use")
 
 
 class _Remembering:
@@ -175,9 +207,10 @@ def _serve(task: dict[str, Any], answers) -> None:
         return
     from twin.systems import make_step
 
-    step = _Remembering(make_step(task["system"], size, task["precision"]))
+    backend = task.get("backend")
+    step = _Remembering(make_step(task["system"], size, task["precision"], backend))
     first_s, last_s = _warm_up(step)
-    packages = _PACKAGES.get(task["system"], ["torch"])
+    packages = _PACKAGES.get(task["system"], ["torch"]) if backend is None else ["keras", backend]
     versions = {name: metadata.version(name) for name in packages}
     answer({"first_step_s": first_s, "versions": versions})
     for line in sys.stdin:

@@ -1,0 +1,221 @@
+"""A whole job to a target without TensorFlow: tfasr's model on JAX or PyTorch, or the twin.
+
+Both read `gpu.data`'s batches, are evaluated greedily after each epoch, and are recorded by
+`tfasr.Recorder`, which books what waits for what. Neither saves checkpoints.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfasr
+from gpu.data import Batch, Packed
+from tfasr.bench import steppers
+from tfasr.decoding.decoder import GreedyDecoder
+from tfasr.models.build import build_recogniser
+
+POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+def _optimizer(recipe: dict[str, Any]) -> keras.optimizers.Optimizer:
+    return keras.optimizers.deserialize(recipe["optimizer"])
+
+
+class _Intermediate(keras.Model):
+    """A recogniser that in training also returns the class scores of a middle layer."""
+
+    def __init__(self, recogniser: keras.Model):
+        super().__init__()
+        self.recogniser = recogniser
+        self.built = True
+
+    def call(self, features, feature_lengths, training=False):
+        if training:
+            inputs = features, feature_lengths
+            return self.recogniser.call_with_intermediate(*inputs, training=True)
+        return self.recogniser(features, feature_lengths, training=False)
+
+
+class KerasLearner:
+    """tfasr's model on the Keras backend of this process, by the stepper of ``tfasr bench``."""
+
+    def __init__(self, packed: Packed, seed: int, precision: str):
+        recipe, self._packed = packed.recipe, packed
+        sizes = packed.config.num_features, packed.alphabet.num_classes
+        model = build_recogniser(
+            packed.model, *sizes, seed=seed, dtype=POLICIES.get(precision, "float32")
+        )
+        for layer in model.normalisations if recipe["momentum"] is not None else ():
+            layer.momentum = recipe["momentum"]
+        kernel, bias = model.classifier.kernel, model.classifier.bias
+        if recipe["zero_output_layer"]:
+            kernel.assign(np.zeros(kernel.shape, np.float32))
+        blank = np.zeros(bias.shape, np.float32)
+        blank[-1] = recipe["initial_blank_bias"]
+        bias.assign(keras.ops.convert_to_numpy(bias.value) + blank)
+        self.parameters, loss = model.count_params(), steppers.ctc_losses
+        if weight := recipe["intermediate_loss_weight"]:
+            model = _Intermediate(model)
+
+            def loss(logits, *targets):
+                last, middle = (steppers.ctc_losses(scores, *targets) for scores in logits)
+                return (1 - weight) * last + weight * middle
+
+        self._stepper = steppers.make_stepper(model, loss, _optimizer(recipe))
+
+    def step(self, batch: Batch) -> float:
+        return self._stepper.update(self._placed(batch))
+
+    def scores(self, batch: Batch) -> np.ndarray:
+        """Returns the logits ``(batch, output frames, classes)``."""
+        return self._stepper.predict(self._placed(batch))
+
+    def _placed(self, batch: Batch) -> steppers.Batch:
+        lengths = batch["feature_lengths"]
+        frames = np.asarray(self._packed.model.output_lengths(lengths), np.int32)
+        targets = (frames, batch["labels"], batch["label_lengths"])
+        return self._stepper.place(steppers.Batch((batch["features"], lengths), targets))
+
+
+class TwinLearner:
+    """The PyTorch twin, which cuDNN computes on a GPU."""
+
+    def __init__(self, packed: Packed, seed: int, precision: str):
+        import torch
+        from twin.torch_model import TorchTwin
+        from twin.torch_optimizer import torch_optimizer
+
+        torch.manual_seed(seed)
+        recipe, self._torch = packed.recipe, torch
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._dtype = torch.bfloat16 if precision == "bfloat16" else None
+        sizes = packed.alphabet.num_classes, packed.config.num_features
+        self._twin = TorchTwin(
+            packed.model, *sizes, mask_statistics=True, momentum=recipe["momentum"]
+        )
+        if recipe["zero_output_layer"]:
+            self._twin.zero_classifier()
+        self._twin.add_to_blank_bias(recipe["initial_blank_bias"])
+        self._twin.to(self._device)
+        self._trained = [p for p in self._twin.parameters() if p.requires_grad]
+        self._wanted, self._steps = _optimizer(recipe), 0
+        self._optimizer, self._rate = torch_optimizer(self._wanted, self._trained)
+        self.parameters = sum(parameter.numel() for parameter in self._trained)
+
+    def step(self, batch: Batch) -> float:
+        from twin.torch_optimizer import clip_together
+
+        tensors = self._placed(batch)
+        self._twin.train()
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate(self._steps)
+        self._steps += 1
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self._twin.losses(self._logits(tensors), tensors).mean()
+        loss.backward()
+        clip_together(self._wanted, self._trained)
+        self._optimizer.step()
+        return float(loss.detach())
+
+    def scores(self, batch: Batch) -> np.ndarray:
+        """Returns the logits ``(batch, output frames, classes)``."""
+        self._twin.eval()
+        with self._torch.inference_mode():
+            return self._logits(self._placed(batch)).float().transpose(0, 1).cpu().numpy()
+
+    def _logits(self, tensors):
+        dtype = self._dtype or self._torch.bfloat16
+        with self._torch.autocast(self._device, dtype, enabled=self._dtype is not None):
+            return self._twin(tensors["features"], tensors["feature_lengths"])
+
+    def _placed(self, batch: Batch) -> dict[str, Any]:
+        return {
+            name: self._torch.from_numpy(value).to(self._device) for name, value in batch.items()
+        }
+
+
+def train(
+    folder: Path,
+    name: str,
+    system: str,
+    seed: int,
+    precision: str,
+    targets: list[tuple[str, float]],
+    epochs: int | None = None,
+):
+    """Trains to a target and yields what is known after each epoch.
+
+    Args:
+        folder: of `gpu.data.pack`.
+        name: of the corpus and recipe there.
+        system: "tfasr" or "torch".
+        targets: metrics and values; the run ends when all are met.
+        epochs: at most; None for the recipe's.
+    """
+    began = time.perf_counter()
+    packed = Packed(folder, name)
+    loaded_s = time.perf_counter() - began
+    make = {"tfasr": KerasLearner, "torch": TwinLearner}[system]
+    compiles = system == "tfasr" and keras.backend.backend() == "jax"
+    with tempfile.TemporaryDirectory() as run_dir:
+        recorder = tfasr.Recorder(
+            run_dir,
+            train_samples=len(packed.splits["train"]),
+            targets=targets,
+            global_batch_size=packed.recipe["batch_size"],
+            seed=seed,
+        )
+        with recorder as run:
+            learner = make(packed, seed, precision)
+            run.note(parameters=learner.parameters)
+            shapes = set()
+            for _ in range(epochs or packed.recipe["epochs"]):
+                number = run.epoch().number
+                for batch in packed.training(seed, number):
+                    shape = batch["features"].shape
+                    with run.step(utterances=shape[0]) as step:
+                        step.loss = learner.step(batch)
+                        step.compiled = compiles and shape not in shapes
+                    shapes.add(shape)
+                with run.evaluation() as evaluation:
+                    evaluation.score(*_recognised(packed, learner))
+                yield _summary(run, run_dir, loaded_s, learner.parameters)
+                if run.targets_met:
+                    break
+
+
+def _recognised(packed: Packed, learner: Any) -> tuple[list[str], list[str]]:
+    decoder = GreedyDecoder(packed.alphabet)
+    heard: dict[int, str] = {}
+    for batch in packed.evaluation():
+        scores = learner.scores(batch)
+        scores = scores - np.logaddexp.reduce(scores, axis=2, keepdims=True)
+        lengths = np.asarray(packed.model.output_lengths(batch["feature_lengths"]))
+        texts = [hypothesis.text for hypothesis in decoder.decode(scores, lengths)]
+        heard.update(zip(batch["positions"].tolist(), texts, strict=True))
+    references = [utterance.text for utterance in packed.splits["validation"]]
+    return references, [heard[number] for number in range(len(references))]
+
+
+def _summary(run: tfasr.Recorder, run_dir: str, loaded_s: float, parameters: int) -> dict[str, Any]:
+    recorded = tfasr.load_run(run_dir)
+    reached = {
+        f"{metric}={value}": recorded.time_to_accuracy(**{metric: value}).seconds
+        for metric, value in recorded.targets
+    }
+    speed = recorded.throughput()
+    return {
+        "reached_s": reached,
+        "features_s": loaded_s,
+        "epochs": run.epochs_done,
+        "curve": [[scores["cer"], scores["wer"]] for scores in run.history],
+        "wall_s": recorded.wall_s,
+        "intervals_s": recorded.intervals,
+        "utterances_per_s": speed.utterances_per_s,
+        "step_input_wait_share": speed.input_wait_share,
+        "parameters": parameters,
+    }
