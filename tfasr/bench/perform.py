@@ -117,7 +117,7 @@ def bench_preset(
     with wrong_values_are_wrong_use():
         changes = {field: value for field, value in overrides.items() if value is not None}
         bench = dataclasses.replace(loaded.bench, **changes)
-    _check_backend(bench, find_workload(name), given=backend)
+    _check_backend(bench, find_workload(name), asked=backend)
     context = Context(backend=bench.backend, fraction=bench.fraction)
     for field, value in places.items():
         path = value if value is None or field == "split" else Path(value).resolve()
@@ -171,11 +171,11 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
         yield Measured(list(result.tables), values)
 
 
-def _check_backend(bench: BenchConfig, workload: Workload, *, given: str | None) -> None:
-    if given is not None and not workload.backends:
+def _check_backend(bench: BenchConfig, workload: Workload, *, asked: str | None) -> None:
+    if asked is not None and not workload.backends:
         raise UsageError(
             f"--backend must be left out for the workload {bench.workload!r}, which starts "
-            f"the backends that its preset names. Received: {given!r}."
+            f"the backends that its preset names. Received: {asked!r}."
         )
     possible = workload.backends or ("tensorflow",)
     if bench.backend not in possible:

@@ -39,14 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = examine(tensorflow=args.tensorflow)
+    examination = examine(tensorflow=args.tensorflow)
     buffer = None
     if args.gin_file or args.gin_binding:
         from tfasr.training.memory import buffer_of_preset
 
         # In a process apart: reading a configuration imports TensorFlow.
         buffer = call(buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False)
-    description = system_description(found, submitter=args.submitter, system_name=args.system_name)
+    description = system_description(
+        examination, submitter=args.submitter, system_name=args.system_name
+    )
     text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
         try:
@@ -57,10 +59,12 @@ def run(args: argparse.Namespace) -> int:
                 "Choose another --out."
             ) from error
     if args.format == "table":
-        text = doctor_text(found, buffer)
+        text = doctor_text(examination, buffer)
     elif args.format != JSON:
-        rows = [list(row) for row in _rows(found, buffer)]
-        text = WRITERS[args.format]([Table("This machine", ["part", "found"], rows, advice(found))])
+        rows = [list(row) for row in _rows(examination, buffer)]
+        text = WRITERS[args.format](
+            [Table("This machine", ["part", "found"], rows, advice(examination))]
+        )
     sys.stdout.write(text)
     refusal = buffer and buffer.refusal(available_bytes())
     if refusal:
@@ -68,24 +72,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def doctor_text(found: Examination, buffer: "BufferNeed | None" = None) -> str:
+def doctor_text(examination: Examination, buffer: "BufferNeed | None" = None) -> str:
     """Returns the findings as two columns, and advice below."""
-    rows = _rows(found, buffer)
+    rows = _rows(examination, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
-    lines += ["", *([f"- {text}" for text in advice(found)] or ["Nothing to mend."])]
+    lines += ["", *([f"- {text}" for text in advice(examination)] or ["Nothing to mend."])]
     return "\n".join(lines) + "\n"
 
 
-def _rows(found: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:
-    rows = [*_machine(found), *_devices(found), *_software(found)]
+def _rows(examination: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:
+    rows = [*_machine(examination), *_devices(examination), *_software(examination)]
     if buffer is not None:
         rows.append(("buffer", f"{buffer}; {available_bytes() / 2**30:.2f} GiB are available"))
     return rows
 
 
-def _machine(found: Examination) -> list[tuple[str, str]]:
-    processor, host = found.processor, found.host
+def _machine(examination: Examination) -> list[tuple[str, str]]:
+    processor, host = examination.processor, examination.host
     counted = ((processor[name], name) for name in ("sockets", "cores", "threads"))
     shape = ", ".join(f"{_told(count)} {name}" for count, name in counted)
     usable = f"{_told(host['usable_threads'])} threads usable"
@@ -108,9 +112,9 @@ def _machine(found: Examination) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _devices(found: Examination) -> list[tuple[str, str]]:
+def _devices(examination: Examination) -> list[tuple[str, str]]:
     rows = []
-    for index, gpu in enumerate(found.gpus):
+    for index, gpu in enumerate(examination.gpus):
         links = gpu["nvlinks"]
         facts = [
             _told(gpu["name"]),
@@ -120,18 +124,28 @@ def _devices(found: Examination) -> list[tuple[str, str]]:
             f"NVLinks: {_UNKNOWN if links is None else links}",
         ]
         rows.append((f"GPU {index}", ", ".join(facts)))
-    if not found.gpus:
-        seen = f"{found.gpus_on_bus or 'none'} seen on the PCI bus"
-        rows.append(("GPUs", f"{seen}; {found.gpu_problem or 'NVML sees none'}"))
-    rows.append(("energy, processors", found.rapl))
-    told = {"counter": "a counter of joules", "power": "power, to be integrated", None: _UNKNOWN}
-    gpus = ", ".join(f"GPU {index} {told[gpu['energy']]}" for index, gpu in enumerate(found.gpus))
-    rows.append(("energy, GPUs", gpus or f"{_UNKNOWN}: {found.gpu_problem or 'no GPUs'}"))
+    if not examination.gpus:
+        seen = f"{examination.gpus_on_bus or 'none'} seen on the PCI bus"
+        rows.append(("GPUs", f"{seen}; {examination.gpu_problem or 'NVML sees none'}"))
+    rows.append(("energy, processors", examination.rapl))
+    energy_source = {
+        "counter": "a counter of joules",
+        "power": "power, to be integrated",
+        None: _UNKNOWN,
+    }
+    gpus = ", ".join(
+        f"GPU {index} {energy_source[gpu['energy']]}" for index, gpu in enumerate(examination.gpus)
+    )
+    rows.append(("energy, GPUs", gpus or f"{_UNKNOWN}: {examination.gpu_problem or 'no GPUs'}"))
     return rows
 
 
-def _software(found: Examination) -> list[tuple[str, str]]:
-    software, problem, seen = found.software, found.decoder_problem, found.tensorflow
+def _software(examination: Examination) -> list[tuple[str, str]]:
+    software, problem, seen = (
+        examination.software,
+        examination.decoder_problem,
+        examination.tensorflow,
+    )
     rows = [("Python", software["python"])]
     rows += [(name, version or "missing") for name, version in software["packages"].items()]
     rows.append(("compiled decoder", "loads" if problem is None else f"does not load: {problem}"))

@@ -31,11 +31,11 @@ def run_launch(arguments: argparse.Namespace) -> int:
             "launch must be given the command train behind --, such as tfasr launch -n 2 -- train "
             f"--shard_dir shards --run_dir run. Received: {' '.join(words[:1]) or 'no command'}."
         )
-    own = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
-    if own:
+    worker_flags = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
+    if worker_flags:
         raise UsageError(
-            f"launch must tell the workers their cluster itself. Received: {', '.join(own)}. Leave "
-            "it out."
+            "launch must tell the workers their cluster itself. Received: "
+            f"{', '.join(worker_flags)}. Leave it out."
         )
     return launch(arguments.workers, [*words, "--cluster", "tf_config"])
 

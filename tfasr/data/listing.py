@@ -328,9 +328,9 @@ class Dropped:
                 between = ",\n"
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
-    def refuse_too_many(self, kept: int, max_bad_fraction: float, path: Path) -> None:
+    def refuse_too_many(self, num_kept: int, max_bad_fraction: float, path: Path) -> None:
         """Raises RunError if no utterance is good, or too many but the too long ones are bad."""
-        total, bad = kept + self.selection.bad, self.bad
+        total, bad = num_kept + self.selection.bad, self.bad
         if not total:
             raise RunError(
                 f"{path.parent} would be empty: no utterance was found, or all are too long."

@@ -68,10 +68,10 @@ def pack_split(
     with room_in(folder), own_split_folder(folder):
         with _threads(header_readers()) as threads:
             selection = select(corpus, why_not, folder, threads, on_listed)
-        kept = len(selection.kept)
+        num_kept = len(selection.kept)
         order = packing_order(selection.kept, split, packing, folder)
         size = packing.shards.utterances_per_shard
-        shards = -(-kept // size)
+        shards = -(-num_kept // size)
         plan = ShardPlan(folder, split, packing, order.resume_key)
         try:
             keep_only_plan(folder, split, plan.key, shards)
@@ -87,14 +87,14 @@ def pack_split(
                 work = functools.partial(finish_shard_elsewhere, exported(plan))
             for sidecar in completed(pool, work, enumerate(order.parts(size))):
                 done += len(sidecar["utterances"]) + len(sidecar["bad"])
-                on_progress(done, kept)
+                on_progress(done, num_kept)
         remove_unfinished(folder, split)
         paths = (folder / f"{shard_name(split, number)}.json" for number in range(shards))
         packed = PackedIndex(folder, (orjson.loads(path.read_bytes()) for path in paths))
         dropped = Dropped(selection, packed.unpacked)
         manifest_sha256 = packed.write_manifest()
         dropped.write(folder / DROPPED_FILE)
-        dropped.refuse_too_many(kept, max_bad_fraction, folder / DROPPED_FILE)
+        dropped.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
         content = packing.content()
         index = packed.write_index(split, content, order.content_hash, dropped, manifest_sha256)
         (folder / LISTING_FILE).unlink(missing_ok=True)

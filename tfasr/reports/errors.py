@@ -264,8 +264,10 @@ def _confusion_table(system: System) -> Table:
         counts.insertions,
     ]
     names = ("substitutions", "deletions", "insertions")
-    kinds = [f"{len(own)} different {name}" for own, name in zip(columns, names, strict=True)]
-    pairs = zip_longest(*(own[:_MOST_CONFUSIONS] for own in columns), fillvalue=("", ""))
+    kinds = [
+        f"{len(pairs_of)} different {name}" for pairs_of, name in zip(columns, names, strict=True)
+    ]
+    pairs = zip_longest(*(pairs_of[:_MOST_CONFUSIONS] for pairs_of in columns), fillvalue=("", ""))
     return Table(
         f"{system.name}: most frequent errors",
         ["#", "said → heard", "times", "left out", "times ", "added", "times  "],
@@ -338,7 +340,7 @@ def _alignments(report: ErrorReport) -> dict[str, str]:
 
 
 def _system_json(system: System, count: int) -> dict[str, Any]:
-    found = confusions(system.scored)
+    confused = confusions(system.scored)
     return {
         "system": system.name,
         "path": str(system.path),
@@ -348,12 +350,12 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
              "wer": row.rates["errors"] if row.words else None}
             for row in speaker_rows(system.scored)
         ],
-        "substitutions_by_pair": [[*pair, times] for pair, times in found.substitutions],
-        "deletions_by_word": found.deletions,
-        "insertions_by_word": found.insertions,
+        "substitutions_by_pair": [[*pair, times] for pair, times in confused.substitutions],
+        "deletions_by_word": confused.deletions,
+        "insertions_by_word": confused.insertions,
         "worst": [
-            {**dataclasses.asdict(one.transcript), "word_edits": one.counts.word_edits}
-            for one in worst(system.scored, count)
+            {**dataclasses.asdict(scored.transcript), "word_edits": scored.counts.word_edits}
+            for scored in worst(system.scored, count)
         ],
         "notes": system.notes,
     }  # fmt: skip

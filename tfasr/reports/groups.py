@@ -108,10 +108,13 @@ def group_results(report: Report) -> list[list[GroupResult]]:
     if "_group_results" not in cache:
         members = group_members(report.runs)
         results = [_results(report, members, n, target) for n, target in enumerate(report.targets)]
-        compared = [one for row in results for one in row if one.comparison is not None]
-        tests = iter(adjusted([one.comparison for one in compared]))
+        compared = [result for row in results for result in row if result.comparison is not None]
+        tests = iter(adjusted([result.comparison for result in compared]))
         cache["_group_results"] = [
-            [one if one.comparison is None else replace(one, comparison=next(tests)) for one in row]
+            [
+                result if result.comparison is None else replace(result, comparison=next(tests))
+                for result in row
+            ]
             for row in results
         ]
     return cache["_group_results"]
@@ -177,8 +180,8 @@ def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
 
 def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
     """Returns the largest coefficient of variation over seeds of these groups, or None."""
-    known = [one.statistics.coefficient_of_variation for one in results]
-    return max((one for one in known if one), default=None)
+    known = [result.statistics.coefficient_of_variation for result in results]
+    return max((variation for variation in known if variation), default=None)
 
 
 def reading_warning(first: GroupResult, other: GroupResult) -> str | None:

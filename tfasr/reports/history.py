@@ -65,7 +65,7 @@ def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> li
     may = np.array(
         [starts is None or any(starts[a + 1 : b + 1]) for a, b in pairwise([-1, *known])], bool
     )
-    found: list[Change] = []
+    changes: list[Change] = []
     begin = 0
     for end in range(1, len(known) + 1):
         split = _best_split(logs[begin:end], may[begin:end])
@@ -73,9 +73,9 @@ def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> li
             continue
         at, z = begin + split[0], split[1]
         before, after = np.median(logs[begin:at]), np.median(logs[at:end])
-        found.append(Change(known[at], known[end - 1], math.exp(before), math.exp(after), z))
+        changes.append(Change(known[at], known[end - 1], math.exp(before), math.exp(after), z))
         begin = at
-    return found
+    return changes
 
 
 def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
@@ -151,12 +151,12 @@ class History:
 
     target: Target  # metric and value
     entries: list[Entry]  # the runs
-    found: dict[str, list[Change]]  # the changes of each series, by its name
+    changes: dict[str, list[Change]]  # the changes of each series, by its name
     notes: list[str]  # what a reader has to know, such as which runs are left out and why
 
     def standing(self) -> list[tuple[str, Change]]:
         """Returns the slowdowns that stand: the last change of a series, if it made it slower."""
-        last = [(name, own[-1]) for name, own in self.found.items() if own]
+        last = [(name, changes[-1]) for name, changes in self.changes.items() if changes]
         return [(name, change) for name, change in last if change.ratio > 1]
 
     def starts(self) -> list[bool]:
@@ -197,11 +197,11 @@ def load_history(
         entries, more = _alike(entries)
         notes += more
     history = History(target, _since(entries, since), {}, notes)
-    starts, found = history.starts(), {}
+    starts, changes_by_series = history.starts(), {}
     for name in SERIES:
         values = [entry.values[name] for entry in history.entries]
-        found[name] = changes([math.nan if v is None else v for v in values], starts)
-    return replace(history, found=found)
+        changes_by_series[name] = changes([math.nan if v is None else v for v in values], starts)
+    return replace(history, changes=changes_by_series)
 
 
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -318,7 +318,7 @@ def history_table(history: History) -> Table:
         Column("Commit", "", lambda entries: entries[0].mark),
         Column("date", "", lambda entries: date_text(entries[0].began_ms)),
         Column("runs", "", len),
-        Column("reached", "", lambda e: sum(one.values["time_s"] is not None for one in e)),
+        Column("reached", "", lambda e: sum(entry.values["time_s"] is not None for entry in e)),
         median(f"{label}\nmin", "time_s", NEVER),
         median("utterances\nto target", "utterances"),
         median("ms per\nutterance", "step_s"),
@@ -332,7 +332,7 @@ def findings(history: History) -> list[str]:
     """Returns a sentence for each change, slowdowns that stand first, or that there is none."""
     standing = history.standing()
     lines = [f"SLOWER: {_change_text(history, name, change)}." for name, change in standing]
-    for name, changed in history.found.items():
+    for name, changed in history.changes.items():
         for change in changed:
             if (name, change) not in standing:
                 verb = "Faster" if change.ratio < 1 else "Was slower"
@@ -362,7 +362,7 @@ def history_chart(history: History) -> Chart:
 
 def _panel(history: History, name: str) -> Panel:
     label, scale, unit = SERIES[name]
-    entries, found = history.entries, history.found[name]
+    entries, changes = history.entries, history.changes[name]
     known = [
         (place, scale * entry.values[name])
         for place, entry in enumerate(entries)
@@ -370,11 +370,11 @@ def _panel(history: History, name: str) -> Panel:
     ]
     span = _span([y for _, y in known]) if known else (0.0, 1.0)
     marks: list[Mark] = []
-    for change in found:
+    for change in changes:
         look = (SLOWER, "slower from here") if change.ratio > 1 else (FASTER, "faster from here")
         about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
         marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
-    for begin, end in pairwise([0, *(change.index for change in found), len(entries)]):
+    for begin, end in pairwise([0, *(change.index for change in changes), len(entries)]):
         values = [y for x, y in known if begin <= x < end]
         if values:
             level = [statistics.median(values)] * 2
@@ -406,15 +406,15 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 def history_json(history: History) -> str:
     entries, standing = history.entries, history.standing()
     runs = [{"run": e.name, "mark": e.mark, "began_ms": e.began_ms, **e.values} for e in entries]
-    found = [
+    change_rows = [
         {
             "series": name, "from_run": entries[change.index].name,
             "from": entries[change.index].mark,
             "found_with": entries[change.found_at].name, "before": change.before,
             "after": change.after, "ratio": change.ratio, "stands": (name, change) in standing,
         }
-        for name, changed in history.found.items()
+        for name, changed in history.changes.items()
         for change in changed
     ]  # fmt: skip
     about = {"metric": history.target[0], "target": history.target[1]}
-    return to_json_text({**about, "runs": runs, "changes": found, "notes": history.notes})
+    return to_json_text({**about, "runs": runs, "changes": change_rows, "notes": history.notes})

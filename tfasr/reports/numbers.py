@@ -52,7 +52,7 @@ _LONGEST = 60
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
     """Returns what keeps two runs' results from being comparable; both may lack a comparability."""
     if first is None or other is None:
-        states = tuple(ABSENT if one is None else "stated" for one in (first, other))
+        states = tuple(ABSENT if value is None else "stated" for value in (first, other))
         return {} if first is other else {"comparability": states}
     missing = object()
     return {
@@ -62,8 +62,10 @@ def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
     }
 
 
-def difference_text(found: Differences) -> str:
-    return ", ".join(f"{key} ({first}, here {other})" for key, (first, other) in found.items())
+def difference_text(differences: Differences) -> str:
+    return ", ".join(
+        f"{key} ({first}, here {other})" for key, (first, other) in differences.items()
+    )
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
@@ -329,10 +331,10 @@ class Report:
     def relative(self, index: int, target: int) -> float | None:
         """Returns a run's time to a target over the first run's; None without two such times."""
         first = self.runs[0].results[target].tta.seconds
-        own = self.runs[index].results[target].tta.seconds
-        if self.refused(index) or first is None or own is None or first <= 0:
+        seconds = self.runs[index].results[target].tta.seconds
+        if self.refused(index) or first is None or seconds is None or first <= 0:
             return None
-        return own / first
+        return seconds / first
 
 
 @contextmanager

@@ -106,13 +106,13 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
     shown = np.flatnonzero(passed > 0)
     shown = shown[thin(shown.size, CURVE_POINTS)]
     at = _single(x, shown)  # one for both
-    found = {}
+    series = {}
     for name, rate in _STATED.items():
         amount = steps.column(name)
         if len(steps) and np.isfinite(amount).all():
             speed = _rolling_sum(amount, window)[shown] / passed[shown]
-            found[rate] = Series(at, speed.astype(np.float32))
-    return found
+            series[rate] = Series(at, speed.astype(np.float32))
+    return series
 
 
 def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
@@ -141,16 +141,16 @@ def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
 
 def _progress(epochs: Sequence[int]) -> np.ndarray:
     numbers = np.array(epochs, dtype=float)
-    _, own, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     if not counts.size:
         return numbers
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])[own]
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])[inverse]
     counts[-1] = counts.max()
-    return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[own]
+    return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[inverse]
 
 
 def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
-    found, started = [], {}
+    evaluations, started = [], {}
     for index in line.of("eval_start", "eval_stop"):
         epoch = line.metadata[index].get("epoch_num")
         if not line.useful[index] or epoch is None:
@@ -158,9 +158,9 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
         if line.keys[index] == "eval_start":
             started[epoch] = minutes[index]
         elif epoch in started:
-            found.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
-    return found
+            evaluations.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
+    return evaluations
 
 
-def _single(x: dict[str, np.ndarray], kept: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: own[kept].astype(np.float32) for name, own in x.items()}
+def _single(x: dict[str, np.ndarray], indices: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[indices].astype(np.float32) for name, values in x.items()}

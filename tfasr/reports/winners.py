@@ -133,8 +133,8 @@ def target_profile(
 
 
 def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
-    low = np.array([[one.last_miss_s for one in run] for run in group]).T
-    high = np.array([[one.first_hit_s for one in run] for run in group]).T
+    low = np.array([[bracket.last_miss_s for bracket in run] for run in group]).T
+    high = np.array([[bracket.first_hit_s for bracket in run] for run in group]).T
     # An evaluation at the clock's very zero has no logarithm: a millisecond stands for it.
     return np.log(np.maximum(low, 1e-3)), np.log(np.maximum(high, 1e-3))
 
@@ -149,7 +149,7 @@ class GroupProfile:
     group: str  # the other one
     number: int  # its place among the report's groups
     sizes: tuple[int, int]  # runs of both
-    found: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
+    result: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
     reason: str = ""  # a sentence
 
     def name(self, which: str | None) -> str:
@@ -166,7 +166,7 @@ def group_profiles(report: Report) -> list[GroupProfile]:
         )
     known = [m for m in _USUAL if any(m in run.curves for run in report.runs)][:1]
     metrics = list(dict.fromkeys(metric for metric, _ in report.targets)) or known
-    return [one for metric in metrics for one in _of_metric(report, members, metric)]
+    return [profile for metric in metrics for profile in _of_metric(report, members, metric)]
 
 
 def _of_metric(report: Report, members: dict[str, list[int]], metric: str) -> list[GroupProfile]:
@@ -190,24 +190,26 @@ def _of_metric(report: Report, members: dict[str, list[int]], metric: str) -> li
                 )
         sizes = (len(reference), len(indices))
         profiles.append(GroupProfile(metric, first, group, number, sizes, profile, reason))
-    compared = [one for profile in profiles if profile.found for one in profile.found.verdicts]
+    compared = [
+        verdict for profile in profiles if profile.result for verdict in profile.result.verdicts
+    ]
     tests = iter(adjusted(compared))
     for place, profile in enumerate(profiles):
-        if profile.found is not None:
-            verdicts = [next(tests) for _ in profile.found.verdicts]
-            profiles[place] = replace(profile, found=replace(profile.found, verdicts=verdicts))
+        if profile.result is not None:
+            verdicts = [next(tests) for _ in profile.result.verdicts]
+            profiles[place] = replace(profile, result=replace(profile.result, verdicts=verdicts))
     return profiles
 
 
 def profile_finding(profile: GroupProfile) -> str:
-    found, metric = profile.found, profile.metric
+    result, metric = profile.result, profile.metric
     label = metric_label(metric)
-    if found is None:
+    if result is None:
         return f"{label}: {profile.reason}."
-    easiest, hardest = (target_label(metric, found.targets[end]) for end in (0, -1))
+    easiest, hardest = (target_label(metric, result.targets[end]) for end in (0, -1))
     span = f"from {easiest} to {hardest}"
     if min(profile.sizes) < FEWEST_FOR_INTERVAL:
-        least, most = found.ratio.min(), found.ratio.max()
+        least, most = result.ratio.min(), result.ratio.max()
         text = (
             f"{span}, {profile.group} takes {least:.2f} to {most:.2f} times as long as "
             f"{profile.first} (n = {profile.sizes[1]} and {profile.sizes[0]}: no interval; "
@@ -215,19 +217,19 @@ def profile_finding(profile: GroupProfile) -> str:
         )
     else:
         text = f"{span}: {_stretches(profile)}"
-    if not found.crossings:
+    if not result.crossings:
         return f"{text}. The line crosses 1 nowhere."
-    at = ", ".join(target_label(metric, one.target) for one in found.crossings[:4])
-    more = len(found.crossings) - 4
+    at = ", ".join(target_label(metric, crossing.target) for crossing in result.crossings[:4])
+    more = len(result.crossings) - 4
     text += f". The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
-    winners = {verdict.sooner for verdict in found.verdicts} - {None}
+    winners = {verdict.sooner for verdict in result.verdicts} - {None}
     if len(winners) > 1:
         return f"{text}: the winner flips with the target, beyond chance."
     return f"{text}; that the winner flips is not shown."
 
 
 def _stretches(profile: GroupProfile) -> str:
-    judged = zip(profile.found.verdict_targets, profile.found.verdicts, strict=True)
+    judged = zip(profile.result.verdict_targets, profile.result.verdicts, strict=True)
     parts = []
     for sooner, pairs in groupby(judged, key=lambda pair: pair[1].sooner):
         labels = [target_label(profile.metric, target) for target, _ in pairs]
@@ -238,7 +240,9 @@ def _stretches(profile: GroupProfile) -> str:
 
 
 def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
-    return {metric: list(own) for metric, own in groupby(profiles, attrgetter("metric"))}
+    return {
+        metric: list(of_metric) for metric, of_metric in groupby(profiles, attrgetter("metric"))
+    }
 
 
 _MOST_GROUPS = 4
@@ -249,7 +253,10 @@ def profile_charts(report: Report, results: Results) -> list[Chart]:
     if not report.question.profile:
         return []
     by_metric = profiles_of_groups(group_profiles(report))
-    known = {m: [one for one in own if one.found is not None] for m, own in by_metric.items()}
+    known = {
+        m: [profile for profile in of_metric if profile.result is not None]
+        for m, of_metric in by_metric.items()
+    }
     charts = [_chart(metric, profiles) for metric, profiles in known.items() if profiles]
     if not charts:
         raise NotDrawnError("Winner by target: no two groups share a range of targets.")
@@ -263,12 +270,12 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
     marks: list[Mark] = [Rule(value=1.0, dash="solid")]
     for profile in shown:
         marks += _marks(profile, scale)
-    targets = np.concatenate([one.found.targets for one in shown]) * scale
+    targets = np.concatenate([profile.result.targets for profile in shown]) * scale
     caption = (
         f"How many times as long groups take as {first} to reach a target; above 1 {first} is "
         "faster. Hard targets are on the right"
     )
-    if any(one.found.together_low is not None for one in shown):
+    if any(profile.result.together_low is not None for profile in shown):
         caption += (
             "; areas: 95 % interval at each target by itself; bars: intervals that hold together "
             "at all marked targets; filled: decided there, ring: undecided"
@@ -286,22 +293,26 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
 
 
 def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
-    found, number = profile.found, profile.number
+    result, number = profile.result, profile.number
     look = {
         "colour": run_colour(number),
         "series": series_name(profile.group, profile.sizes[1], number),
     }
-    x = found.targets * scale
+    x = result.targets * scale
     marks: list[Mark] = []
-    if found.low is not None:
-        marks.append(Area(x=x, low=found.low, high=found.high, **look))
-    marks.append(Line(x=x, y=found.ratio, dash=run_dash(number), **look))
-    at, ratio = found.verdict_targets * scale, found.ratio[::_BETWEEN]
-    if found.together_low is not None:
-        ends = {"y0": found.together_low, "y1": found.together_high}
+    if result.low is not None:
+        marks.append(Area(x=x, low=result.low, high=result.high, **look))
+    marks.append(Line(x=x, y=result.ratio, dash=run_dash(number), **look))
+    at, ratio = result.verdict_targets * scale, result.ratio[::_BETWEEN]
+    if result.together_low is not None:
+        ends = {"y0": result.together_low, "y1": result.together_high}
         marks.append(Segments(x0=at, x1=at, width=1.2, **ends, **look))
     for decided, symbol in ((True, "circle"), (False, "ring")):
-        chosen = [i for i, one in enumerate(found.verdicts) if (one.sooner is not None) == decided]
+        chosen = [
+            i
+            for i, verdict in enumerate(result.verdicts)
+            if (verdict.sooner is not None) == decided
+        ]
         if chosen:
             texts = [_text(profile, i, ratio[i]) for i in chosen]
             place = {"x": at[chosen], "y": ratio[chosen]}
@@ -310,17 +321,17 @@ def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
 
 
 def _text(profile: GroupProfile, index: int, ratio: float) -> str:
-    sooner = profile.found.verdicts[index].sooner
-    target = target_label(profile.metric, profile.found.verdict_targets[index])
+    sooner = profile.result.verdicts[index].sooner
+    target = target_label(profile.metric, profile.result.verdict_targets[index])
     verdict = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
     return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{verdict}"
 
 
 def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
     ends, lines = [1.0], [1.0]
-    for found in (profile.found for profile in profiles):
-        lines += [found.ratio.min(), found.ratio.max()]
-        for band in (found.low, found.high, found.together_low, found.together_high):
+    for result in (profile.result for profile in profiles):
+        lines += [result.ratio.min(), result.ratio.max()]
+        for band in (result.low, result.high, result.together_low, result.together_high):
             ends += [] if band is None else [band.min(), band.max()]
     low = max(min(ends + lines), min(lines) / _WIDEST)
     high = min(max(ends + lines), max(lines) * _WIDEST)
@@ -352,8 +363,10 @@ def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Tab
     runs = {run.group: index for index, run in reversed(list(enumerate(report.runs)))}
     tables = []
     for metric, of_metric in profiles_of_groups(profiles).items():
-        known = [profile for profile in of_metric if profile.found is not None]
-        rows = [(one, n) for one in known for n in range(len(one.found.verdict_targets))]
+        known = [profile for profile in of_metric if profile.result is not None]
+        rows = [
+            (profile, n) for profile in known for n in range(len(profile.result.verdict_targets))
+        ]
         tables.append(
             table_of(
                 f"Winner by target: {metric_label(metric)}, times of {of_metric[0].first} = 1",
@@ -369,11 +382,11 @@ def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Tab
 
 def _columns(report: Report) -> list[Column[Row]]:
     def target(row: Row) -> float:
-        return float(row[0].found.verdict_targets[row[1]])
+        return float(row[0].result.verdict_targets[row[1]])
 
     def value(name: str) -> Callable[[Row], float | None]:
         def of_row(row: Row) -> float | None:
-            values = getattr(row[0].found, name)
+            values = getattr(row[0].result, name)
             if values is None:
                 return None
             # Some are known at all targets of the line, some at those of the verdicts.
@@ -394,7 +407,7 @@ def _columns(report: Report) -> list[Column[Row]]:
         ]
 
     def verdict(row: Row) -> GroupComparison:
-        return row[0].found.verdicts[row[1]]
+        return row[0].result.verdicts[row[1]]
 
     return [
         Column("Runs", "group", lambda row: row[0].group),

@@ -121,7 +121,10 @@ class Comparison:
         for index, run in enumerate(report.runs):
             at = [RunAtTarget(report, index, target) for target in range(len(self.targets))]
             about = values_of(of_run, run)
-            rows += [row | about for row in [values_of(of_target, one) for one in at] or [{}]]
+            rows += [
+                row | about
+                for row in [values_of(of_target, row_of_target) for row_of_target in at] or [{}]
+            ]
         return dataframe(rows, ["run", "group"])
 
     def groups_to_dataframe(self) -> "pd.DataFrame":
@@ -246,8 +249,8 @@ def _group(
         "runs": [report.runs[run].name for run in result.members],
         "time_to_accuracy_s": [tta.seconds for tta in ttas],
         "epoch": [tta.epoch for tta in ttas],
-        "bracket": [[one.last_miss_s, one.first_hit_s] for one in result.brackets],
-        "interpolated_s": [one.interpolated_s for one in result.brackets],
+        "bracket": [[bracket.last_miss_s, bracket.first_hit_s] for bracket in result.brackets],
+        "interpolated_s": [bracket.interpolated_s for bracket in result.brackets],
         **dataclasses.asdict(result.statistics),
         "against_first": against_first,
         "factors": None if product is None else dataclasses.asdict(product),

@@ -53,10 +53,10 @@ def decision(plan: Plan, folder: Path) -> Decision:
     return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
 
 
-def decision_text(plan: Plan, found: Decision) -> str:
+def decision_text(plan: Plan, look: Decision) -> str:
     first, second = (plan.label(name) for name in plan.experiments)
-    said = found.verdict.replace("the first group", first).replace("the second group", second)
-    return f"{first} against {second}: {said}."
+    verdict = look.verdict.replace("the first group", first).replace("the second group", second)
+    return f"{first} against {second}: {verdict}."
 
 
 def perform_until_decided(
@@ -66,14 +66,14 @@ def perform_until_decided(
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
-    found = decision(plan, folder) if begun else decide([], [])
-    while not failed and not found.over:
+    look = decision(plan, folder) if begun else decide([], [])
+    while not failed and not look.over:
         for name in plan.experiments:
-            wanted |= {folder / run.folder for run in _runs(plan, name)[: found.next_look]}
+            wanted |= {folder / run.folder for run in _runs(plan, name)[: look.next_look]}
         failed += perform([step for step in steps if step.run_dir in wanted])
         if not failed:
-            found = decision(plan, folder)
-            log.info(decision_text(plan, found))
+            look = decision(plan, folder)
+            log.info(decision_text(plan, look))
     write_whole(folder / DECISION_FILE, decision_text(plan, decision(plan, folder)) + "\n")
     done = {run.name for run in plan.runs if finished(folder / run.folder)}
     later = [step for step in steps if step.kind in ("score", "widths")]
@@ -94,7 +94,9 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
                 f"--until decided needs a target. {run.path} sets none: bind "
                 "TrainingConfig.targets."
             )
-        metric, value = max(run.targets, key=lambda one: metric_named(one[0]).hardness(one[1]))
+        metric, value = max(
+            run.targets, key=lambda target: metric_named(target[0]).hardness(target[1])
+        )
         points = run.accuracy_curve(metric)
         brackets.append(bracket(points, value, window=PAPER.window, metric=metric))
     return brackets

@@ -141,7 +141,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         }
 
     config, experiments = fill(read_gin([str(path)], bindings), build).configs
-    labels = [one.label or name for name, one in experiments.items()]
+    labels = [experiment.label or name for name, experiment in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
         raise UsageError(
@@ -149,7 +149,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         )
     runs = _runs(config, experiments, path.parent)
     texts = {str(run.folder): read_gin(run.gin_files, run.bindings).statements for run in runs}
-    statements = {folder: [one.text for one in of_run] for folder, of_run in texts.items()}
+    statements = {folder: [lines.text for lines in of_run] for folder, of_run in texts.items()}
     return Plan(config, experiments, runs, {"corpus": config.corpus, "runs": statements})
 
 
@@ -203,8 +203,10 @@ def _runs(
         near = users and (beside / file).is_file()
         return str(find_preset(str(beside / file) if near else file))
 
-    seeds = {name: one.seeds or config.seeds for name, one in experiments.items()}
-    files = {name: tuple(map(preset, one.gin_files)) for name, one in experiments.items()}
+    seeds = {name: experiment.seeds or config.seeds for name, experiment in experiments.items()}
+    files = {
+        name: tuple(map(preset, experiment.gin_files)) for name, experiment in experiments.items()
+    }
     runs = []
     for turn in range(max(map(len, seeds.values()))):
         for name, experiment in experiments.items():

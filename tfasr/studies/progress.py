@@ -19,9 +19,11 @@ class Lap:
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
     """Returns the mean seconds of steps alike, else of its kind, or None."""
-    of_kind = [one for one in done if one.kind == step.kind and one.seconds is not None]
-    alike = [one for one in of_kind if one.alike == step.alike] or of_kind
-    return sum(one.seconds for one in alike) / len(alike) if alike else None
+    of_kind = [
+        earlier for earlier in done if earlier.kind == step.kind and earlier.seconds is not None
+    ]
+    alike = [earlier for earlier in of_kind if earlier.alike == step.alike] or of_kind
+    return sum(earlier.seconds for earlier in alike) / len(alike) if alike else None
 
 
 def time_left_s(

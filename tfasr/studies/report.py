@@ -141,7 +141,7 @@ def _part(plan: Plan, folder: Path, name: str) -> Part | None:
     # A group is an experiment, also where two of them have one configuration.
     grouped = [dataclasses.replace(run, group=labels[run.name]) for run in loaded.runs]
     report = make_report(grouped, loaded.question)
-    tables = {plan.experiments[one].published_table for one in experiments} - {""}
+    tables = {plan.experiments[name].published_table for name in experiments} - {""}
     return Part(name, report, min(tables, default=""))
 
 
@@ -197,8 +197,8 @@ def _sections(
 def _text(plan: Plan, sections: Sequence[Section]) -> str:
     blocks = [plan.config.title]
     for section in sections:
-        said = "".join(f"{sentence}\n" for sentence in section.answers)
-        blocks.append(f"# {section.title}\n\n{said}\n{to_text(section.tables)}")
+        answers = "".join(f"{sentence}\n" for sentence in section.answers)
+        blocks.append(f"# {section.title}\n\n{answers}\n{to_text(section.tables)}")
     return "\n\n".join(blocks)
 
 
@@ -211,7 +211,11 @@ def _values(parts: Sequence[Part], measured: Measured) -> dict:
         curves = {metric: [p.value for p in points] for metric, points in run.curves.items()}
         names = ("group", "status", "epochs", "wall_s")
         facts = {"run": run.name, **{name: getattr(run, name) for name in names}}
-        return {**facts, "targets": [result(one.tta) for one in run.results], "curves": curves}
+        return {
+            **facts,
+            "targets": [result(reading.tta) for reading in run.results],
+            "curves": curves,
+        }
 
     return {
         "parts": {part.name: [about(run) for run in part.report.runs] for part in parts},

@@ -113,7 +113,7 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
 
     def done() -> bool:
         rows = rows_of(path)
-        return all(any((r["split"], r["beam_width"]) == one for r in rows) for one in wanted)
+        return all(any((r["split"], r["beam_width"]) == cell for r in rows) for cell in wanted)
 
     log = folder / "logs" / f"{run.name}-scores.log"
     needs = _needs(folder / run.folder)

@@ -51,7 +51,7 @@ class Band:
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
     """Returns the curve of each group, in the report's order."""
-    groups = [(name, n, own) for n, (name, own) in enumerate(group_members(report.runs).items())]
+    groups = [(name, n, runs) for n, (name, runs) in enumerate(group_members(report.runs).items())]
     if len(groups) > MOST_GROUPS:
         indices = list(range(len(report.runs)))
         groups[MOST_GROUPS:] = [(f"all {len(indices)} runs", EVERYTHING, indices)]
@@ -126,8 +126,8 @@ def loss_chart(report: Report, results: Results) -> Chart:
     caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
     y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
     views = {
-        axis: [Panel(band_marks(own), time_axis(report, bands, axis), y)]
-        for axis, own in bands.items()
+        axis: [Panel(band_marks(of_axis), time_axis(report, bands, axis), y)]
+        for axis, of_axis in bands.items()
     }
     return chart_of_views("train_loss", with_spread(caption, bands), views)
 
@@ -178,7 +178,7 @@ def clock_label(report: Report) -> str:
 
 
 def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None = None) -> Limits:
-    lines = [line for one in bands["minutes"] for line in (one.low, one.middle, one.high)]
+    lines = [line for band in bands["minutes"] for line in (band.low, band.middle, band.high)]
     values = np.concatenate([line for line in lines if line is not None] or [[]])
     values = values[np.isfinite(values)]
     positive = [*values[values > 0], *(target for target in targets if target > 0)]
@@ -226,10 +226,10 @@ def _error_rate_chart(report: Report, metric: str) -> Chart:
     y = _value_axis(metric, bands, values, targets)
     few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
     views = {}
-    for axis, own in bands.items():
-        marks: list[Mark] = [*target_rules(targets, y), *band_marks(own)]
+    for axis, of_axis in bands.items():
+        marks: list[Mark] = [*target_rules(targets, y), *band_marks(of_axis)]
         marks += _evaluation_points(report, metric, axis, scale, unit) if few else []
-        marks += _rings(report, metric, axis, own, scale, unit)
+        marks += _rings(report, metric, axis, of_axis, scale, unit)
         views[axis] = [Panel(marks, time_axis(report, bands, axis), y)]
     return chart_of_views(metric, with_spread(caption, bands), views)
 

@@ -194,7 +194,11 @@ _ENDS = ("start_min", "stop_min")
 def throughput_charts(report: Report, results: Results) -> list[Chart]:
     """Source: the paper (arXiv 2003.12366), equation 4 and Figure 9."""
     series = [run.series for run in report.runs if run.series is not None]
-    rates = [rate for rate in _RATES if series and all(rate in one.throughput for one in series)]
+    rates = [
+        rate
+        for rate in _RATES
+        if series and all(rate in run_series.throughput for run_series in series)
+    ]
     if not rates:
         raise NotDrawnError(
             "Throughput over time: not every log states the utterances or the audio of its steps."
@@ -246,12 +250,12 @@ def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
 
 
 def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
-    found = []
-    for number, (group, own) in enumerate(group_members(report.runs).items()):
-        run = report.runs[own[0]]
+    shown_runs = []
+    for number, (group, indices) in enumerate(group_members(report.runs).items()):
+        run = report.runs[indices[0]]
         if run.series is not None and run.series.evaluations:
-            found.append((series_name(group, len(own), number), number, run, run.series))
-    return found[:_MOST_RUNS]
+            shown_runs.append((series_name(group, len(indices), number), number, run, run.series))
+    return shown_runs[:_MOST_RUNS]
 
 
 def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> list[Mark]:
@@ -359,7 +363,7 @@ def _phase_rects(window: UtilisationWindow) -> list[Mark]:
         seen = share[first] > _SEEN
         first, last = first[seen], last[seen]
         if first.size:
-            texts = [f"{label}: {share[one]:.0%} from {edges[one]:.3g} s" for one in first]
+            texts = [f"{label}: {share[place]:.0%} from {edges[place]:.3g} s" for place in first]
             look = {"colour": INTERVAL_COLOURS[name], "series": label, "texts": texts}
             x = {"x0": edges[first], "x1": edges[last]}
             marks.append(Rects(**x, y0=low[first], y1=high[first], **look))

@@ -128,7 +128,7 @@ _SEEN = 0.005
 
 
 def waterfall_charts(report: Report, results: Results) -> list[Chart]:
-    known = ([one for one in row if one.decomposition is not None] for row in results)
+    known = ([result for result in row if result.decomposition is not None] for row in results)
     of_target = next(filter(None, known), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))
     charts = []
@@ -148,14 +148,14 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
     factors = list(product.factors.values())
     reached = [1.0, *accumulate(factors, mul)]
     starts, stops = [*reached[:-1], 1.0], [*reached[1:], product.ratio]
-    words = [f"×{one:.2f}" if abs(math.log(one)) >= _SEEN else "–" for one in factors]
+    words = [f"×{factor:.2f}" if abs(math.log(factor)) >= _SEEN else "–" for factor in factors]
     words.append(f"×{product.ratio:.2f}")
     names = [*FACTORS.values(), "together"]
     texts = [f"{name}: {word}" for name, word in zip(names, words, strict=True)]
     marks: list[Mark] = [Rule(value=1.0, axis="x", dash="solid")]
     for colour, series, rows in (
-        (SLOWER, "slower", [row for row, one in enumerate(factors) if one > 1]),
-        (FASTER, "faster", [row for row, one in enumerate(factors) if one <= 1]),
+        (SLOWER, "slower", [row for row, factor in enumerate(factors) if factor > 1]),
+        (FASTER, "faster", [row for row, factor in enumerate(factors) if factor <= 1]),
         (WHOLE, "together", [len(factors)]),
     ):
         if rows:

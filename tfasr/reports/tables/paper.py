@@ -172,7 +172,7 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
         ]
 
     sizes = [result.statistics.n for result in results[0]] if results else []
-    single = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
+    single = of_single_runs(sizes, spread_at_hand(result for row in results for result in row))
     notes = [f"Medians of the runs of each row. {NEVER}: never reached."]
     return table_of(
         "Time to accuracy, minutes (and share of the first row's)",
@@ -310,7 +310,7 @@ def _lines(columns: Sequence[Column[RunAnalysis]]) -> list[Column[_Line]]:
 
 
 def _of_groups(report: Report, columns: Sequence[Column[RunAnalysis]]) -> list[_Line]:
-    firsts = [(group, own[0]) for group, own in group_members(report.runs).items()]
+    firsts = [(group, runs[0]) for group, runs in group_members(report.runs).items()]
     lines = [_Line(run, group, values_of(columns, report.runs[run])) for group, run in firsts]
     return [line for line in lines if any(value is not None for value in line.values.values())]
 
@@ -466,14 +466,14 @@ def _median_s(
     report: Report, runs: Sequence[RunAnalysis], target: Target
 ) -> tuple[float | None, bool]:
     metric, value = target
-    found = [
+    times_s = [
         first_sustained(run.curves[metric], value, metric=metric, window=report.window).seconds
         for run in runs
         if run.curves.get(metric)
     ]
-    if not found:
+    if not times_s:
         return None, False
-    median = statistics.median(math.inf if seconds is None else seconds for seconds in found)
+    median = statistics.median(math.inf if seconds is None else seconds for seconds in times_s)
     return (median if math.isfinite(median) else None), True
 
 
