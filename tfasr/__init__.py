@@ -5,9 +5,8 @@ They stand in `tfasr.api`, which type checkers and editors read through ``__init
 """
 
 import sys
-from importlib import import_module, util
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import PathFinder
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 
 from tfasr._version import __version__
 from tfasr.errors import lacking
@@ -42,7 +41,7 @@ def __dir__():
     return __all__
 
 
-class _MovedModules(MetaPathFinder, Loader):
+class _MovedModules:
     """Finds modules under the names that plug-ins, scripts and saved models of 0.1.0 import."""
 
     names = {
@@ -70,7 +69,7 @@ class _MovedModules(MetaPathFinder, Loader):
 
     def find_spec(self, name, path, target=None):
         if name in self.names:
-            return util.spec_from_loader(name, self)
+            return ModuleSpec(name, self)
         spec = PathFinder.find_spec(name, path) if name in self.parents and path else None
         if spec and spec.submodule_search_locations is None:
             spec.submodule_search_locations = []  # so that names below it are looked for here

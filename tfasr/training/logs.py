@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
-from tfasr.ledger.intervals import Event
-from tfasr.ledger.timeline import Timeline
+
+if TYPE_CHECKING:
+    from tfasr.ledger.intervals import Event
 
 
 class Log(Protocol):
@@ -82,7 +83,7 @@ class MlflowLog(Log):
 
     package = "mlflow"
 
-    def __init__(self, run_dir: Path, events: Sequence[Event]):
+    def __init__(self, run_dir: Path, events: "Sequence[Event]"):
         self._mlflow = required("mlflow")
         id_file = run_dir / "mlflow_run_id"
         if id_file.is_file():
@@ -110,7 +111,10 @@ class TensorBoardLog:
     checkpoint was: steps that were lost are removed from the files.
     """
 
-    def __init__(self, run_dir: Path, events: Sequence[Event]):
+    def __init__(self, run_dir: Path, events: "Sequence[Event]"):
+        # Imported here: `tfasr train --help` lists the logs without NumPy.
+        from tfasr.ledger.timeline import Timeline
+
         kept_until_s, kept_step = math.inf, 0
         for lost in Timeline(events).lost[-1:]:
             kept_until_s = events[lost.start]["time_ms"] / 1000
@@ -208,7 +212,7 @@ class WandbLog(Log):
 
     package = "wandb"
 
-    def __init__(self, run_dir: Path, events: Sequence[Event]):
+    def __init__(self, run_dir: Path, events: "Sequence[Event]"):
         name = run_dir.resolve().name
         identity = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{name}-{events[0]['time_ms']}")
         self._run = required("wandb").init(
