@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 
 from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory
-from tfasr.kit.process import load_tensorflow
 from tfasr.kit.registry import load_plugin
 
 COMMANDS = {
@@ -79,6 +78,12 @@ def parse(argv: list[str]):
     return arguments
 
 
+def _load_tensorflow() -> None:
+    from tfasr.kit.process import load_tensorflow  # here: --help has no use for processes
+
+    load_tensorflow()
+
+
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
     """Imports a command; returns what declares its flags, what runs it and its description."""
     module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
@@ -107,7 +112,7 @@ def _load_plugins(words: list[str]) -> None:
     names = getattr(early.parse_known_args(words)[0], "import", ())
     # A plug-in that imports Keras must not hide the command's output in TensorFlow's messages.
     if names and words[0] in NEED_TENSORFLOW:
-        load_tensorflow()
+        _load_tensorflow()
     for name in names:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         load_plugin(name)
@@ -145,7 +150,7 @@ def run(arguments) -> int:
         has_model = False
     try:
         if arguments.command in NEED_TENSORFLOW or has_model:
-            load_tensorflow()
+            _load_tensorflow()
         return arguments.run(arguments) or 0
     except (Exception, KeyboardInterrupt) as error:
         status = _reported(error, f" {arguments.command}")
