@@ -46,10 +46,7 @@ recurrent_core = Pybind11Extension(
 python_packages = find_namespace_packages(include=["tfasr", "tfasr.*"], exclude=["*._*"])
 ParallelCompile().install()
 setup(
-    packages=[
-        *find_namespace_packages(include=["tfasr", "tfasr.*"], exclude=["*._*"]),
-        *preset_folders,
-    ],
+    packages=[*python_packages, *preset_folders],
     package_dir=preset_folders,
     package_data={
         "tfasr": ["py.typed", "__init__.pyi"],
