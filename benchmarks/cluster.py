@@ -27,8 +27,8 @@ from typing import Any
 from cluster_steps import KINDS, take_steps
 
 import tfasr
-from tfasr.reports.cluster import worker_parts
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.reports.cluster import worker_times
+from tfasr.telemetry.compiled import require_extensions
 
 
 def train(
@@ -59,7 +59,7 @@ def train(
     environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads}
     subprocess.run(command, check=True, capture_output=True, env=environment)
     run = tfasr.load_run(run_dir)
-    parts = worker_parts(run_dir)
+    parts = worker_times(run_dir)
     steps = sum(event["key"] == "train_step" for event in run.events)
     rates = [event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"]
     return {
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--synchronised", action="store_true", help="batch normalisation over all")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     result = stepped(arguments) if arguments.steps else trained(arguments)
     result["load_average"] = os.getloadavg()[0]
     if arguments.format == "json":

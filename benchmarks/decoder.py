@@ -27,7 +27,7 @@ from decoder_load import Load, read_corpus, write_bigram_arpa
 
 from tfasr import Alphabet
 from tfasr.decoding.word_beam_search import BigramCounts, WordBeamSearch
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 
 Decode = Callable[[], list[str]]
 
@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the rows go as JSON")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     if arguments.one:
         system, beam_width = arguments.one.split(":")
         row = measure(system, arguments.load, int(beam_width), arguments.utterances)

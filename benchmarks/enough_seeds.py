@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from interval_coverage import exchanges, of_logarithms, rounded_up, share, spread_of
+from interval_coverage import exchanges, of_logarithms, read, share, spread_of
 
 from tfasr.tta.comparison import LEVEL, LOOKS, levels, order_scores
 from tfasr.tta.groups import FEWEST_FOR_TEST, mean_difference
@@ -35,7 +35,7 @@ Ends = tuple[np.ndarray, np.ndarray]
 def draw(draws: int, median: np.ndarray, variation: float, rng: np.random.Generator) -> Ends:
     """Returns brackets ``(draws, 12)`` of times about a median, an evaluation apart."""
     noise = rng.standard_normal((draws, LOOKS[-1]))
-    return rounded_up(median[:, None] * np.exp(spread_of(variation) * noise), 1.0, rng)
+    return read(median[:, None] * np.exp(spread_of(variation) * noise), 1.0, 3, rng)[0]
 
 
 def looked_at(first: Ends, second: Ends, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,9 +5,11 @@
 
 Each folder holds a folder for each group of runs (of one submission, system, workload). Every run
 is cut after each evaluation, and what `tfasr.tta.forecast` says then is compared with what came.
-Half of the groups of each source (drawn by the seed) calibrate the quantile regressions, the other
-half test them; no run of a group is in both. Targets are the benchmark's own, and 1.25, 1.6 and 2.2
-times that, so that a run has targets of early and of late.
+Half of the systems of each source (drawn by the seed) calibrate the quantile regressions, the other
+half test them; no run of a system is in both. Simulated runs of known shapes are calibrated and
+tested likewise. tfasr's own runs and one of the shapes only test. Targets are the benchmark's own,
+and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late. Each run has one
+vote; standard errors are of a bootstrap over systems and runs.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import json
 from pathlib import Path
 
 from forecast_backtest.calibration import write_coefficients
-from forecast_backtest.curves import SOURCES, read_curves
+from forecast_backtest.curves import SOURCES, read_curves, simulated_curves
 from forecast_backtest.judgement import backtest
 from forecast_backtest.tables import chart, markdown
 
@@ -30,10 +32,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="also write FILE.json and FILE.md")
     parser.add_argument("--figure", type=Path, help="also draw forecast.png and .svg here")
-    parser.add_argument("--coefficients", type=Path, help="also write what tfasr reads")
+    parser.add_argument(
+        "--coefficients", type=Path, help="also write the constant of tfasr.tta.forecast"
+    )
     args = parser.parse_args()
     folders = {name: getattr(args, name) for name in SOURCES if getattr(args, name)}
-    curves = read_curves(folders)
+    curves = read_curves(folders) + simulated_curves(args.seed)
     found = {
         "seed": args.seed,
         "runs": len({(curve.source, curve.group, curve.run) for curve in curves}),
@@ -43,7 +47,8 @@ def main() -> None:
     text = markdown(found)
     print(text, end="")
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        rounded = json.loads(json.dumps(found), parse_float=lambda text: round(float(text), 4))
+        args.out.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
     if args.coefficients:
         write_coefficients(args.coefficients, found["coefficients"])

@@ -2,32 +2,36 @@
 
     python benchmarks/interval_coverage.py [--seed 1] [--draws 10000] [--quick] [--out FILE.json]
 
-Times to a target are log-normal over seeds and rounded up to an evaluation grid, whose pace differs
-by 0.3 % from run to run. Where the true time lies between two evaluations is random, except in the
-columns that say otherwise. What is simulated is tfasr's own code, of groups (`tfasr.tta`) and of
-word errors (`tfasr.scoring`); "first hits" is the same without regard to brackets.
+Each run's error curve falls and crosses the target at a time of its own; it is evaluated on a grid
+whose pace differs by 0.3 % from run to run, and the rule (the first crossing, or a median of 3 or
+5) reads the evaluations. Where in the grid the median time lies is random. What is simulated is
+tfasr's own code, of groups (`tfasr.tta`) and of word errors (`tfasr.scoring`). "At the rule's end"
+is the same with brackets that end where the rule is met, as they did before.
 """
 
 import argparse
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.optimize import brentq
+from scipy.stats import gamma, norm, rankdata
 
 from tfasr.scoring.bootstrap import rate_interval
 from tfasr.scoring.summary import exchange_p
 from tfasr.tta.comparison import order_scores
-from tfasr.tta.groups import BracketedMean, bracketed_mean, mean_difference
+from tfasr.tta.groups import bracketed_mean, mean_difference
 
-RATIOS = (1.0, 1.06, 1.2, 1.5)
-QUARTERS = 4
+RATIOS = (1.0, 1.2)
 LEVEL = 0.05
 JITTER = 0.003
+SLOW, SLOW_SHARE = 1.6, 1 / 6
+LONGEST = 8.0  # no time is longer than so many medians
 
 
 @dataclass(frozen=True)
@@ -37,23 +41,27 @@ class Design:
     Attributes:
         sizes: runs a group.
         variations: CVs of the times.
-        epochs: evaluations to the target.
+        evaluations: to the target, on the first group's grid.
         grids: time between the second group's evaluations over that of the first.
+        windows: evaluations whose median meets the target.
+        noises: of an evaluation, as a share of what the error falls between two.
         others: how many groups are compared with the first.
         speakers: how many, and how many utterances each.
     """
 
-    sizes: tuple[int, ...] = (3, 5, 8)
-    variations: tuple[float, ...] = (0.02, 0.05, 0.10, 0.20)
-    epochs: tuple[int, ...] = (5, 10, 20, 40)
-    grids: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
+    sizes: tuple[int, ...] = (2, 3, 4, 5, 8, 10)
+    variations: tuple[float, ...] = (0.003, 0.02, 0.05, 0.10, 0.20, 0.50)
+    evaluations: tuple[int, ...] = (10, 40)
+    grids: tuple[float, ...] = (1.0, 3.0)
+    windows: tuple[int, ...] = (1, 3, 5)
+    noises: tuple[float, ...] = (0.5, 1.0, 2.0)
     others: tuple[int, ...] = (1, 3, 5)
-    speakers: tuple[tuple[int, int], ...] = ((5, 20), (10, 13), (20, 20), (40, 68))
+    speakers: tuple[tuple[int, int], ...] = ((5, 20), (10, 20), (15, 20), (20, 20), (40, 20))
 
 
-QUICK = Design((3, 5), (0.02, 0.20), (5, 20), (1.0, 2.0), (3,), ((6, 8),))
+QUICK = Design((3, 5), (0.003, 0.10, 0.50), (10,), noises=(1.0,), others=(3,), speakers=((6, 8),))
 
-Brackets = tuple[np.ndarray, np.ndarray]
+Ends = tuple[np.ndarray, np.ndarray]
 Row = dict[str, Any]
 
 
@@ -62,94 +70,196 @@ def spread_of(variation: float) -> float:
     return float(np.sqrt(np.log1p(variation**2)))
 
 
-def rounded_up(times: np.ndarray, grid: float, rng: np.random.Generator) -> Brackets:
-    """Returns the brackets of times that are read at evaluations, a grid apart."""
-    widths = grid * (1 + JITTER * rng.standard_normal(times.shape))
-    number = np.ceil(times / widths)
-    return (number - 1) * widths, number * widths
+def log_normal(variation: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return np.exp(spread_of(variation) * rng.standard_normal(shape))
+
+
+def gamma_times(variation: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    alpha = variation**-2
+    return rng.gamma(alpha, size=shape) / gamma(alpha).median()
+
+
+def log_t3(variation: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return np.exp(spread_of(variation) / np.sqrt(3) * rng.standard_t(3, shape))
+
+
+def some_slow(variation: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """One run in six takes 1.6 times as long; the CV is that of the others."""
+    spread, slower = spread_of(variation), math.log(SLOW)
+
+    def excess(log: float) -> float:
+        of_slow = SLOW_SHARE * norm.cdf((log - slower) / spread)
+        return (1 - SLOW_SHARE) * norm.cdf(log / spread) + of_slow - 0.5
+
+    times = log_normal(variation, shape, rng)
+    times *= np.where(rng.random(shape) < SLOW_SHARE, SLOW, 1.0)
+    return times / math.exp(brentq(excess, -1, 2))
+
+
+DISTRIBUTIONS = {
+    "log-normal": log_normal,
+    "gamma": gamma_times,
+    "t3": log_t3,
+    "one in six slower": some_slow,
+}
+"""Times over seeds with a median of 1: of a CV, in a shape."""
+
+
+def read(
+    times: np.ndarray, grid: float, window: int, rng: np.random.Generator, noise: float = 0.0
+) -> tuple[Ends, np.ndarray]:
+    """Returns brackets of times that a rule reads from evaluations, and how late it is.
+
+    The error falls by 1 from evaluation to evaluation and has that ``noise``. The second value is
+    by how much the rule is met after the bracket's end.
+    """
+    paces = grid * (1 + JITTER * rng.standard_normal(times.shape))
+    half = window // 2
+    if not noise:
+        # A median of a falling curve is its middle evaluation.
+        hits = np.ceil(times / paces)
+        return ((hits - 1) * paces, hits * paces), (
+            np.maximum(hits, half + 1) + half - hits
+        ) * paces
+    crossings = times / paces
+    last = int(crossings.max() + 8 * noise) + window + 1
+    number = np.arange(1, last + 1)
+    errors = crossings[..., None] - number + noise * rng.standard_normal((*times.shape, last))
+    total = np.cumsum(errors <= 0, axis=-1)
+    before = np.concatenate([np.zeros((*times.shape, window)), total[..., :-window]], axis=-1)
+    met = (total - before > half) & (number >= window)
+    rule = met.argmax(axis=-1) + 1
+    hits = rule - half
+    # A first window that meets the target: the smaller ones before it decide.
+    for size in range(window - 2, 0, -2):
+        middle = size // 2 + 1
+        meets = total[..., size - 1] > size // 2
+        hits = np.where((rule == window) & (hits == middle + 1) & meets, middle, hits)
+    return ((hits - 1) * paces, hits * paces), (rule - hits) * paces
+
+
+def draw(
+    distribution: str, centre: np.ndarray, variation: float, n: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Returns times ``(draws, n)`` about medians."""
+    times = DISTRIBUTIONS[distribution](variation, (centre.size, n), rng)
+    return centre[:, None] * np.minimum(times, LONGEST)
 
 
 def phases(draws: int, coarsest: float) -> np.ndarray:
-    """Returns where each draw's time lies in the grid: evenly over one interval.
-
-    Draws ``[q * draws / 4, (q + 1) * draws / 4)`` are those of quarter ``q``.
-    """
+    """Returns where each draw's time lies in the grid: evenly over one interval."""
     return (np.arange(draws) + 0.5) / draws * coarsest - coarsest / 2
 
 
-def group(
-    centre: np.ndarray, variation: float, grid: float, n: int, rng: np.random.Generator
-) -> tuple[np.ndarray, Brackets]:
-    """Returns true times ``(draws, n)`` about a median, and their brackets."""
-    noise = rng.standard_normal((centre.size, n))
-    times = centre[:, None] * np.exp(spread_of(variation) * noise)
-    return times, rounded_up(times, grid, rng)
+def of_logarithms(ends: Ends):
+    """Returns the library's estimate; a run that hits at its first evaluation has no lower end."""
+    low = np.where(ends[0] > 0, ends[0], np.nan)
+    return bracketed_mean(np.log(low), np.log(ends[1]))
 
 
-def of_logarithms(brackets: Brackets) -> BracketedMean:
-    """Returns the library's estimate on the scale that ratios are compared on."""
-    # A run that hit at its first evaluation has no lower end; such draws are left out.
-    low = np.where(brackets[0] > 0, brackets[0], np.nan)
-    return bracketed_mean(np.log(low), np.log(brackets[1]))
+def shifted(ends: Ends, late: np.ndarray) -> Ends:
+    return ends[0] + late, ends[1] + late
 
 
-def of_first_hits(brackets: Brackets) -> BracketedMean:
-    """Returns the estimate that takes the first hit for the time."""
-    return bracketed_mean(np.log(brackets[1]), np.log(brackets[1]))
+def share(hits: np.ndarray, fewest: int = 1) -> float | None:
+    """Returns percent of true ones; None of fewer than ``fewest``."""
+    return round(100 * float(np.mean(hits)), 1) if hits.size >= fewest else None
 
 
-def share(hits: np.ndarray) -> float:
-    """Returns percent of true ones among those that are known."""
-    return round(100 * float(np.mean(hits)), 1)
+def interval_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields how intervals of a group's median and of two groups' ratio cover.
+
+    ``printed``: percent of draws with an interval. ``plain``: percent of them called "95 %", not
+    "at least 95 %". ``spread``: of the times, over the longest time between evaluations, in
+    logarithms.
+    """
+    cells = itertools.product(
+        DISTRIBUTIONS, design.variations, design.sizes, design.evaluations, design.windows
+    )
+    for distribution, variation, n, evaluations, window in cells:
+        cell: Row = {"distribution": distribution, "cv": variation, "n": n}
+        cell |= {"evaluations": evaluations, "window": window}
+        for grid in (None, *design.grids):
+            centre = evaluations + phases(draws, grid or 1.0)
+            first = read(draw(distribution, centre, variation, n, rng), 1.0, window, rng)
+            if grid is None:
+                yield cell | {"kind": "median"} | _median(*first, centre, variation)
+                continue
+            found = []
+            for ratio in RATIOS:
+                times = draw(distribution, centre * ratio, variation, n, rng)
+                second = read(times, grid, window, rng)
+                found.append(_ratio(first, second, ratio))
+            spread = spread_of(variation) / math.log1p(grid / evaluations)
+            row = {"kind": "ratio", "grid": grid, "spread": round(spread, 3)}
+            merged = {name: _worst([one[name] for one in found]) for name in found[0]}
+            yield cell | row | merged | {"false_faster": found[0]["false_faster"]}
 
 
-def ratio_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how the interval of the ratio covers, and how often equal groups are told apart."""
-    for grid, n, variation, epochs in itertools.product(
-        design.grids, design.sizes, design.variations, design.epochs
-    ):
-        row: Row = {"grid": grid, "n": n, "cv": variation, "epochs": epochs}
-        centre = epochs + phases(draws, grid)
-        covered, by_quarter, naive = [], [], []
-        for ratio in RATIOS:
-            _, one = group(centre, variation, 1.0, n, rng)
-            _, two = group(centre * ratio, variation, grid, n, rng)
-            first, second = of_logarithms(one), of_logarithms(two)
-            found = mean_difference(first, second)
-            known = ~np.isnan(found.shift)
-            right = np.abs(found.shift - np.log(ratio)) <= found.reach
-            covered.append(share(right[known]))
-            quarters = zip(np.split(right, QUARTERS), np.split(known, QUARTERS), strict=True)
-            by_quarter += [share(hits[kept]) for hits, kept in quarters]
-            hits = mean_difference(of_first_hits(one), of_first_hits(two))
-            naive.append(share(np.abs(hits.shift - np.log(ratio)) <= hits.reach))
-            if ratio == 1:
-                longer = np.abs(found.shift) > np.maximum(first.width, second.width)
-                row["false_faster"] = share(((found.p_value < LEVEL) & longer)[known])
-                row["false_faster_first_hits"] = share(hits.p_value < LEVEL)
-        yield row | {
-            "coverage": dict(zip(map(str, RATIOS), covered, strict=True)),
-            "worst_quarter": min(by_quarter),
-            "coverage_first_hits": dict(zip(map(str, RATIOS), naive, strict=True)),
-        }
+def _worst(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return min(known) if known else None
 
 
-def mean_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how the interval of a group's mean covers the mean of the true times."""
-    for n, variation, epochs in itertools.product(design.sizes, design.variations, design.epochs):
-        centre = epochs + phases(draws, 1.0)
-        _, (low, high) = group(centre, variation, 1.0, n, rng)
-        true = centre * np.exp(spread_of(variation) ** 2 / 2)
-        found, hits = bracketed_mean(low, high), bracketed_mean(high, high)
-        right = np.abs(found.mean - true) <= found.reach()
-        yield {
-            "n": n,
-            "cv": variation,
-            "epochs": epochs,
-            "coverage": share(right),
-            "worst_quarter": min(share(part) for part in np.split(right, QUARTERS)),
-            "coverage_first_hits": share(np.abs(hits.mean - true) <= hits.reach()),
-        }
+def _median(ends: Ends, late: np.ndarray, centre: np.ndarray, variation: float) -> Row:
+    found, before = of_logarithms(ends), bracketed_mean(*shifted(ends, late))
+    right = np.abs(found.mean - np.log(centre)) <= found.reach()
+    printed = ~np.isnan(found.mean) & ~found.uneven
+    mean = centre * math.exp(
+        spread_of(variation) ** 2 / 2
+    )  # which the interval was of, of log-normal times
+    return {
+        "spread": round(spread_of(variation) / float(np.mean(np.log1p(1 / centre))), 3),
+        "coverage": share(right[printed], 100),
+        "printed": share(printed),
+        "plain": share(~found.coarse[printed], 100),
+        "plain_coverage": share(right[printed & ~found.coarse], 100),
+        "at_rules_end": share(np.abs(before.mean - mean) <= before.reach()),
+    }
+
+
+def _ratio(first: tuple[Ends, np.ndarray], second: tuple[Ends, np.ndarray], ratio: float) -> Row:
+    one, two = of_logarithms(first[0]), of_logarithms(second[0])
+    found, printed = mean_difference(one, two), ~np.isnan(one.mean + two.mean)
+    coarse = one.coarse | two.coarse
+    right = np.abs(found.shift - np.log(ratio)) <= found.reach
+    longer = np.abs(found.shift) > np.maximum(one.width, two.width)
+    before = mean_difference(*(of_logarithms(shifted(*group)) for group in (first, second)))
+    known = ~np.isnan(before.shift)
+    return {
+        "coverage": share(right[printed], 100),
+        "printed": share(printed),
+        "plain": share(~coarse[printed], 100),
+        "plain_coverage": share(right[printed & ~coarse], 100),
+        "at_rules_end": share((np.abs(before.shift - np.log(ratio)) <= before.reach)[known], 100),
+        "false_faster": share(((found.p_value < LEVEL) & longer)[printed], 100),
+    }
+
+
+def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields what noise of the evaluations does; the second group has a coarser grid, or the same.
+
+    A group on a grid of 3 has a third of the noise, as its error falls three times as far between
+    two evaluations. ``early``: by how many evaluations the middles are before the crossings.
+    """
+    evaluations = 20
+    sizes = [n for n in design.sizes if n in (3, 5, 10)]
+    cells = itertools.product((0.02, 0.10), design.noises, design.windows, sizes)
+    for variation, noise, window, n in cells:
+        row: Row = {"cv": variation, "noise": noise, "window": window, "n": n}
+        centre = evaluations + phases(draws, 1.0)
+        times = draw("log-normal", centre, variation, n, rng)
+        first = read(times, 1.0, window, rng, noise)
+        row["early"] = round(float(np.mean(times - (first[0][0] + first[0][1]) / 2)), 2)
+        row["median"] = _median(*first, centre, variation)["coverage"]
+        for grid in design.grids:
+            centre = evaluations + phases(draws, grid)
+            first = read(draw("log-normal", centre, variation, n, rng), 1.0, window, rng, noise)
+            times = draw("log-normal", centre, variation, n, rng)
+            second = read(times, grid, window, rng, noise / grid)
+            found = _ratio(first, second, 1.0)
+            row |= {f"ratio_{grid:g}": found["coverage"], f"false_{grid:g}": found["false_faster"]}
+        yield row
 
 
 def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -161,12 +271,10 @@ def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Ite
         own = rng.standard_normal((draws, targets, others + 1, n))
         noise = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
         centres = np.linspace(15, 40, targets)[:, None, None]
-        low, high = rounded_up(centres * np.exp(spread_of(0.10) * noise), 1.0, rng)
-        groups = bracketed_mean(np.log(low), np.log(high))
+        times = centres * np.exp(spread_of(0.10) * noise)
+        logs = [np.log(end) for end in read(times, 1.0, 3, rng)[0]]
         first, second = (
-            BracketedMean(
-                *(value[:, :, part] for value in vars(groups).values() if value is not n), n
-            )
+            bracketed_mean(*(end[:, :, part] for end in logs))
             for part in (slice(0, 1), slice(1, None))
         )
         found = mean_difference(first, second)
@@ -182,15 +290,16 @@ def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Ite
 
 def censoring_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
     """Yields how often equal groups are told apart where one was stopped earlier."""
-    sizes = [n for n in design.sizes if n >= 5]
+    sizes = [n for n in design.sizes if 5 <= n <= 8]  # of 10 there are 184 756 exchanges
     for n, variation, stopped in itertools.product(sizes, design.variations, (0.8, 0.9, 1.0)):
         centre = 15 + phases(draws, 1.0)
         ends = []
         for budget in (np.inf, np.floor(stopped * 15)):
-            _, (low, high) = group(centre, variation, 1.0, n, rng)
-            late = high > budget
-            # A run is last seen at its last evaluation before it stops, not when it stops.
-            seen = np.floor(stopped * 15 / (high - low)) * (high - low)
+            times = draw("log-normal", centre, variation, n, rng)
+            (low, high), behind = read(times, 1.0, 3, rng)
+            late = high + behind > budget
+            # The last whole window before a run stops has its middle an evaluation earlier.
+            seen = (np.floor(stopped * 15 / (high - low)) - 1) * (high - low)
             ends.append((np.where(late, seen, low), np.where(late, np.inf, high)))
         low, high = (np.concatenate(pair, axis=1) for pair in zip(*ends, strict=True))
         yield {
@@ -256,8 +365,8 @@ def speaker_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterat
 
 
 PARTS = {
-    "ratio": (ratio_rows, 1),
-    "mean": (mean_rows, 1),
+    "intervals": (interval_rows, 2),
+    "noise": (noise_rows, 4),
     "familywise": (familywise_rows, 1),
     "censoring": (censoring_rows, 2),
     "speakers": (speaker_rows, 10),
@@ -270,31 +379,45 @@ def simulate(seed: int, draws: int, design: Design = Design()) -> dict[str, Any]
     found: dict[str, Any] = {"seed": seed, "draws": draws}
     for number, (name, (rows, fewer)) in enumerate(PARTS.items()):
         rng = np.random.default_rng([seed, number])
-        of_part = max(QUARTERS, draws // fewer // QUARTERS * QUARTERS)
-        found[name] = list(rows(design, of_part, rng))
+        found[name] = list(rows(design, draws // fewer, rng))
     return found
 
 
 def to_markdown(found: dict[str, Any]) -> str:
     """Returns the tables of a simulation, percent in every cell."""
+    parts = {name: found["draws"] // fewer for name, (_, fewer) in PARTS.items()}
     return "\n".join(
         [
-            _ratio_table(found["ratio"]),
-            _mean_table(found["mean"]),
+            _classes_table(found["intervals"], parts["intervals"]),
+            _sizes_table(found["intervals"], parts["intervals"]),
+            _coverage_table("median", found["intervals"], parts["intervals"]),
+            _coverage_table("ratio", found["intervals"], parts["intervals"]),
+            _before_table(found["intervals"], parts["intervals"]),
             _table(
-                "Any false verdict in a report on equal groups (6 targets, CV 10 %)",
+                f"Noise of evaluations, 20 of them to the target ({_error(parts['noise'])})",
+                {"cv": "CV", "noise": "noise", "window": "window",
+                 "early": "early by", "median": "median",
+                 **{f"{kind}_{grid:g}": f"{heading}, grid {grid:g}" for grid in DESIGN_GRIDS
+                    for kind, heading in (("ratio", "ratio of 1"), ("false", "false faster"))}},
+                _over_sizes(found["noise"]),
+            ),
+            _table(
+                "Any false verdict in a report on equal groups (6 targets, CV 10 %; "
+                f"{_error(parts['familywise'])})",
                 {"n": "n", "others": "other groups", "correlation": "correlation of targets",
                  "any_false_unadjusted": "p < 0.05 each", "any_false_holm": "Holm"},
                 found["familywise"],
             ),
             _table(
-                "Equal groups told apart, one of them stopped at a share of the median time",
+                "Equal groups told apart, one of them stopped at a share of the median time "
+                f"({_error(parts['censoring'])})",
                 {"n": "n", "cv": "CV", "stopped_at": "stopped at",
                  "false_never_last": "ranks, never last", "false_gehan": "Gehan"},
                 found["censoring"],
             ),
             _table(
-                "Word error rates: intervals for other speakers, and equal systems told apart",
+                "Word error rates: intervals for other speakers, and equal systems told apart "
+                f"({_error(parts['speakers'])})",
                 {"speakers": "speakers", "utterances_each": "utterances each",
                  "coverage_by_speaker": "covers, by speaker",
                  "coverage_by_utterance": "covers, by utterance",
@@ -306,44 +429,122 @@ def to_markdown(found: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
-def _ratio_table(rows: list[Row]) -> str:
-    shown = []
-    for key, cells in itertools.groupby(rows, key=lambda row: (row["grid"], row["n"], row["cv"])):
-        cells = list(cells)
-        shown.append(
-            dict(zip(("grid", "n", "cv"), key, strict=True))
-            | {str(cell["epochs"]): _range(cell["coverage"].values()) for cell in cells}
-            | {"quarter": min(cell["worst_quarter"] for cell in cells)}
-            | {"hits": _range(v for cell in cells for v in cell["coverage_first_hits"].values())}
-            | {"false": max(cell["false_faster"] for cell in cells)}
-            | {"false_hits": max(cell["false_faster_first_hits"] for cell in cells)}
-        )
-    headings = {"grid": "second group's grid", "n": "n", "cv": "CV"}
-    headings |= {str(row["epochs"]): f"{row['epochs']} epochs" for row in rows}
-    headings |= {
-        "quarter": "worst quarter of the grid",
-        "hits": "first hits",
-        "false": "false faster",
-        "false_hits": "first hits: false faster",
-    }
-    title = f"95 % interval of a ratio of {', '.join(f'{ratio:g}' for ratio in RATIOS)}"
-    return _table(title, headings, shown)
+DESIGN_GRIDS = Design().grids
+CLASSES = {"below 0.5": (0, 0.5), "0.5 to 1": (0.5, 1), "1 or more": (1, math.inf)}
 
 
-def _mean_table(rows: list[Row]) -> str:
+def _error(draws: int) -> str:
+    return f"{draws} draws, Monte Carlo error {100 * math.sqrt(0.95 * 0.05 / draws):.1f} at 95 %"
+
+
+def _classes_table(rows: list[Row], draws: int) -> str:
     shown = []
-    for key, cells in itertools.groupby(rows, key=lambda row: (row["n"], row["cv"])):
-        cells = list(cells)
+    kinds = itertools.product(("median", "ratio"), DISTRIBUTIONS, CLASSES.items())
+    for kind, distribution, (label, (low, high)) in kinds:
+        cells = [
+            row
+            for row in rows
+            if (row["kind"], row["distribution"]) == (kind, distribution)
+            and low <= row["spread"] < high
+            and row["n"] >= 3
+        ]
+        if not cells:
+            continue
+        of_plain = [row for row in cells if row["plain"] is not None and row["plain"] >= 50]
         shown.append(
-            dict(zip(("n", "cv"), key, strict=True))
-            | {str(cell["epochs"]): cell["coverage"] for cell in cells}
-            | {"quarter": min(cell["worst_quarter"] for cell in cells)}
-            | {"hits": _range(cell["coverage_first_hits"] for cell in cells)}
+            {"kind": kind, "distribution": distribution, "spread": label, "cells": len(cells)}
+            | {"coverage": _range(row["coverage"] for row in cells)}
+            | {"none": _range(round(100 - row["printed"], 1) for row in cells)}
+            | {"plain": _range(row["plain"] for row in cells)}
+            | {"coverage_plain": _range(row["coverage"] for row in of_plain)}
         )
-    headings = {"n": "n", "cv": "CV"}
-    headings |= {str(row["epochs"]): f"{row['epochs']} epochs" for row in rows}
-    headings |= {"quarter": "worst quarter of the grid", "hits": "first hits"}
-    return _table("95 % interval of the mean", headings, shown)
+    headings = {
+        "kind": "interval of", "distribution": "times",
+        "spread": "spread / time between evaluations",
+        "cells": "cells", "coverage": "covers", "none": "no interval", "plain": 'called "95 %"',
+        "coverage_plain": 'covers, cells mostly called "95 %"',
+    }  # fmt: skip
+    return _table(f"All cells with 3 runs or more ({_error(draws)})", headings, shown)
+
+
+def _sizes_table(rows: list[Row], draws: int) -> str:
+    sizes = sorted({row["n"] for row in rows})
+    shown = [
+        {"kind": kind, "distribution": distribution}
+        | {
+            str(n): _range(
+                row["coverage"]
+                for row in rows
+                if (row["kind"], row["distribution"], row["n"]) == (kind, distribution, n)
+            )
+            for n in sizes
+        }
+        for kind, distribution in itertools.product(("median", "ratio"), DISTRIBUTIONS)
+    ]
+    headings = {"kind": "interval of", "distribution": "times"}
+    headings |= {str(n): f"n = {n}" + (", not printed" if n < 3 else "") for n in sizes}
+    return _table(f"By the number of runs, all cells ({_error(draws)})", headings, shown)
+
+
+def _over_sizes(rows: list[Row]) -> list[Row]:
+    shown: dict[tuple, list[Row]] = {}
+    for row in rows:
+        shown.setdefault((row["cv"], row["noise"], row["window"]), []).append(row)
+    return [
+        {name: _range(row[name] for row in cells) for name in cells[0]}
+        | dict(zip(("cv", "noise", "window"), key, strict=True))
+        for key, cells in shown.items()
+    ]
+
+
+def _coverage_table(kind: str, rows: list[Row], draws: int) -> str:
+    rows = [row for row in rows if row["kind"] == kind]
+    shown, sizes = [], sorted({row["n"] for row in rows})
+    keys = sorted(
+        {(list(DISTRIBUTIONS).index(r["distribution"]), r.get("grid", 1), r["cv"]) for r in rows}
+    )
+    for number, grid, variation in keys:
+        distribution = list(DISTRIBUTIONS)[number]
+        line: Row = {"distribution": distribution, "grid": grid, "cv": variation}
+        for n in sizes:
+            cells = [
+                row["coverage"]
+                for row in rows
+                if (row["distribution"], row.get("grid", 1), row["cv"], row["n"])
+                == (distribution, grid, variation, n)
+            ]
+            line[str(n)] = _range(cells)
+        shown.append(line)
+    headings = {"distribution": "times", "grid": "second grid", "cv": "CV"}
+    if kind == "median":
+        del headings["grid"]
+    headings |= {str(n): f"n = {n}" + (", not printed" if n < 3 else "") for n in sizes}
+    return _table(f"Interval of the {kind} ({_error(draws)})", headings, shown)
+
+
+def _before_table(rows: list[Row], draws: int) -> str:
+    shown = []
+    log_normal_rows = [row for row in rows if row["distribution"] == "log-normal" and row["n"] >= 3]
+    for key in sorted({(row["window"], row["cv"]) for row in log_normal_rows}):
+        line: Row = dict(zip(("window", "cv"), key, strict=True))
+        for kind, grid in (("median", 1), *(("ratio", grid) for grid in DESIGN_GRIDS)):
+            cells = [
+                row
+                for row in log_normal_rows
+                if (row["window"], row["cv"]) == key
+                and (row["kind"], row.get("grid", 1)) == (kind, grid)
+            ]
+            for name in ("coverage", "at_rules_end"):
+                line[f"{kind}{grid}{name}"] = _range(row[name] for row in cells)
+        shown.append(line)
+    headings = {"window": "window", "cv": "CV"}
+    for kind, grid in (("median", 1), *(("ratio", grid) for grid in DESIGN_GRIDS)):
+        label = kind if kind == "median" else f"ratio, grid {grid:g}"
+        headings |= {
+            f"{kind}{grid}coverage": label,
+            f"{kind}{grid}at_rules_end": f"{label}: at the rule's end",
+        }
+    return _table(f"By window, log-normal times ({_error(draws)})", headings, shown)
 
 
 def _table(title: str, headings: dict[str, str], rows: list[Row]) -> str:
@@ -354,14 +555,16 @@ def _table(title: str, headings: dict[str, str], rows: list[Row]) -> str:
         "|---:" * len(headings) + "|",
     ]
     for row in rows:
-        cells = [f"{100 * row[key]:.0f} %" if key == "cv" else f"{row[key]}" for key in headings]
+        cells = [f"{100 * row[key]:g} %" if key == "cv" else f"{row[key]}" for key in headings]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
 def _range(values: Any) -> str:
-    low, *_, high = sorted(values)
-    return f"{low}" if low == high else f"{low}-{high}"
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return "n/a"
+    return f"{known[0]}" if known[0] == known[-1] else f"{known[0]}-{known[-1]}"
 
 
 def main() -> None:
@@ -374,7 +577,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write all figures")
     arguments = parser.parse_args()
     if arguments.quick:
-        found = simulate(arguments.seed, min(arguments.draws, 400), QUICK)
+        found = simulate(arguments.seed, min(arguments.draws, 500), QUICK)
     else:
         found = simulate(arguments.seed, arguments.draws)
     if arguments.out is not None:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 
 PER_SHARD = 64
 FRAMES = 26  # of which the default convolution leaves 8
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("make", "train"))
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     shard_dir = arguments.folder / f"split-{arguments.entries}"
     found: dict[str, Any] = {"entries": arguments.entries}
     if arguments.only != "train":

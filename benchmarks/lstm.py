@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.layers.lstm import LSTM
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 
 try:
     import torch
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--format", choices=["table", "json"], default="table")
     flags = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     sizes = [
         (units, batch, frames, dtype)
         for dtype in flags.dtype

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import tfasr
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 
 
 def train(shard_dir: Path, run_dir: Path, overlap: bool, arguments) -> dict[str, float]:
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     measured: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(arguments.rounds):

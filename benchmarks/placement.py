@@ -20,7 +20,7 @@ from pathlib import Path
 import tfasr
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.numbers import epoch_seconds
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 from tfasr.tta.decomposition import decompose, parts_until
 from tfasr.tta.metrics import parse_target
 from tfasr.tta.run import Run
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[0])
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     kinds = [
         (place, how, batch)
         for how in arguments.decoders

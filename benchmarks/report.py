@@ -8,6 +8,7 @@ the same run of this program.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -84,13 +85,21 @@ def events(seed: int) -> Iterator[dict[str, Any]]:
     yield event("run_stop", None, "INTERVAL_END", status="success")
 
 
+def chained(events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    """Yields a ledger's lines, each with the hash of all up to it."""
+    head = hashlib.blake2b(b"", digest_size=8).hexdigest()
+    for event in events:
+        text = json.dumps(event).encode()[:-1]
+        head = hashlib.blake2b(head.encode() + text, digest_size=8).hexdigest()
+        yield text + f',"chain":"{head}"}}\n'.encode()
+
+
 def write_runs(folder: Path, count: int) -> list[Path]:
     run_dirs = []
     for number in range(count):
         run_dir = folder / f"config{number // 10:03}-seed{number % 10}"
         run_dir.mkdir(parents=True, exist_ok=True)
-        with (run_dir / "events.jsonl").open("w") as file:
-            file.writelines(json.dumps(event) + "\n" for event in events(number))
+        (run_dir / "events.jsonl").write_bytes(b"".join(chained(events(number))))
         (run_dir / "config.gin").write_text(f"train.batch = {number // 10}\n")
         run_dirs.append(run_dir)
     return run_dirs

@@ -27,7 +27,7 @@ from large_training import make_split
 
 from tfasr.bench.scaling.predict import read_runs
 from tfasr.cluster.launcher import free_ports
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 
 FRAMES = 120
 STEPS = 25
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--mbit_s", default="1000,200,50", help="rates; default: %(default)s")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     rates = [int(rate) for rate in arguments.mbit_s.split(",") if rate]
     if rates and (os.geteuid() or not shutil.which("ip") or not shutil.which("tc")):
         print("The limited links are left out: they need root, ip and tc.", file=sys.stderr)

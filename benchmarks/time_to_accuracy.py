@@ -39,7 +39,7 @@ from twin.worker import environment
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.events import read_events
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 from tfasr.tta.metrics import Target, parse_target
 
 MODULES = {
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
-    require_compiled_parts()
+    require_extensions()
     systems, notes, versions = installed(flags.systems)
     systems += ["baseline"] if flags.baseline_gin_file else []
     keep_settings(flags)

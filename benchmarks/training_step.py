@@ -45,7 +45,7 @@ from twin.sizes import Size, parse_size
 from twin.systems import PRECISIONS, SYSTEMS, VARIANTS
 from twin.worker import Worker, take_turn
 
-from tfasr.telemetry.compiled import layers_instruction_set, require_compiled_parts
+from tfasr.telemetry.compiled import layers_instruction_set, require_extensions
 
 COLUMNS = [
     ("system", "system"),
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
     os.environ.update(LIMITS.get(flags.instruction_set, {}))
-    require_compiled_parts()
+    require_extensions()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
     systems, notes = installed(flags.systems)
     notes.append(f"tfasr's compiled layers took {layers_instruction_set()['name']}.")

@@ -146,7 +146,7 @@ def _as_json(state: Any) -> str:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as arrays:
-        return {name: arrays[name] for name in arrays.files if name != "state"}
+        return {name: arrays[name] for name in arrays.files if name not in ("state", "ledger")}
 
 
 def _wrong_booking(run_dir: Path, uninterrupted: Path, checkpoint_every_steps: int) -> list[str]:

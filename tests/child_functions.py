@@ -38,6 +38,11 @@ def count_and_die(most: int):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def work_for_long():
+    yield os.getpid()
+    time.sleep(100)
+
+
 def leave() -> None:
     sys.exit(0)
 

@@ -40,7 +40,6 @@ SMALL = {
     "tfasr.api": "the list of public names, which type checkers and editors read",
     "tfasr.commands.export": "a command, which the command line imports by name",
     "tfasr.commands.study": "a command, which the command line imports by name",
-    "tfasr.studies.child_process": "what a process that a study starts runs first",
     "tfasr.training.hooks.keras": "ordinary Keras callbacks: the one hook that others write",
 }
 

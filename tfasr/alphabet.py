@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +42,9 @@ class Alphabet:
     separator: str | None = "_"
 
     def __post_init__(self):
-        repeated = sorted({c for c in self.characters if self.characters.count(c) > 1})
+        if not isinstance(self.characters, str):
+            raise TypeError(f"Characters must be one text. Received: {self.characters!r:.80}.")
+        repeated = sorted(c for c, count in Counter(self.characters).items() if count > 1)
         if not self.characters or repeated:
             raise ValueError(
                 "An alphabet must hold at least one character and each only once. "

@@ -11,8 +11,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from typing import Any, TextIO
 
-from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory
+from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory, printable
 from tfasr.kit.registry import load_plugin
 
 COMMANDS = {
@@ -42,8 +43,36 @@ _TENSORFLOW_REMEDIES = {
 NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
+class Terminal:
+    """A terminal that obeys nothing in the text written to it: a file's name may be hostile."""
+
+    def __init__(self, stream: TextIO):
+        self.rich_proxied_file = stream  # under this name rich looks for the stream to colour
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+class _Lines(logging.Formatter):
+    """Escapes each line of the log: while rich renews a line, it writes the log itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def _guard_terminal() -> None:
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and stream.isatty() and not isinstance(stream, Terminal):
+            setattr(sys, name, Terminal(stream))
+
+
 def parse(argv: list[str]):
     """Parses the command line; wrong flags exit with 2 and a message."""
+    _guard_terminal()
     from absl.flags import argparse_flags
 
     from tfasr import __version__
@@ -142,7 +171,9 @@ def run(arguments) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # A folder's name may be no UTF-8, and that must not end the report on what is in it.
         sys.stdout.reconfigure(errors="backslashreplace")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import resource
 from collections.abc import Iterator
 from importlib import import_module
@@ -28,6 +29,18 @@ def wrong_values_are_wrong_use() -> Iterator[None]:
         raise
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
+
+
+# What moves a terminal's cursor, colours it or turns the direction of its text.
+_CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+_UNPRINTABLE = re.compile(f"[{_CONTROLS}]")
+_BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """Escapes what a terminal would obey; with ``one_line``, line breaks and tabs too."""
+    unwanted = _BREAKING if one_line else _UNPRINTABLE
+    return unwanted.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 _NO_MEMORY = (

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.tta.forecast import course
+from forecast_backtest import shapes
+from tfasr.tta.forecast import Course, course
 from tfasr.tta.policies import AccuracyPoint, medians
 from tfasr.tta.published import find_logs, load_log
 
 TIMES_TARGET = (1.0, 1.25, 1.6, 2.2)
 WINDOWS = (1, 3)
+_OVER_LOWEST = 1.02  # a tfasr run's own target over its lowest word error rate
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,11 @@ class Curve:
     """A run and a target.
 
     Attributes:
-        source: of `SOURCES`.
-        group: its folder.
+        source: of `SOURCES`, or a simulated shape.
+        group: its folder or simulated system.
         run: its log.
         points: all of its evaluations.
         window: the evaluations whose median must meet the target.
-        times: the target over the benchmark's own.
         target: the value.
         hit: at which evaluation it was met, counted from 1; None where never.
     """
@@ -55,24 +56,23 @@ class Curve:
     run: str
     points: list[AccuracyPoint]
     window: int
-    times: float
     target: float
     hit: int | None
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A curve as it was known after ``count`` evaluations."""
+    """A curve as it was known after ``count`` evaluations; ``present`` is None where unknown."""
 
     curve: Curve
     count: int
-    features: np.ndarray | None
+    present: Course | None
     reason: str
 
     @property
-    def share(self) -> float:
-        """The share of the way to the target, or of the whole run where it never got there."""
-        return self.count / (self.curve.hit or len(self.curve.points))
+    def tenth(self) -> int:
+        """The tenth of the way to the target, 0 to 9."""
+        return 10 * self.count // self.curve.hit
 
 
 def read_curves(folders: dict[str, Path]) -> list[Curve]:
@@ -81,35 +81,51 @@ def read_curves(folders: dict[str, Path]) -> list[Curve]:
     Logs end where a single evaluation met the benchmark's target; what the median of three would
     have done after that is not known, and left out.
     """
-    found = []
+    curves = []
     for source, folder in folders.items():
         for group in sorted(path for path in folder.iterdir() if path.is_dir()):
             for log in find_logs(group):
-                run = load_log(log)
-                points = run.accuracy_curve("wer", SOURCES[source].policy)
-                for target in _targets(source, group.name, run):
-                    for times, window in itertools.product(TIMES_TARGET, WINDOWS):
-                        curve = _curve(source, group.name, log, points, times, target, window)
-                        touched = any(point.value <= curve.target for point in points)
-                        if curve.hit or not touched:
-                            found.append(curve)
-    return found
+                points = load_log(log).accuracy_curve("wer", SOURCES[source].policy)
+                if not points:
+                    continue
+                target = _target(source, group.name, points)
+                for times, window in itertools.product(TIMES_TARGET, WINDOWS):
+                    value = min(1.0, times * target)
+                    curve = make_curve(source, group.name, log.name, points, value, window)
+                    if curve.hit or not any(point.value <= value for point in points):
+                        curves.append(curve)
+    return curves
 
 
-def _targets(source: str, group: str, run) -> list[float]:
-    stated = [value for word, value in SOURCES[source].targets.items() if word in group]
-    return stated[:1] or [value for metric, value in run.targets if metric == "wer"]
+def simulated_curves(seed: int, systems: int = shapes.SYSTEMS) -> list[Curve]:
+    """Returns runs of `shapes.SHAPES`, an evaluation each minute."""
+    rng = np.random.default_rng(seed)
+    curves = []
+    for shape, system in itertools.product(shapes.SHAPES, range(systems)):
+        runs, targets = shapes.simulated(shape, rng)
+        for run, values in enumerate(runs):
+            points = [AccuracyPoint(n, 60.0 * n, v) for n, v in enumerate(values.tolist(), start=1)]
+            names = (shape, f"{shape} {system}", f"run {run}")
+            for target, window in itertools.product(targets, WINDOWS):
+                curves.append(make_curve(*names, points, target, window))
+    return curves
 
 
-def _curve(source, group, log, points, times, target, window) -> Curve:
-    value = min(1.0, times * target)
-    found = list(medians([point.value for point in points], window))
-    hit = next((n for n, median in enumerate(found, start=window) if median <= value), None)
-    return Curve(source, group, log.name, points, window, times, value, hit)
+def _target(source: str, group: str, points: list[AccuracyPoint]) -> float:
+    published = [value for word, value in SOURCES[source].targets.items() if word in group]
+    return published[0] if published else _OVER_LOWEST * min(point.value for point in points)
+
+
+def make_curve(
+    source: str, group: str, run: str, points: list[AccuracyPoint], target: float, window: int
+) -> Curve:
+    """Returns a run and a target, with the evaluation at which it was met."""
+    numbered = enumerate(medians([point.value for point in points], window), start=window)
+    hit = next((number for number, median in numbered if median <= target), None)
+    return Curve(source, group, run, points, window, target, hit)
 
 
 def cuts_of(curve: Curve) -> Iterator[Cut]:
     """Yields the curve after each evaluation before the target was met."""
     for count in range(1, (curve.hit or len(curve.points) + 1)):
-        features, reason = course(curve.points[:count], curve.target, curve.window)
-        yield Cut(curve, count, features, reason)
+        yield Cut(curve, count, *course(curve.points[:count], curve.target, curve.window))

@@ -1,105 +1,129 @@
 """The backtest's tables and figure."""
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
-from tfasr.display.chart import INK, Area, Axis, Chart, Line, Mark, Panel, Points, Rule, run_colour
-
-_FEWEST_DRAWN = 10
-
-_COVERAGE_COLUMNS = {
-    "source": "source", "window": "median of", "times_target": "times the benchmark's target",
-    "groups": "groups", "forecasts": "forecasts", "answered": "answered, %", "covered": "held, %",
-    "sooner": "came sooner, %", "sooner_than_surely": "sooner than 95 % said, %",
-    "width": "latest over earliest", "never": "cuts of runs that never met it",
-    "never_answered": "of those answered, %", "never_promised": "of the answers disproved, %",
-}  # fmt: skip
-_ERROR_COLUMNS = {
-    "source": "source", "share": "share of the way, %", "forecasts": "forecasts",
-    "answered": "answered, %", "error": "median error, %", "linear_error": "last pace, %",
-    "log_linear_error": "log-linear, %", "covered": "held, %", "width": "latest over earliest",
-}  # fmt: skip
-_COUNT_COLUMNS = {
-    "source": "source", "window": "median of", "count": "evaluations so far",
-    "forecasts": "forecasts", "covered": "held, %", "sooner": "came sooner, %",
-    "error": "median error, %", "width": "latest over earliest",
-}  # fmt: skip
-_STOP_COLUMNS = {
-    "source": "source", "budget": "budget over the time it took", "runs": "runs and targets",
-    "wrongly": "wrongly given up, %", "rightly": "rightly given up, %",
-    "saved_of_budget": "of the budget saved, %",
-}  # fmt: skip
-_TRANSPORT_COLUMNS = {
-    "calibrated_on": "calibrated on", "tested_on": "tested on", "forecasts": "forecasts",
-    "covered": "held, %",
-}  # fmt: skip
-_COUNTS = ("window", "times_target", "groups", "forecasts", "width", "never", "budget", "runs")
+from forecast_backtest.judgement import BAND, BUDGETS, FEWEST_SPOKEN
+from tfasr.display.chart import INK, Area, Axis, Chart, Line, Mark, Panel, Points, run_colour
 
 
 def markdown(found: dict[str, Any]) -> str:
     """Returns the results as tables."""
     parts = [
-        f"{found['runs']} runs of {found['groups']} groups; seed {found['seed']}; half of each "
-        "source's groups calibrate, what follows is of the other half.",
-        "### How often the 80 % interval held",
-        _table(found["coverage"], _COVERAGE_COLUMNS),
-        "### The same by the evaluations so far",
-        _table(found["by_count"], _COUNT_COLUMNS),
-        "### Error of the time to the target by the share of the way that was passed",
-        _table(found["errors"], _ERROR_COLUMNS),
-        "### The same by the rule of the median of three",
-        _table(found["errors_median_of_3"], _ERROR_COLUMNS),
+        f"{found['runs']} runs of {found['groups']} systems; seed {found['seed']}; half of each "
+        "source's systems calibrate, the tables are of the other half.",
+        "### How often the 80 % interval held, by the tenth of the way to the target",
+        _tenths(found["coverage"]),
+        "### Widths and errors",
+        _widths(found["coverage"]),
+        "### By system",
+        _systems(found["systems"]),
+        "### Calibrated without the source",
+        _tenths(found["left_out"]),
         "### Runs given up for a budget",
-        _table(found["given_up"], _STOP_COLUMNS),
-        "### Calibrated on one source alone",
-        _table(found["transported"], _TRANSPORT_COLUMNS),
+        _given_up(found["given_up"]),
+        "### Runs that never met the target",
+        _never(found["never"]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
-    lines = [f"| {' | '.join(columns.values())} |", f"|---|{'---:|' * (len(columns) - 1)}"]
-    for row in rows:
-        lines.append(f"| {' | '.join(_cell(name, row.get(name)) for name in columns)} |")
-    return "\n".join(lines)
+def _table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "all" if name == "times_target" else ""
-    if isinstance(value, str) or name in _COUNTS:
-        return f"{value:.2f}" if name == "width" else str(value)
-    return f"{100 * value:.0f}" if math.isfinite(value) else "never"
+def _tenths(found: list[dict[str, Any]]) -> str:
+    spoken = [[(cell["spoke"] or 0) >= FEWEST_SPOKEN for cell in row["tenths"]] for row in found]
+    first = min((flags.index(True) for flags in spoken if any(flags)), default=0)
+    columns = ["source", "median of", *([f"0-{10 * first} %"] if first else [])]
+    columns += [f"{10 * n}-{10 * n + 10} %" for n in range(first, 10)]
+    rows = []
+    for row in found:
+        early = [cell["spoke"] or 0 for cell in row["tenths"][:first]]
+        before = [f"({100 * max(early):.1f})" if max(early) else "-"] if first else []
+        cells = [_held(cell) for cell in (*row["tenths"][first:], row["all"])]
+        rows.append([row["source"], str(row["window"]), *before, *cells])
+    return _table([*columns, "all"], rows)
 
 
-def chart(found: dict[str, Any]) -> Chart:
-    """Returns errors and coverage over the share of the way that was passed."""
-    rows = [row for row in found["errors"] if row["forecasts"] >= _FEWEST_DRAWN]
-    sources = list(dict.fromkeys(row["source"] for row in rows))
-    errors: list[Mark] = []
-    held: list[Mark] = [Rule(value=80.0)]
-    for number, source in enumerate(sources):
-        own = [row for row in rows if row["source"] == source]
-        x = [100 * row["share"] for row in own]
-        for name, label, dash in (
-            ("error", "forecast", "solid"),
-            ("linear_error", "last pace", "dotted"),
-            ("log_linear_error", "log-linear", "dashed"),
-        ):
-            y = [min(100 * row[name], 200.0) for row in own]
-            errors.append(
-                Line(x=x, y=y, dash=dash, colour=run_colour(number), series=f"{source}: {label}")
-            )
-        y = [100 * row["covered"] for row in own]
-        held.append(Line(x=x, y=y, colour=run_colour(number)))
-        held.append(Points(x=x, y=y, colour=run_colour(number)))
-    held.append(Area(x=[0, 100], low=[73, 73], high=[87, 87], colour=INK, series="80 +- 7 %"))
-    way = Axis("share of the way to the target that was passed, %", limits=(0.0, 100.0))
+def _widths(found: list[dict[str, Any]]) -> str:
+    columns = ["source", "median of", "runs", "latest over earliest", "came sooner, %", "error, %",
+               "log-linear, %"]  # fmt: skip
+    return _table(columns, [
+        [row["source"], str(row["window"]), str(total["runs"]), f"{total['width']:.2f}",
+         *(_percent(total[name]) for name in ("sooner", "error", "naive_error"))]
+        for row in found if (total := row["all"])["width"] is not None
+    ])  # fmt: skip
+
+
+def _held(cell: dict[str, Any]) -> str:
+    """Returns such as "81±4 (35)": held, its standard error, and how often it spoke."""
+    if cell["spoke"] is None or cell["held"] is None:
+        return "-"
+    if cell["spoke"] < FEWEST_SPOKEN:
+        return f"({100 * cell['spoke']:.1f})"
+    return f"{_with_error(cell['held'], cell['held_error'])} ({_percent(cell['spoke'])})"
+
+
+def _systems(found: list[dict[str, Any]]) -> str:
+    columns = ["source", "median of", "systems", "lowest", "a tenth below", "middle",
+               "highest", "surely below 73", "surely above 87"]  # fmt: skip
+    names = ("lowest", "tenth", "middle", "highest", "below", "above")
+    return _table(columns, [
+        [row["source"], str(row["window"]), str(row["systems"]), *(_percent(row[n]) for n in names)]
+        for row in found
+    ])  # fmt: skip
+
+
+def _given_up(found: list[dict[str, Any]]) -> str:
+    columns = ["source", "median of", "runs"]
+    columns += [f"wrongly at {budget:g}" for budget in BUDGETS]
+    columns += ["rightly at 0.5", "saved"]
+    return _table(columns, [
+        [row["source"], str(row["window"]), str(row["runs"]),
+         *(_with_error(row[f"at_{b}"], row[f"at_{b}_error"]) for b in (*BUDGETS, 0.5)),
+         _percent(row["saved"])]
+        for row in found
+    ])  # fmt: skip
+
+
+def _never(found: list[dict[str, Any]]) -> str:
+    columns = ["source", "runs", "looks with an interval, %", "of these over before the log, %"]
+    return _table(columns, [
+        [row["source"], str(row["runs"]), _percent(row["spoke"]), _percent(row["disproved"])]
+        for row in found
+    ])  # fmt: skip
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f}"
+
+
+def _with_error(value: float, error: float | None) -> str:
+    return f"{100 * value:.0f}" + ("" if error is None else f"±{100 * error:.0f}")
+
+
+def chart(found: dict[str, Any], window: int = 1) -> Chart:
+    """Returns coverage, and how often there was an interval, over the way to the target."""
+    low, high = (100 * end for end in BAND)
+    held: list[Mark] = [Area(x=[0, 100], low=[low] * 2, high=[high] * 2, colour=INK,
+                             series="80 ± 7 %")]  # fmt: skip
+    spoke: list[Mark] = []
+    rows = [row for row in found["coverage"] if row["window"] == window]
+    for number, row in enumerate(rows):
+        colour, series = run_colour(number), row["source"]
+        spoken = [(10 * n + 5, cell) for n, cell in enumerate(row["tenths"])
+                  if cell["spoke"] is not None]  # fmt: skip
+        x, y = [at for at, _ in spoken], [100 * cell["spoke"] for _, cell in spoken]
+        spoke.append(Line(x=x, y=y, colour=colour))
+        drawn = [(at, cell["held"]) for at, cell in spoken if cell["spoke"] >= FEWEST_SPOKEN]
+        x, y = [at for at, _ in drawn], [100 * value for _, value in drawn]
+        held += [Line(x=x, y=y, colour=colour, series=series), Points(x=x, y=y, colour=colour)]
+    way = Axis("share of the way to the target, %", limits=(0.0, 100.0))
     bare = Axis("", limits=(0.0, 100.0))
-    caption = "Median error of the time to the target, and how often the 80 % interval held"
     panels = [
-        Panel(errors, bare, Axis("median error, %", limits=(0.0, 100.0)), 220),
-        Panel(held, way, Axis("held, %", limits=(0.0, 100.0)), 140),
+        Panel(held, bare, Axis("80 % intervals that held, %", limits=(0.0, 100.0)), 220),
+        Panel(spoke, way, Axis("looks with an interval, %", limits=(0.0, 100.0)), 140),
     ]
+    caption = "How often forecasts held, and how often there was one"
     return Chart("forecast", caption, panels, width=560)

@@ -139,12 +139,13 @@ def _factor_tables(
 ) -> list[dict[str, Any]]:
     """Returns how each further system's times compare with the first's, and what they are made of.
 
-    The latter of the runs with the median times, where both arrived.
+    The factors are geometric means over all pairs of runs that arrived; a title counts them.
     """
     folders = [next(iter(by_seed.values())).parent for by_seed in runs.values()]
     text = report(folders, targets=[target], policy="paper", output_format="json")
     first = next(iter(runs))
-    others = list(zip(runs, json.loads(text), strict=True))[1:]
+    groups = json.loads(text)
+    others = list(zip(runs, groups, strict=True))[1:]
     tables = [_ratio_table(first, others, medians)] if others else []
     for system, group in others:
         if group["factors"] is None:
@@ -154,7 +155,9 @@ def _factor_tables(
             for name, meaning in FACTORS.items()
         ]
         rows.append({"factor": "together", "times": group["factors"]["ratio"]})
-        title = f"{system} over {first}, of the runs with the median times"
+        arrived = [f"{one['reached']} of {one['n']} runs" for one in (group, groups[0])]
+        title = f"{system} over {first}, geometric means over those that arrived: "
+        title += f"{arrived[0]} of {system}, {arrived[1]} of {first}"
         columns = [("factor", "factor"), ("times", "times as long")]
         tables.append({"title": title, "columns": columns, "rows": rows})
     return tables

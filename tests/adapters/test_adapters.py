@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfasr
-from tfasr.adapters.found import batch_utterances, check_step, note
+from tfasr.adapters.translation import batch_utterances, check_step, note
 
 NEEDS = {
     "plain_pytorch": ("torch", 16),

@@ -135,7 +135,7 @@ def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (tmp_path / "out" / "results.json").read_text() == done.stdout
-    assert "| 1 Titan X" in (tmp_path / "out" / "table.md").read_text()
+    assert "| 1 Titan (Torch)" in (tmp_path / "out" / "table.md").read_text()
     for name in ("ds2.png", "ds2.svg", "ds2_search.png"):
         assert (tmp_path / "out" / name).stat().st_size > 5_000
     assert found["backend"]["name"] == "tensorflow"
@@ -203,3 +203,7 @@ def test_batches_are_cut_from_one_block():
     np.testing.assert_array_equal(shorter, features[:3, :200])
     np.testing.assert_array_equal(fewer, labels[:3, : LABEL_LENGTHS[1]])
     assert labels.min() >= 0 and labels.max() < 28
+    again = RandomBlock(batch_size=4, num_bins=5, num_labels=28, longest_s=3, seed=1)
+    np.testing.assert_array_equal(again.cut(3, 4)[0], features)
+    other = RandomBlock(batch_size=4, num_bins=5, num_labels=28, longest_s=3, seed=2)
+    assert (other.cut(3, 4)[0] != features).any()

@@ -1,13 +1,16 @@
 """The roofline: ceilings, kernels of a trace, points below the roof, the figure."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.backends.measure import spotter_kernels
+from tfasr.bench.backends.measure import counted, spotter_kernels
 from tfasr.bench.devices import installed_backends
 from tfasr.bench.modules import ModuleSeconds
+from tfasr.bench.perform import load_bench
 from tfasr.bench.roofline.measure import (
     Ceilings,
     IntensityPoint,
@@ -16,11 +19,13 @@ from tfasr.bench.roofline.measure import (
     RooflineAnalysis,
     RooflineConfig,
     Specified,
+    WorkingSet,
     cache_bytes,
     cpu_bandwidth,
     intensity_sweep,
     measure_model,
     specified,
+    working_set_sweep,
 )
 from tfasr.bench.roofline.workload import (
     place_labels,
@@ -33,6 +38,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.display.vega import picture_spec, write_chart
 from tfasr.kit.process import call
 from tfasr.models.costs import model_costs, unknown_costs
+from tfasr.models.keyword_spotter import KeywordSpotterConfig, step_cost
 from tfasr.models.recurrent import AcousticModelConfig
 
 SIZES = {"batch": 8, "frames": 300, "labels": 30}
@@ -149,6 +155,69 @@ def test_the_figure_shows_the_specified_line_beside_the_measured_ones():
     assert roofline_tables(alone)[0].rows[0][0] == "GPU"
 
 
+def test_the_k80_of_the_keyword_talk_is_a_row_and_a_line_of_both_figures():
+    config = load_bench("bench/roofline.gin").configs[0]
+    ((name, precision, rate),) = config.reference_gflops
+    assert (precision, rate) == ("float64", 2 * 1455)
+    assert load_bench("bench/roofline_small.gin").configs[0].reference_gflops
+    reference = RooflineConfig(**SIZES, reference_gflops=config.reference_gflops)
+    roof = RooflineAnalysis.of([ceiling(1)], [measured("model", 64)], reference)
+    for chart in (make() for make in roofline_charts(roof).values()):
+        assert f"{name}, float64: 2910 GFLOP/s" in chart.series()
+    # Its precision was not measured here, so its row has no place for the rate.
+    assert roofline_tables(roof)[0].rows[-1] == [name, *["n/a"] * 6]
+    doubles = dataclasses.replace(ceiling(1), flops_per_s={"float32": 2e11, "float64": 1e11})
+    roof = RooflineAnalysis.of([doubles], [measured("model", 64)], reference)
+    assert roofline_tables(roof)[0].rows[-1][:3] == [name, "n/a", "2910"]
+
+
+SPOTTER = Kernels([Kernel("Conv2DBackpropFilter", 4, 0.2), Kernel("Conv2DBackpropInput", 3, 0.1),
+                   Kernel("Conv2D", 4, 0.1), Kernel("Mul", 126, 0.1)])  # fmt: skip
+
+
+def test_the_spotters_kernels_are_counted_and_stand_on_the_roofline():
+    kernels = counted(SPOTTER, KeywordSpotterConfig(), 64)
+    filters, inputs, forward, rest = kernels.kernels
+    assert filters.flops == forward.flops == 64 * 11_624_040
+    assert inputs.flops == 64 * (11_624_040 - 2_916_000)
+    assert rest == SPOTTER.kernels[-1]
+    config = RooflineConfig(**SIZES, spotter_batch=64)
+    more = {"spotter": {"TensorFlow": kernels}}
+    roof = RooflineAnalysis.of([ceiling(2)], [measured("model", 256)], config, **more)
+    *points, average = roof.spotter_points()["keyword spotter, TensorFlow"]
+    assert [point.flops_per_s for point in points[:1]] == [pytest.approx(64 * 11_624_040 / 0.2)]
+    assert points[0].intensity == pytest.approx(filters.flops / filters.moved_bytes)
+    whole = step_cost(KeywordSpotterConfig(), 64)
+    assert (average.flops, average.seconds) == (whole.total_flops, pytest.approx(0.5))
+    table = roofline_tables(roof)[-1]
+    assert [row[-1] for row in table.rows[:3]] == ["3.72", "5.573", "7.439"]
+    chart = roofline_chart(roof)
+    marks = {mark.series: mark for mark in chart.panels[0].marks if getattr(mark, "series", "")}
+    assert list(marks["keyword spotter, TensorFlow: kernels"].y) == [
+        pytest.approx(point.flops_per_s / 1e9) for point in points
+    ]
+    assert points[0].flops_per_s / 1e9 in list(marks["most used kernel"].y)
+    words = {word for mark in chart.panels[0].marks for word in getattr(mark, "words", ())}
+    assert "Conv2DBackpropFilter (spotter, TensorFlow)" in words
+    assert average.flops_per_s / 1e9 in list(marks["average kernel"].y)
+
+
+def test_the_working_sets_are_swept_in_experiments_and_drawn(tmp_path):
+    sizes = (2**12, 2**16)
+    found = working_set_sweep(sizes, 2, experiments=3, seconds=0.01)
+    assert [one.size_bytes for one in found] == list(sizes)
+    assert all(len(one.bytes_per_s) == 3 and min(one.bytes_per_s) > 1e6 for one in found)
+    sets = [WorkingSet(2**12, [8e9, 4e9]), WorkingSet(2**20, [2e9, 1e9])]
+    swept = dataclasses.replace(ceiling(1), working_sets=sets)
+    roof = RooflineAnalysis.of([swept], [measured("model", 64)], RooflineConfig(**SIZES))
+    table = next(one for one in roofline_tables(roof) if "4\nKiB" in one.columns)
+    assert table.rows == [["1", "fastest", "8", "2"], ["1", "slowest", "4", "1"]]
+    chart = roofline_charts(roof)["roofline_working_sets"]()
+    write_chart(chart, tmp_path)
+    assert (tmp_path / "roofline_working_sets.png").stat().st_size > 1000
+    assert roof.to_json()["ceilings"][0]["working_sets"][1]["bytes_per_s"] == [2e9, 1e9]
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.floats(1, 1e3), st.floats(1, 1e3)), min_size=1, max_size=12))
 def test_no_label_lies_over_another_or_leaves_the_panel(places):
@@ -201,7 +270,13 @@ def test_a_processors_specification_is_reckoned_and_says_how(tmp_path, vendor, f
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"sweep_flops": (3,)}, {"specified_gflops": (("int8", 1.0),)}, {"precisions": ("int8",)}],
+    [
+        {"reference_gflops": (("K80", "int8", 1.0),)},
+        {"experiments": -1},
+        {"sweep_flops": (3,)},
+        {"specified_gflops": (("int8", 1.0),)},
+        {"precisions": ("int8",)},
+    ],
 )
 def test_configs_that_measure_nothing_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -225,10 +300,13 @@ def test_the_spotters_kernels_come_from_each_frameworks_profiler(framework):
         else spotter_kernels(framework, 4, 2)
     )
     assert found.reason == ""
-    assert any(kernel.kind == "convolution" for kernel in found.kernels)
-    if apart:
-        told = [kernel for kernel in found.kernels if kernel.flops]
-        assert any(kernel.kind == "convolution" for kernel in told)
+    told = [kernel for kernel in found.kernels if kernel.flops]
+    assert any(kernel.kind == "convolution" for kernel in told)
+    if not apart:
+        calls = {kernel.name.removeprefix("_MklNative"): kernel.calls for kernel in told}
+        assert (calls["Conv2D"], calls["Conv2DBackpropFilter"], calls["Conv2DBackpropInput"]) == (
+            4, 4, 3,
+        )  # fmt: skip
 
 
 def trace(lines: dict[str, list[tuple[str, int, int]]], plane_name: str = "/host:CPU"):

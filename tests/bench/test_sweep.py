@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends.measure import AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import expected_bytes, installed_backends
+from tfasr.bench.sweep import workload
 from tfasr.bench.sweep.measure import (
     BatchTimes,
     SweepConfig,
@@ -28,6 +29,7 @@ from tfasr.bench.sweep.workload import (
     smaller,
     sweep_chart,
     sweep_tables,
+    threads_table,
 )
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Line
@@ -200,6 +202,35 @@ def test_frameworks_are_compared_at_the_same_length_and_what_cannot_run_says_why
     assert any("“no kernel”" in note for note in table.notes)
     assert "Not installed and left out: PyTorch eager." in table.notes
     assert len(picture_spec(axes_chart(axes))["concat"]) == 2
+
+
+def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch):
+    started = []
+
+    def measured(function, task, *, backend, environment, **_):
+        assert function is measure_axes
+        names = ("OMP", "MKL", "TF_NUM_INTRAOP", "TF_NUM_INTEROP")
+        threads = [environment[f"{name}{'_NUM' * (len(name) == 3)}_THREADS"] for name in names]
+        started.append((backend, *map(int, threads), task.inter_op))
+        seconds = 0.4 / int(threads[2])
+        return [AxesTimes(*task.networks, *task.frames, 9, [0.1], [seconds], 2.0)]
+
+    monkeypatch.setattr(workload, "call", measured)
+    monkeypatch.setattr(workload, "installed_backends", lambda: ["tensorflow", "torch"])
+    chosen = ((1, 1, 1), (3, 1, 1), (1, 2, 4))
+    config = SweepConfig(threads=chosen, lengths=(30, 20), network_units=8)
+    rows = workload.thread_rows(config, FeatureConfig(), 1.0)
+    assert started == [
+        (backend, openmp, openmp, intra, inter, inter)
+        for backend in ("tensorflow", "torch")
+        for openmp, intra, inter in chosen
+    ]
+    table = threads_table(rows)
+    assert table.rows[2] == ["TensorFlow graph", "1", "2", "4", "100.0", "200.0", "2.00"]
+    assert table.rows[3][0] == "PyTorch eager"
+    assert workload.thread_rows(SweepConfig(), FeatureConfig(), 1.0) == []
+    with pytest.raises(ValueError, match="threads"):
+        SweepConfig(threads=((1, 0, 1),))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -90,11 +91,16 @@ def test_tf_config_puts_a_chief_before_the_workers():
         config({"worker": ["a:1"]}, index=-1),
         config({"worker": ["a:1"]}, index=True),
         config({"worker": ["a:1"]}, index="0"),
+        {"TF_CONFIG": "[" * 100_000},
+        {"TF_CONFIG": "{\n" * 100_000},
     ],
 )
 def test_a_tf_config_that_describes_no_workers_is_refused(environment):
     with pytest.raises(UsageError, match="TF_CONFIG must"):
         named_cluster("tf_config", None, environment)
+    with pytest.raises(UsageError) as caught:
+        named_cluster("tf_config", None, environment)
+    assert "\n" not in str(caught.value)
 
 
 def test_slurm_fills_one_node_after_the_other():
@@ -129,12 +135,26 @@ def test_slurm_takes_the_ports_that_srun_reserved_and_older_names():
         ({"SLURM_NODEID": "0"}, "--distribution=block"),
         ({"SLURM_STEP_RESV_PORTS": "12001"}, "must hold 2 ports"),
         ({"SLURM_JOB_ID": None}, "SLURM_JOB_ID must be set"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1000000000"}, "SLURM_STEP_TASKS_PER_NODE"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "9" * 5000}, "SLURM_STEP_TASKS_PER_NODE"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "999999,1"}, "SLURM_STEP_TASKS_PER_NODE"),
+        ({"SLURM_STEP_TASKS_PER_NODE": ",".join(["1(x99999)"] * 9999)}, "must be counts"),
+        ({"SLURM_STEP_NODELIST": ",".join(["a[1-99999]"] * 9999)}, "SLURM_STEP_NODELIST"),
+        ({"SLURM_STEP_NODELIST": f"a[{','.join(['1-99999'] * 9999)}]"}, "SLURM_STEP_NODELIST"),
+        ({"SLURM_STEP_NODELIST": f"a[{'9' * 5000}]"}, "SLURM_STEP_NODELIST"),
+        ({"SLURM_STEP_RESV_PORTS": f"1-{'9' * 5000}"}, "must hold 2 ports"),
     ],
 )
 def test_slurm_variables_that_do_not_fit_together_are_refused(changed, said):
     environment = {n: v for n, v in {**STEP, **changed}.items() if v is not None}
     with pytest.raises(UsageError, match=re.escape(said)):
         named_cluster("slurm", None, environment)
+
+
+def test_the_largest_step_is_read_at_once():
+    largest = {"SLURM_STEP_NODELIST": "n[1-99999]", "SLURM_STEP_TASKS_PER_NODE": "1(x99999)"}
+    last = {"SLURM_PROCID": "99998", "SLURM_NODEID": "99998"}
+    assert named_cluster("slurm", None, {**STEP, **largest, **last}).size == 99999
 
 
 def test_lists_of_nodes_as_slurm_writes_them():
@@ -320,6 +340,60 @@ time.sleep(100)
     out = process.communicate(timeout=120)[0]
     assert process.returncode == 143
     assert sorted(out.splitlines()) == ["[0] told 1", "[1] told 1", "[2] told 1"]
+
+
+SAVES = """
+def save(*_):
+    (folder / f"saved-{{rank}}").touch()
+    os._exit(143)
+folder = Path({folder!r})
+signal.signal(signal.SIGTERM, save)
+(folder / f"ready-{{rank}}").write_text(str(os.getpid()))
+time.sleep(100)
+"""
+
+
+def seen(folder, names: str, count: int) -> list:
+    """Returns the paths of that many files as soon as they are there."""
+    deadline = time.monotonic() + 60
+    while len(paths := list(folder.glob(names))) < count:
+        assert time.monotonic() < deadline, paths
+        time.sleep(0.02)
+    return paths
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_workers_save_and_end_when_the_launcher_is_killed(start, tmp_path, number):
+    process = start(SAVES.format(folder=str(tmp_path)))
+    seen(tmp_path, "ready-?", 3)
+    os.kill(process.pid, number)
+    assert process.wait(timeout=60) == -number
+    seen(tmp_path, "saved-?", 3)
+
+
+def test_a_worker_that_finds_no_descriptors_ends_those_that_were_started(start, tmp_path):
+    plugin = tmp_path / "worker.py"
+    plugin.write_text(WORKER.format(what=SAVES.format(folder=str(tmp_path))))
+    script = """
+import resource, subprocess, sys
+from tfasr import cli
+# Each worker takes two of them, and five more while it starts.
+subprocess.Popen(["true"]).wait()
+resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+sys.argv[0] = "tfasr"
+cli.main()
+"""
+    words = ["launch", "-n", "9", "--", "train", "--import", str(plugin)]
+    words += ["--shard_dir", str(tmp_path), "--run_dir", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "ulimit -n" in last
+    assert re.search(r"Worker [1-8] could not", last)
+    assert "Traceback" not in done.stderr
+    assert not [p for p in tmp_path.glob("ready-?") if Path(f"/proc/{p.read_text()}").exists()]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +23,12 @@ from tests.tones import TRAIN_UTTERANCES, tones_experiment
 from tests.training.bare_run import bare_run
 from tfasr import cli
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.launcher import PeerWatch, await_peers, free_ports, unreachable
+from tfasr.cluster.launcher import PeerWatch, await_peers, free_ports
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import worker_events_file
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.ledger.events import read_events
-from tfasr.reports.cluster import worker_parts
+from tfasr.reports.cluster import worker_times
 from tfasr.training.build import synchronise
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook, Loop
@@ -73,14 +75,82 @@ def test_only_tfasrs_own_batch_normalisation_can_be_synchronised():
     assert own.layers[0].synchronized
 
 
-def test_a_worker_that_does_not_come_is_named():
+def answering(answer):
+    """Returns a handler that sends what ``answer`` makes of each question, and waits."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.wfile.write(answer(self.rfile.readline()))
+            self.rfile.read()
+
+    return Handler
+
+
+@pytest.mark.parametrize(
+    "answer", [None, lambda line: b"", lambda line: line, lambda line: b"\0" * 9999 + b"\n"]
+)
+def test_a_worker_that_does_not_come_is_named_whoever_listens_at_its_port(answer):
     here, there = free_ports(2)
     cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
-    with pytest.raises(RunError, match=rf"Missing: worker 1 \(127.0.0.1:{there}\)\."):
-        await_peers(cluster, timeout_s=0)
-    with socket.create_server(("127.0.0.1", there)):
-        await_peers(cluster, timeout_s=0)
-        assert unreachable(cluster) == []
+    with contextlib.ExitStack() as stack:
+        if answer is not None:
+            place = ("127.0.0.1", there)
+            server = stack.enter_context(
+                socketserver.ThreadingTCPServer(place, answering(answer), bind_and_activate=True)
+            )
+            server.daemon_threads, server.block_on_close = True, False
+            threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+            stack.callback(server.shutdown)
+        with pytest.raises(RunError, match=rf"Missing: worker 1 \(127.0.0.1:{there}\)"):
+            await_peers(cluster, timeout_s=0)
+
+
+def meet(ports, ranks, timeout_s=60, version=None):
+    """Lets workers of a cluster meet in processes of their own, and returns what each printed."""
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    script = """
+import sys
+from tfasr.cluster import launcher
+from tfasr.cluster.description import Cluster
+_, addresses, rank, timeout_s, version = sys.argv
+launcher.__version__ = version or launcher.__version__
+try:
+    launcher.await_peers(Cluster(tuple(addresses.split(",")), int(rank)), float(timeout_s))
+    print("all are here")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    words = [[",".join(addresses), str(rank), str(timeout_s)] for rank in ranks]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, *own, version or "" if rank else ""],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank, own in zip(ranks, words, strict=True)
+    ]
+    return [process.communicate(timeout=120)[0].strip() for process in processes]
+
+
+def test_workers_meet_and_leave_together():
+    assert meet(free_ports(4), range(4)) == ["all are here"] * 4
+
+
+def test_workers_of_another_version_are_named_by_both():
+    for message in meet(free_ports(2), (0, 1), version="0.0.1"):
+        assert message.startswith("UsageError")
+        assert "'0.0.1'" in message
+
+
+def test_workers_of_another_plan_do_not_meet():
+    here, there, other = free_ports(3)
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(meet, (here, there), (0,), 3)
+        two = threads.submit(meet, (other, there), (1,), 3)
+        (first,), (second,) = one.result(), two.result()
+    assert first.startswith("RunError")
+    assert f"worker 1 (127.0.0.1:{there})" in first
+    assert second.startswith("RunError")
 
 
 def test_a_port_that_is_taken_is_refused():
@@ -392,7 +462,7 @@ def test_every_worker_notes_its_own_part(ended):
         assert (
             sum(noted[step]["utterances"] for step in range(1, STEPS + 1)) == TRAIN_UTTERANCES / 2
         )
-    assert [part.rank for part in worker_parts(ended["two"].run_dir)] == [0, 1, 2]
+    assert [part.rank for part in worker_times(ended["two"].run_dir)] == [0, 1, 2]
 
 
 def test_a_signal_to_any_worker_saves_a_checkpoint_at_the_same_step(ended):

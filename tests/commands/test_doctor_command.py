@@ -117,6 +117,26 @@ def test_a_tensorflow_that_does_not_load_is_told_when_asked(doctor):
     assert "TensorFlow does not load: RuntimeError: this TensorFlow is broken" in finished.stdout
 
 
+def test_the_papers_machines_stand_below_this_one(doctor):
+    finished = doctor("--beside", "paper", "--format", "csv")
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    begin = next(n for n, line in enumerate(lines) if line.startswith("machine,"))
+    this, *systems = csv.DictReader(lines[begin:])
+    assert int(this["threads"]) >= 1
+    assert float(this["memory_gb"]) > 0
+    # Section 4.2 and Figure 5.
+    names = ("machine", "sockets", "cores", "threads", "memory_gb", "gpus")
+    assert [[row[name] for name in names] for row in systems[:3]] == [
+        ["Sys1$", "1", "4", "8", "16", "4 x RTX 2070, 8 GB each"],
+        ["Sys2$", "2", "12", "24", "128", "4 x GTX 1080 Ti, 11 GB each"],
+        ["Sys10$", "2", "24", "48", "192", "2 x Tesla V100, 32 GB each"],
+    ]
+    assert "PCIe 2.0 x1" in systems[0]["links"]
+    assert "InfiniBand" in systems[2]["storage"]
+    assert "Sys10$" in doctor("--beside", "paper").stdout
+
+
 def test_its_json_is_a_machine_for_the_report(doctor, tmp_path):
     finished = doctor(
         *("--format", "json", "--system_name", "desk", "--submitter", "me"),
@@ -153,7 +173,7 @@ def test_it_says_whether_a_presets_buffer_fits(monkeypatch, capsys):
     monkeypatch.setattr(doctor_command, "call", call)
     arguments = argparse.Namespace(
         tensorflow=False, out=None, system_name="", submitter="", format="table",
-        gin_file=["paper_sys10.gin"], gin_binding=[],
+        gin_file=["paper_sys10.gin"], gin_binding=[], beside=None,
     )  # fmt: skip
     monkeypatch.setattr(doctor_command, "available_bytes", lambda: 64 * 2**30)
     assert doctor_command.run(arguments) == 0

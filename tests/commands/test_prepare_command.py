@@ -94,7 +94,7 @@ def test_the_command_line_says_what_was_made_and_exits_with_0_1_and_2(
     write_tsv(tmp_path / "good", make_utterances(tmp_path / "good", 9, text="a b"))
     write_tsv(tmp_path / "bad", make_utterances(tmp_path / "bad", 1, text="7"))
     for corpus, code, told in (
-        ("good", 0, "train: 9 utterances, 0.00 h, in 1 shards"),
+        ("good", 0, "train: 9 utterances, 0.00 h, in 1 shards; kept 9 of 9, 100.0%"),
         ("bad", 1, "characters outside the alphabet (['7']"),
         ("nowhere", 2, "nowhere"),
     ):
@@ -220,7 +220,10 @@ def test_the_models_convolution_decides_what_is_too_short(tmp_path):
     [
         ({"corpus_dir": "nowhere"}, "nowhere"),
         ({"corpus": "timit"}, "timit"),
-        ({"split": "dev"}, "--split must be one of"),
+        ({"split": "dev"}, "dev.tsv"),
+        ({"split": "../dev"}, "--split must be.*letters, digits"),
+        ({"split": "te*", "corpus": "librispeech"}, "--split must be.*letters, digits"),
+        ({"split": "", "manifest": "train.tsv"}, "--split"),
         ({"split": None, "manifest": "train.tsv"}, "Add --split"),
         ({"manifest": "none.tsv"}, "--manifest must be a file"),
         ({"max_bad_fraction": 1.5}, "max_bad_fraction must lie in 0..1"),

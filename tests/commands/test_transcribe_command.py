@@ -2,15 +2,20 @@
 
 import io
 import json
+import os
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from tests.recognising.conftest import exported_tones
 from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr.cli import parse, run
+from tfasr.recognising.files import FORMATS
+from tfasr.recognising.spec import Transcript, Word
 
 __all__ = ["exported_tones"]
 
@@ -98,6 +103,72 @@ def test_a_folder_is_resumed_and_a_bad_file_is_skipped(transcribe, audio, tmp_pa
     assert "its format differ" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("newer", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_texts_of_the_users_own_are_neither_results_nor_overwritten(
+    transcribe, audio, tmp_path, capsys, newer, begun
+):
+    out = tmp_path / "out"
+    if begun:
+        assert transcribe(audio / "two.wav", "--out", out) == 0
+    (out / "below").mkdir(parents=True)
+    mine = [out / "one.txt", out / "below" / "three.txt"]
+    for path in mine:
+        path.write_text("what I heard myself")
+        if not newer:
+            os.utime(path, (1, 1))
+    before = sorted(out.rglob("*"))
+    assert transcribe(audio, "--out", out) == 2
+    assert "below/three.txt, one.txt" in capsys.readouterr().err
+    assert {path.read_text() for path in mine} == {"what I heard myself"}
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_corrected_result_is_kept_and_an_emptied_one_made_again(
+    transcribe, audio, tmp_path, capsys
+):
+    out, folder = tmp_path / "out", tmp_path / "audio"
+    shutil.copytree(audio, folder)
+    assert transcribe(folder, "--out", out) == 0
+    (out / "one.txt").write_text("corrected")
+    (out / "two.txt").write_text("")
+    assert transcribe(folder, "--out", out) == 0
+    assert (out / "one.txt").read_text() == "corrected"
+    assert (out / "two.txt").read_text() == TEXTS["two"] + "\n"
+    for name in ("one", "two"):  # recorded anew
+        os.utime(folder / f"{name}.wav", (2**31, 2**31))
+    assert transcribe(folder, "--out", out) == 2
+    said = capsys.readouterr().err
+    assert "one.txt" in said
+    assert "two.txt" not in said
+    assert (out / "one.txt").read_text() == "corrected"
+
+
+def test_the_settings_are_no_result_and_no_other_files(transcribe, audio, tmp_path, capsys):
+    folder, out = tmp_path / "audio", tmp_path / "out"
+    folder.mkdir()
+    shutil.copy(audio / "one.wav", folder / "transcribe.wav")
+    for already in ("", "1 of 1 are in --out already"):
+        assert transcribe(folder, "--out", out, "--format", "json") == 0
+        assert already in capsys.readouterr().err
+        assert json.loads((out / "transcribe.wav.json").read_text())["text"] == TEXTS["one"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "transcribe.json").write_text('{"format": "mine"}')
+    assert transcribe(folder, "--out", tmp_path / "mine") == 2
+    assert "transcribe.json" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "transcribe.json").read_text() == '{"format": "mine"}'
+
+
+def test_results_of_an_older_tfasr_stay_results(transcribe, audio, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert transcribe(audio, "--out", out) == 0
+    (out / "transcribe-results.jsonl").unlink()  # which came later
+    (out / "two.txt").unlink()
+    assert transcribe(audio, "--out", out) == 0
+    assert "2 of 3 are in --out already" in capsys.readouterr().err
+    assert (out / "two.txt").read_text() == TEXTS["two"] + "\n"
+
+
 def test_raw_samples_come_from_standard_input(transcribe, monkeypatch, capsys):
     raw = (spoken(TEXTS["one"]) * 32767).astype("<i2").tobytes() + b"\x00"  # half a sample more
 
@@ -120,6 +191,73 @@ def test_a_file_can_be_streamed(transcribe, audio, capsys):
     assert capsys.readouterr().out == TEXTS["one"] + "\n"
 
 
+def write_loud(path, loudest):
+    soundfile.write(path, np.full(16000, loudest), 16000, subtype="FLOAT")
+    return path
+
+
+def test_audio_whose_features_are_no_numbers_is_no_text(transcribe, audio, tmp_path, capsys):
+    folder, out = shutil.copytree(audio, tmp_path / "audio"), tmp_path / "out"
+    write_loud(folder / "loud.wav", 1e30)
+    assert transcribe(folder, "--out", out) == 1
+    captured = capsys.readouterr()
+    assert "loud.wav is skipped" in captured.err
+    assert "1e+30" in captured.err
+    written = {path.relative_to(out).as_posix() for path in out.rglob("*.txt")}
+    assert written == {"one.txt", "two.txt", "below/three.txt"}
+    for words in ([], ["--stream"], ["--format", "srt"]):
+        assert transcribe(folder / "loud.wav", *words) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "1e+30" in captured.err
+    # As loud as samples of 32 bit that nobody scaled: unusual, and finite.
+    assert transcribe(write_loud(folder / "loud.wav", 2.0**31)) == 0
+
+
+def test_a_rate_beyond_all_recorders_is_refused(transcribe, tmp_path, capsys):
+    soundfile.write(tmp_path / "fast.wav", np.zeros(1000), 100_000_000, subtype="PCM_16")
+    assert transcribe(tmp_path / "fast.wav") == 1
+    assert "100000000 Hz" in capsys.readouterr().err
+
+
+def test_names_of_any_kind_are_transcribed(transcribe, audio, tmp_path, capsys):
+    folder, out = tmp_path / "audio", tmp_path / "out"
+    folder.mkdir()
+    odd = "a\tb\nc.wav"
+    too_long = "x" * 251 + ".wav"  # of which no result can be written
+    for name in (odd, too_long, "z.wav"):
+        shutil.copy(audio / "one.wav", folder / name)
+    assert transcribe(folder, "--out", out, "--format", "json") == 1
+    assert f"{too_long} is skipped" in capsys.readouterr().err
+    assert {path.stem for path in out.glob("*.json")} >= {Path(odd).stem, "z"}
+    for words in ([], ["--format", "tsv"]):
+        assert transcribe(folder / odd, audio / "two.wav", *words) == 0
+        out = capsys.readouterr().out
+        assert out.count("\n") == (4 if words else 2)  # with the heading, a line for each word
+        assert f"{folder}/a\\tb\\nc.wav\t" in out
+
+
+def test_names_that_differ_in_their_suffixes_have_a_result_each(transcribe, tmp_path, capsys):
+    said = spoken("ab")
+    for name in ("a.wav", "a.flac", "a.wav.flac"):
+        soundfile.write(tmp_path / name, said, 16000)
+    assert transcribe(tmp_path, "--out", tmp_path / "out") == 0
+    written = {path.name for path in (tmp_path / "out").glob("*.txt")}
+    assert written == {"a.wav.txt", "a.flac.txt", "a.wav.flac.txt"}
+
+
+def test_closed_standard_input_is_told(transcribe, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    for words in ([], ["--stream"]):
+        assert transcribe("-", *words) == 2
+        assert "closed" in capsys.readouterr().err
+
+
+def test_subtitles_hold_no_marks_of_a_word():
+    words = [Word("<b>&amp;", 0.0, 1.0, 1.0)]
+    assert "&lt;b&gt;&amp;amp;\n" in FORMATS["vtt"].write("a", Transcript(words, 1.0))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -128,6 +266,8 @@ def test_a_file_can_be_streamed(transcribe, audio, capsys):
         (("a.wav", "b.wav", "--format", "srt"), "is of one recording"),
         (("a.wav", "--stream", "--format", "srt"), "json or text"),
         (("a.wav", "--stream", "--chunk_ms", 0), "--chunk_ms must be positive"),
+        (("a.wav", "--stream", "--chunk_ms", "inf"), "Received: inf"),
+        (("a.wav", "--stream", "--chunk_ms", "nan"), "Received: nan"),
         (("a.wav", "b.wav", "--stream"), "must be of one recording"),
     ],
 )

@@ -27,13 +27,17 @@ def history(*argv):
     return cli.run(cli.parse(["tfasr", "history", *map(str, argv)]))
 
 
-def write(folder, number, *, step_s=1.0, epochs=5, commit=None, comparable=COMPARABLE):
+def write(
+    folder, number, *, step_s=1.0, wait_s=0.0, eval_s=0.0, init_s=2, epochs=5, commit=None,
+    comparable=COMPARABLE,
+):  # fmt: skip
     """A run of one day, that reaches CER 10 % with its last epochs."""
     ledger = LedgerBuilder(wall_s=1_700_000_000.0 + number * DAY_S)
-    ledger.begin(init_s=2, targets=(("cer", 0.1),), comparability=comparable)
+    ledger.begin(init_s=init_s, targets=(("cer", 0.1),), comparability=comparable)
+    seconds = {"train_s": step_s, "wait_s": wait_s, "forward_s": eval_s}
     # Enough steps an epoch for some to be steady.
     for epoch in range(1, epochs + 1):
-        ledger.epoch(epoch, 0.5 if epoch < epochs - 1 else 0.1, steps=6, train_s=step_s)
+        ledger.epoch(epoch, 0.5 if epoch < epochs - 1 else 0.1, steps=6, **seconds)
     run_dir = ledger.end().write(folder / f"run{number:03d}")
     (run_dir / "config.gin").write_text(f"x = 1\ntrain.seed = {number}\n")
     if commit is not None:
@@ -72,6 +76,50 @@ def test_an_accepted_slowdown_is_left_behind(slower, capsys):
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 7
     assert history(slower, "--since", "fff") == 2
     assert "--since must name a commit or a date" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("after", [{"step_s": 0.7}, {"step_s": 0.9, "wait_s": 0.1}, {"epochs": 4}])
+def test_a_speed_up_alone_is_never_slower(after, tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    for number in range(24):
+        about = {"step_s": 1.0, "eval_s": 2.0, "init_s": 6} | (after if number >= 12 else {})
+        about["step_s"] *= float(np.exp(0.01 * rng.standard_normal()))
+        write(tmp_path, number, **about)
+    assert history(tmp_path, "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not found["slower"]
+    if "wait_s" not in after:
+        assert any(one["ratio"] < 1 for one in found["changes"])
+
+
+def test_slower_evaluations_are_named_in_seconds_per_epoch(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    for number in range(24):
+        eval_s = (5.0 if number >= 12 else 2.0) * float(np.exp(0.02 * rng.standard_normal()))
+        write(tmp_path, number, eval_s=eval_s, init_s=5)
+    assert history(tmp_path, "--format", "json") == 3
+    slower = {one["series"]: one for one in json.loads(capsys.readouterr().out)["slower"]}
+    assert set(slower) == {"rest_s", "time_s"}
+    assert slower["rest_s"]["from_run"] == "run012"
+    assert slower["rest_s"]["before"] == pytest.approx(2 + 5 / 5, rel=0.05)
+    assert slower["rest_s"]["after"] == pytest.approx(5 + 5 / 5, rel=0.05)
+
+
+@pytest.mark.parametrize(("repaired", "code"), [(1.3, 3), (1.25, 3), (1.17, 3), (1.0, 0)])
+def test_a_slowdown_stands_until_it_is_made_good(repaired, code, tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    for number in range(45):
+        level = 1.0 if number < 15 else 1.3 if number < 30 else repaired
+        write(tmp_path, number, step_s=level * float(np.exp(0.02 * rng.standard_normal())))
+    assert history(tmp_path, "--format", "json") == code
+    found = json.loads(capsys.readouterr().out)
+    steps = [one for one in found["slower"] if one["series"] == "step_s"]
+    assert len(steps) == (code == 3)
+    for one in steps:  # against the best level, from the commit that lost it
+        assert one["from_run"] == "run015"
+        assert one["ratio"] == pytest.approx(repaired, rel=0.04 if repaired < 1.2 else 0.06)
+    # Accepted is the level at the commit that is named.
+    assert history(tmp_path, "--since", found["runs"][16]["mark"]) == 0
 
 
 def test_more_utterances_are_another_cause_and_dates_stand_for_commits(tmp_path, capsys):
@@ -177,7 +225,7 @@ def watch(*argv):
 
 @pytest.fixture
 def running(tmp_path):
-    run_dir = growing(FALLING[:14]).write(tmp_path / "running")
+    run_dir = growing(FALLING[:17]).write(tmp_path / "running")
     (run_dir / "progress.json").write_text(json.dumps({"epochs": 18}))
     return run_dir
 
@@ -187,7 +235,7 @@ def test_running_ended_and_coming_runs_side_by_side(tmp_path, running, capsys):
     never = growing(FALLING[:8]).end().write(tmp_path / "never")
     assert watch(running, ended, never, tmp_path / "coming", "--once", "--window", 1) == 0
     first, second, third, fourth = capsys.readouterr().out.splitlines()
-    assert first.startswith("running: training; epoch 14 of 18, 14 min; CER 18.5 %; WER 36.9 %")
+    assert first.startswith("running: training; epoch 17 of 18, 17 min; CER 16.4 %; WER 32.9 %")
     assert re.search(r"CER 15 % in \d+-\d+ min \(80 %\)", first)
     assert "its last epoch" in first
     assert second.startswith("ended: finished; epoch 40, 40 min")
@@ -275,7 +323,7 @@ def test_the_command_ends_with_the_run(tmp_path):
 
 
 def test_no_target_is_said_and_one_may_be_named(tmp_path, capsys):
-    run_dir = growing(FALLING[:14], targets=None).write(tmp_path / "run")
+    run_dir = growing(FALLING[:17], targets=None).write(tmp_path / "run")
     watch(run_dir, "--once")
     assert "it has no target: name one, such as --target wer=0.2" in capsys.readouterr().out
     watch(run_dir, "--once", "--target", "wer=0.3", "--window", 1, "--policy", "mlperf")

@@ -52,6 +52,14 @@ def test_validation_is_dev_clean_and_named_subsets_override(tree):
     assert available_splits("librispeech", tree) == ["train", "validation"]
 
 
+def test_every_subset_is_a_split_of_its_name(tree):
+    assert {u.speaker for u in read_split("librispeech", tree, "train-other-500").utterances} == {
+        "20"
+    }
+    with pytest.raises(UsageError, match="test-other.*Found there: dev-clean, train-clean-5"):
+        read_split("librispeech", tree, "test-other")
+
+
 def test_everything_unusable_is_listed(tree, write_audio, write_lines):
     chapter = tree / "dev-clean" / "8" / "300"
     for number in (0, 2, 3, 4):

@@ -272,8 +272,8 @@ def test_wrong_names_are_errors(tmp_path):
         read_split("timit", tmp_path, "train")
     with pytest.raises(UsageError, match="'timit'"):
         available_splits("timit", tmp_path)
-    with pytest.raises(UsageError, match="train, validation, test.*'dev'"):
-        read_split("tsv", tmp_path, "dev", manifest="dev.tsv")
+    with pytest.raises(UsageError, match="train, validation, test.*'dev/other'"):
+        read_split("tsv", tmp_path, "dev/other", manifest="dev.tsv")
     with pytest.raises(UsageError, match="--manifest belongs to --corpus json or tsv"):
         read_split("librispeech", tmp_path, "train", manifest="a.tsv")
     with pytest.raises(UsageError, match="--subsets belongs to --corpus librispeech"):

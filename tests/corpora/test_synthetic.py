@@ -196,3 +196,8 @@ def test_the_voices_sound_different():
         spoken = {synthesiser.speak("turn the light off", voice).tobytes() for voice in VOICES}
     assert len(spoken) == len(VOICES)
     assert espeak.SAMPLE_RATE_HZ == 22050
+
+
+def test_a_split_that_the_corpus_lacks_is_refused_with_those_it_has(corpus):
+    with pytest.raises(UsageError, match="train, validation, test.*'test-other'"):
+        read_split("synthetic", corpus, "test-other")

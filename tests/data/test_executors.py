@@ -4,6 +4,7 @@ import concurrent.futures
 import logging
 import os
 import signal
+import socket
 
 import pytest
 
@@ -116,13 +117,16 @@ def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, cap
     write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 1))
     command = ["tfasr", "prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path / "audio")]
     command += ["--shard_dir", str(tmp_path / "shards")]
-    for address in ("tcp://127.0.0.1:1", "here:there", "smtp://127.0.0.1:1"):
+    silent = socket.create_server(("127.0.0.1", 0))
+    silence = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+    for address in ("tcp://127.0.0.1:1", "here:there", "smtp://127.0.0.1:1", silence):
         assert cli.run(cli.parse([*command, "--scheduler", address])) == 2
         out, errors = capsys.readouterr()
         assert not out
         (line,) = errors.strip().splitlines()
         assert "--scheduler must be the address" in line
         assert f"Received: {address}" in line
+    silent.close()
     several = [*command, "--scheduler", "tcp://127.0.0.1:1", "--num_workers", "2"]
     assert cli.run(cli.parse(several)) == 2
     assert "Leave one of the two out" in capsys.readouterr()[1]

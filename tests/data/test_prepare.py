@@ -253,6 +253,7 @@ def test_too_long_utterances_are_no_faults_but_cannot_be_all(tmp_path):
     utterances = make_utterances(tmp_path / "audio", 10)  # 0.3 .. 1.2 s
     index = prepare_split(utterances, tmp_path / "s", max_duration_s=0.95, max_bad_fraction=0.0)
     assert (index["utterances"], index["too_long"], index["bad"]) == (7, 3, 0)
+    assert json.loads((tmp_path / "s/train/index.json").read_text())["kept_share"] == 0.7
     with pytest.raises(RunError, match="would be empty"):
         prepare_split(utterances, tmp_path / "s", max_duration_s=0.1)
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import random
 
@@ -327,6 +328,13 @@ def test_other_features_than_the_models_are_named(prepared):
     assert "num_mfcc 2 in the shards, 3 wanted" in str(error.value)
     assert "step_samples 160 in the shards, 200 wanted" in str(error.value)
     assert "normalisation" not in str(error.value)
+    magnitude = FeatureConfig(num_mel_bins=8, num_mfcc=2, spectrum="magnitude")
+    with pytest.raises(UsageError, match="spectrum power in the shards, magnitude wanted"):
+        check_features(split, magnitude)
+
+
+def test_shards_of_power_are_those_made_before_magnitude_could_be_chosen(prepared):
+    assert "spectrum" not in open_split(prepared, "train").index["features"]
 
 
 def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
@@ -353,8 +361,9 @@ def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
         planned(packing(dtype="float32"), one),
         planned(packing(compression=""), one),
         planned(packing(features=FeatureConfig(num_mel_bins=9, num_mfcc=2)), one),
+        planned(packing(features=dataclasses.replace(TINY_FEATURES, spectrum="magnitude")), one),
     ]
-    assert len({base.content_hash, *(order.content_hash for order in different)}) == 8
+    assert len({base.content_hash, *(order.content_hash for order in different)}) == 9
 
 
 def test_a_shard_appears_whole_or_not_at_all(tmp_path):

@@ -1,5 +1,7 @@
-"""docs/sources.md: its commands run, its rows have a state, its pictures are there."""
+"""docs/sources.md: its commands run, and every row that is done has a test that exists."""
 
+import csv
+import json
 import re
 import shlex
 import subprocess
@@ -24,7 +26,16 @@ ROWS = [
     for line in PAGE[PAGE.index("## The paper") :].splitlines()
     if re.match(r"\| \S", line) and not line.startswith(("| row", "| ---"))
 ]
-STATES = ("done", "deviation", "partial", "missing")
+SECTIONS = re.split(r"^## ", PAGE[PAGE.index("## The paper") :], flags=re.MULTILINE)[1:]
+CHECKS = {
+    code: (ROOT / "tests" / file, test)
+    for code, file, test in re.findall(
+        r"^\| ([A-Z]\d+) \| (\S+) \| (\w+) \|$",
+        (ROOT / "docs" / "sources_checks.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+}
+REASON = re.compile(r"(?:deviation|not built) \((\d+)\)")
 PATIENCE_S = 1500
 
 
@@ -46,19 +57,34 @@ def run(command: str, folder: Path) -> str:
 
 def test_the_page_is_read_as_it_is_written():
     assert len(COMMANDS) >= 12
-    assert len(ROWS) >= 55
+    assert len(ROWS) >= 100
+    assert len(CHECKS) >= 70
     assert sum(map(is_quick, COMMANDS)) >= 3
 
 
-def test_every_row_has_a_state_and_a_command_of_the_page():
-    named = set(re.findall(r"^### ([A-Z])\b", PAGE, re.MULTILINE))
+def test_every_row_has_a_state_and_a_command_or_a_check():
+    letters = set(re.findall(r"^### ([A-Z])\b", PAGE, re.MULTILINE))
     for row in ROWS:
         assert len(row) == 4, row
-        feature, state, commands, _ = row
-        assert state.startswith(STATES), row
-        letters = re.findall(r"\b[A-Z]\b", commands)
-        assert set(letters) <= named, row
-        assert letters or commands.startswith(("test", "—")), f"{feature}: no command"
+        _, state, commands, checks = row
+        assert state in ("done", "no task") or REASON.fullmatch(state), row
+        assert commands == "—" or set(commands.split(", ")) <= letters, row
+        codes = [] if checks == "—" else checks.split(", ")
+        assert set(codes) <= CHECKS.keys(), row
+        assert codes or state != "done", f"{row}: nothing checks that it is done"
+
+
+def test_every_deviation_has_a_reason_and_every_reason_a_row():
+    for section in SECTIONS:
+        numbers = set(re.findall(r"^(\d+)\. ", section, re.MULTILINE))
+        assert set(REASON.findall(section)) == numbers, section.splitlines()[0]
+
+
+def test_every_check_exists_and_is_used():
+    for code, (path, test) in CHECKS.items():
+        assert re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE), (code, path, test)
+    used = {code for row in ROWS for code in row[3].split(", ")}
+    assert used - {"—"} == CHECKS.keys()
 
 
 def test_pictures_and_pages_that_are_named_exist():
@@ -82,8 +108,58 @@ def test_commands_that_need_no_training_run(command, stand_in):
     assert run(command, stand_in).strip()
 
 
-@pytest.mark.long
-def test_every_command_runs_in_the_pages_order(tmp_path):
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What every command of the page printed, run in its order; and the folder they ran in."""
+    folder = tmp_path_factory.mktemp("commands")
+    texts = {}
     for command in COMMANDS:
         print(f"$ {command}", flush=True)
-        assert run(command, tmp_path).strip()
+        texts[command] = run(command, folder)
+        assert texts[command].strip(), command
+    return folder, texts
+
+
+def table(folder, number):
+    """A table's own and published rows, from the study's report."""
+    with (folder / "small" / "report" / f"beside_table_{number}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    published = [row for row in rows if row["published"].lower() == "true"]
+    assert published
+    return [row for row in rows if row not in published], published
+
+
+@pytest.mark.long
+def test_every_command_shows_what_its_rows_say(shown):
+    folder, texts = shown
+    systems, _ = table(folder, 1)
+    assert [float(row["total_usd"]) for row in systems[:3]] == [2605.29, 5699.95, 25999.00]
+    widths = {int(row["beam_width"]) for row in table(folder, 3)[0]}
+    assert widths >= {64, 128, 256, 512, 1024, 2048, 4096}
+    for number, rates in ((4, (22, 20.2, 19.2)), (6, (22, 20, 19))):
+        own, published = table(folder, number)
+        assert len(own) == len(published) == 3
+        names = [f"cer_{rate / 100:g}_s" for rate in (10, 8, 7)]
+        assert {*names, *(f"wer_{rate / 100:g}_s" for rate in rates)} <= own[0].keys()
+    own, _ = table(folder, 5)
+    assert all(float(row[f"clean {split}"]) < 1 for row in own for split in ("validation", "test"))
+    for figure in ("7a", "7b", "7c", "8", "9", "10"):
+        assert (
+            f"As Figure {figure} of the paper"
+            in (folder / "small" / "report" / "report.html").read_text()
+        )
+    log = (folder / "small" / "logs" / "sys1.log").read_text()
+    assert "target met: CER 10 %" in log
+    ledger = (folder / "small" / "runs" / "sys1" / "events.jsonl").read_text()
+    events = [json.loads(line)["key"] for line in ledger.splitlines()]
+    assert events.count("swap_stop") == 2 * events.count("epoch_stop") > 0
+    assert events.count("sentences_stop") > 0
+    index = json.loads((folder / "paper_shards" / "train" / "index.json").read_text())
+    assert index["features"]["spectrum"] == "magnitude"
+    assert len(index["alphabet"]["characters"]) == 29  # and the blank
+    assert index["kept_share"] == 1.0
+    dry = next(text for command, text in texts.items() if "--run_dir unused" in command)
+    assert "TrainingConfig.evaluation_placement = 'swapped'" in dry
+    assert "56.67 h" in dry
+    (row,) = json.loads((folder / "other_words" / "scores.json").read_text())["rows"]
+    assert row["lexicon"].endswith("sys2/lexicon.txt")

@@ -5,8 +5,8 @@ import pytest
 
 from tests.data.test_features import CONFIGS, chirp
 from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
-from tfasr.exporting.check import session
 from tfasr.exporting.features import feature_graph
+from tfasr.recognising.runtimes import onnx_session
 
 pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
@@ -15,7 +15,9 @@ pytest.importorskip("onnxruntime")
 ODD = FeatureConfig(window_samples=401, step_samples=100, num_mel_bins=10, num_mfcc=0)
 
 
-@pytest.mark.parametrize("config", [*CONFIGS, ODD], ids=["paper", "8 kHz", "odd window"])
+@pytest.mark.parametrize(
+    "config", [*CONFIGS, ODD], ids=["power", "8 kHz", "magnitude", "odd window"]
+)
 @pytest.mark.parametrize("normalisation", ["utterance", "corpus", "none"])
 def test_it_computes_the_features(config, normalisation):
     given = {**vars(config), "normalisation": normalisation}
@@ -26,7 +28,7 @@ def test_it_computes_the_features(config, normalisation):
         count = config.num_features
         deviation = np.append(rng.uniform(1, 2, count - 1), 0)  # the last never moves
         statistics = (rng.normal(-5, 3, count).astype(np.float32), deviation.astype(np.float32))
-    running = session(feature_graph(config, statistics, {"key": "value"}))
+    running = onnx_session(feature_graph(config, statistics, {"key": "value"}))
     assert running.get_modelmeta().custom_metadata_map == {"key": "value"}
     samples = chirp()
     samples[len(samples) // 2 :] *= 1e-3  # near the floor

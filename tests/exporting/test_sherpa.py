@@ -14,7 +14,6 @@ from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import UsageError
-from tfasr.exporting.check import session
 from tfasr.exporting.onnx import GraphWriter, quantised
 from tfasr.exporting.sherpa import (
     decoder_graph,
@@ -24,6 +23,7 @@ from tfasr.exporting.sherpa import (
     token_lines,
 )
 from tfasr.recognising.exported import check_sums
+from tfasr.recognising.runtimes import onnx_session
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
@@ -45,8 +45,8 @@ def path_graph(classes: int) -> bytes:
 GRAPHS = [
     (
         alphabet,
-        session(encoder_graph(path_graph(alphabet.num_classes), alphabet, {})),
-        session(decoder_graph(alphabet, {})),
+        onnx_session(encoder_graph(path_graph(alphabet.num_classes), alphabet, {})),
+        onnx_session(decoder_graph(alphabet, {})),
     )
     for alphabet in ALPHABETS
 ]
@@ -113,7 +113,7 @@ def test_an_export_is_whole_and_says_what_it_is(exported, tmp_path):
 
 def test_samples_in_text_out(exported, recogniser):
     preprocess, encode, decode = (
-        session((exported / f"{name}.onnx").read_bytes())
+        onnx_session((exported / f"{name}.onnx").read_bytes())
         for name in ("preprocess", "encode", "decode")
     )
     for seed in range(3):
@@ -158,7 +158,7 @@ def test_int8_weights_come_along(exported_tones, recogniser):
     assert "DynamicQuantizeLSTM" in operators
     features = recogniser.spec.heard(spoken("abc dad"))[None]
     inputs = {"features": features, "lengths": np.array([features.shape[1]], np.int32)}
-    (tokens,) = session(encoder).run(None, inputs)
+    (tokens,) = onnx_session(encoder).run(None, inputs)
     assert text_of_tokens(tokens, recogniser.spec.alphabet)[:2] == "ab"
 
 

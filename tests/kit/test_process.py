@@ -181,24 +181,38 @@ def test_the_end_of_a_correspondence_is_told_with_its_cause():
     other.close()
 
 
-def test_a_correspondence_ends_with_the_process_that_began_it():
-    script = """
-import os, signal, sys
+CORRESPONDS = """
 from tests.child_functions import double_each
 from tfasr.kit.process import Correspondence
 other = Correspondence(double_each, "x", task="Doubling")
 other.send("pid")
-print(other.next_answer(60), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+pid = other.next_answer(60)
 """
+CALLS = """
+from tests.child_functions import work_for_long
+from tfasr.kit.process import stream
+answers = stream(work_for_long)
+pid = next(answers)
+"""
+
+
+@pytest.mark.parametrize("begins", [CORRESPONDS, CALLS])
+def test_a_process_ends_with_the_one_that_began_it(begins):
+    script = f"{begins}\nimport os\nprint(pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT
     )
     pid = int(done.stdout)
     deadline = time.monotonic() + 60
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_process_that_wrote_nothing_is_not_said_to_have_left_messages():
+    with pytest.raises(ChildError, match="signal 9") as caught:
+        list(stream(count_and_die, 0, show_messages=False))
+    assert "above" not in str(caught.value)
 
 
 # How many cores a process may use: where it may run, and what its control group grants.

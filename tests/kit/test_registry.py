@@ -58,6 +58,7 @@ def test_a_file_gets_a_name_that_no_installed_module_has(tmp_path):
     [
         ("x = 1\nx = y\n", r"bad_\w+\.py:2: a plug-in must be importable.*NameError: name 'y'"),
         ("x = (\n", r"bad_\w+\.py:1: a plug-in must be importable.*SyntaxError"),
+        ("raise GeneratorExit('x')\n", r"bad_\w+\.py:1: a plug-in must be importable.*GeneratorE"),
         ("import no_such_module\n", r"bad_\w+\.py:1: .*ModuleNotFoundError.*no_such_module"),
         ("import sys\n\nsys.exit(3)\n", r"bad_\w+\.py:3: .*SystemExit: 3"),
         ("import json\njson.loads('{')\n", r"bad_\w+\.py:2: .*JSONDecodeError"),

@@ -1,7 +1,11 @@
 import contextlib
 import copy
+import hashlib
 import json
+import math
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -15,10 +19,10 @@ from hypothesis import strategies as st
 from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE
 from tfasr.ledger import timeline as writers
-from tfasr.ledger.events import LEDGER_FORMAT, Ledger, last_value, read_events
+from tfasr.ledger.events import LEDGER_FORMAT, Ledger, last_value, read_events, read_ledger
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.run import load_run, read_metrics
 
@@ -179,21 +183,197 @@ def test_a_process_without_an_event_gives_no_sign_of_life(tmp_path):
         assert ledger.alive_until_ms == (before - 10**9) // 10**6
 
 
+def chained(lines):
+    """Returns lines with the hashes that the ledger's documentation describes."""
+    head, result = hashlib.blake2b(b"", digest_size=8).hexdigest(), []
+    for line in lines:
+        text = line.rpartition(b',"chain":')[0] or line[:-1]
+        head = hashlib.blake2b(head.encode() + text, digest_size=8).hexdigest()
+        result.append(text + f',"chain":"{head}"}}'.encode())
+    return b"\n".join(result) + b"\n"
+
+
 def test_a_ledger_of_a_newer_format_is_refused_and_one_without_a_format_is_read(tmp_path):
     with contextlib.closing(Ledger(tmp_path)) as ledger:
         ledger.begin_session(None)
         ledger.event("seed", 3)
     path = tmp_path / EVENTS_FILE
-    text = path.read_text()
-    written = f'"ledger_format": {LEDGER_FORMAT}'
-    assert written in text
-    for changed in (text, text.replace(f", {written}", "")):
-        path.write_text(changed)
+    content = path.read_bytes()
+    written = f'"ledger_format": {LEDGER_FORMAT}'.encode()
+    assert written in content
+    for changed in (content, content.replace(b", " + written, b"")):
+        path.write_bytes(chained(changed.splitlines()))
         assert last_value(tmp_path, "seed") == read_events(tmp_path)[-1]["value"] == 3
-    path.write_text(text.replace(written, f'"ledger_format": {LEDGER_FORMAT + 1}'))
+    path.write_bytes(content.replace(written, f'"ledger_format": {LEDGER_FORMAT + 1}'.encode()))
     for read in (read_events, lambda folder: last_value(folder, "seed")):
         with pytest.raises(UsageError, match=rf"version {LEDGER_FORMAT + 1} .* Update it"):
             read(tmp_path)
+
+
+# A ledger shows that each of its lines is whole and in its place.
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A ledger of eight lines and its file's content."""
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.begin_session(None)
+        for step in range(1, 7):
+            ledger.event("train_step", {"loss": 1.5}, step=step)
+        ledger.event("tracked_stats", {"cer": 0.15, "loss": math.nan}, epoch_num=1)
+    return tmp_path, (tmp_path / EVENTS_FILE).read_bytes()
+
+
+def test_each_line_ends_with_the_hash_of_all_up_to_it(written):
+    run_dir, content = written
+    assert content == chained(content.splitlines())
+    last = json.loads(content.splitlines()[-1])
+    assert [*last][-1] == "chain"
+    assert load_run(run_dir).ledger_hash == last["chain"]
+
+
+def test_every_single_byte_is_looked_at(written):
+    run_dir, content = written
+    keys = [event["key"] for event in read_events(run_dir)]
+    path = run_dir / EVENTS_FILE
+    for place in range(len(content)):
+        line = content.count(b"\n", 0, place) + 1
+        for byte in (content[place] ^ 1, 0):
+            path.write_bytes(content[:place] + bytes([byte]) + content[place + 1 :])
+            try:
+                ledger = read_ledger(run_dir)
+            except UsageError as error:
+                # A first line whose hash is gone passes for one of a ledger of format 1.
+                named = [f"Line {line} ", *(["Line 2 ", "version 3"] if line == 1 else [])]
+                assert any(text in str(error) for text in named)  # noqa: PT017
+                continue
+            # What a crash may leave: the last line has no end, or ends in zeros.
+            assert line == 8
+            assert (ledger.cut, [event["key"] for event in ledger.events]) == (True, keys[:-1])
+            assert byte == 0 or place == len(content) - 1
+
+
+def test_every_length_is_a_ledger_that_a_crash_cut(written):
+    run_dir, content = written
+    events = read_events(run_dir)
+    for length in range(len(content)):
+        (run_dir / EVENTS_FILE).write_bytes(content[:length])
+        whole = content[:length].count(b"\n")
+        ledger = read_ledger(run_dir)
+        assert ledger.events == events[:whole]
+        assert ledger.cut == (content[:length] != b"" and content[length - 1 : length] != b"\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "line"),
+    [
+        ("removed", lambda lines: lines[:3] + lines[4:], 4),
+        ("the first removed", lambda lines: lines[1:], 1),
+        ("doubled", lambda lines: lines[:4] + lines[3:], 5),
+        ("swapped", lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], 4),
+        ("a line of another ledger", lambda lines: [*lines[:5], chained(lines[5:6])[:-1]], 6),
+        ("an empty line", lambda lines: [*lines[:5], b"", *lines[5:]], 6),
+        ("a score improved", lambda lines: [*lines[:-1], lines[-1].replace(b"0.15", b"0.05")], 8),
+        ("without hashes", lambda lines: [re.sub(rb',"chain".*', b"}", one) for one in lines], 1),
+    ],
+)
+def test_lines_that_are_not_as_they_were_are_named_and_never_cut(written, name, change, line):
+    run_dir, content = written
+    path = run_dir / EVENTS_FILE
+    changed = b"\n".join(change(content.splitlines())) + b"\n"
+    path.write_bytes(changed)
+    for read in (read_events, load_run, lambda folder: Ledger(folder, session=1)):
+        with pytest.raises(UsageError, match=rf"{EVENTS_FILE} .*Line {line} is not"):
+            read(run_dir)
+    assert path.read_bytes() == changed
+
+
+def test_a_ledger_of_an_older_format_goes_on_with_hashes(tmp_path):
+    old = b'{"key": "session_start", "time_ms": 1}\n{"key": "seed", "time_ms": 2, "value": 1}\n'
+    path = tmp_path / EVENTS_FILE
+    path.write_bytes(old)
+    assert read_ledger(tmp_path).chain is None
+    for session in (1, 2):
+        with contextlib.closing(Ledger(tmp_path, session=session)) as ledger:
+            ledger.begin_session(0)
+    events = read_events(tmp_path)
+    assert [event["key"] for event in events] == ["session_start", "seed", *["session_start"] * 2]
+    path.write_bytes(path.read_bytes().replace(b'"value": 1', b'"value": 2'))
+    with pytest.raises(UsageError, match="Line 3 is not"):
+        read_events(tmp_path)
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """Lets this process write no file beyond a size, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_line_that_found_no_room_is_taken_back(tmp_path):
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.event("seed", 1)
+        with largest_file((tmp_path / EVENTS_FILE).stat().st_size + 20):
+            for _ in range(2):
+                with pytest.raises(OSError, match=EVENTS_FILE):
+                    ledger.event("seed", 2)
+        assert read_ledger(tmp_path).cut
+        ledger.event("seed", 3)
+    assert [event["value"] for event in read_events(tmp_path)] == [1, 3]
+
+
+INTERRUPTED = """
+import signal, sys, time
+from tfasr.ledger.events import Ledger
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+ledger, until = Ledger(sys.argv[1]), time.monotonic() + 0.5
+while time.monotonic() < until:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 2e-4)
+        while True:
+            ledger.event("train_step", {"loss": 1.0})
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+def test_a_signal_within_an_event_leaves_a_whole_ledger(tmp_path):
+    subprocess.run([sys.executable, "-c", INTERRUPTED, tmp_path], check=True)
+    assert len(read_events(tmp_path)) > 100
+
+
+def test_a_fork_writes_nothing(tmp_path):
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.event("seed", 1)
+        if not (child := os.fork()):
+            ledger.event("seed", 2)
+            ledger.sync()
+            ledger.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        ledger.event("seed", 3)
+    assert [event["value"] for event in read_events(tmp_path)] == [1, 3]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_ledger_that_is_taken_away_is_missed(tmp_path, replaced):
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.event("seed", 1)
+        ledger.sync()
+        (tmp_path / EVENTS_FILE).unlink()
+        if replaced:
+            (tmp_path / EVENTS_FILE).touch()
+        ledger.event("seed", 2)
+        with pytest.raises(RunError, match=rf"{EVENTS_FILE} .*removed or replaced"):
+            ledger.sync()
 
 
 # Ledgers that nobody vouches for: a clear error that names file and line, never a traceback.
@@ -336,6 +516,29 @@ def test_a_long_value_is_shown_in_part_and_a_time_is_a_number(tmp_path):
     ledger.events[3]["metadata"]["mono_s"] = "soon"
     with pytest.raises(UsageError, match=rf"{tmp_path}/events\.jsonl: mono_s must be a finite"):
         load_run(ledger.write(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("epoch_start", {"metadata": {"epoch_num": 10**400, "session": 0, "mono_s": 52.0}}),
+        ("tracked_stats", {"value": {"cer": 1e308}}),
+        ("session_start", {"value": {"resumed_from_step": 10**400}}),
+    ],
+)
+def test_numbers_that_no_run_has_are_refused_by_file_and_line(tmp_path, key, changes):
+    line = forged(tmp_path / "bad", key, **changes)
+    with pytest.raises(UsageError, match=rf"In line {line} of .*bad/events\.jsonl .* must be"):
+        report([tmp_path / "bad"])
+
+
+@pytest.mark.parametrize("name", ["utterances", "audio_s", "frames", "padded_frames", "train_s"])
+def test_amounts_that_no_step_has_count_as_unknown(tmp_path, name):
+    ledger = ledger_of([0.5, 0.1, 0.1])
+    for event in ledger.events:
+        if event["key"] == "train_step":
+            event["value"][name] = 1e308
+    assert report([ledger.write(tmp_path / "run")], policy="paper")
 
 
 @pytest.mark.parametrize("metrics", [[1], [{}], {"a": 1}, {"a": {}, "b": []}, "cer"])

@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 
-from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig, memory_accounting
+from tfasr.models.keyword_spotter import (
+    FORWARD,
+    OF_FILTERS,
+    OF_INPUTS,
+    KeywordSpotter,
+    KeywordSpotterConfig,
+    memory_accounting,
+    step_cost,
+)
 
 
 def test_the_network_has_8504_parameters_and_needs_406_kb():
@@ -18,6 +26,29 @@ def test_the_network_has_8504_parameters_and_needs_406_kb():
     outputs += 42 * 15 * 22 + 21 * 7 * 22 + 19 * 5 * 22 + 22 + 30
     assert sum(layer.activations for layer in layers) == outputs
     assert sum(layer.num_bytes for layer in layers) == 4 * (8504 + outputs) == 405_840
+
+
+def test_operations_and_bytes_of_a_step_are_counted_from_shapes():
+    # By hand: outputs, their channels, the kernel's products for each, the inputs.
+    layers = [
+        (90 * 36, 10, 9 * 5 * 1, 98 * 40),
+        (88 * 34, 10, 3 * 3 * 10, 90 * 36 * 10),
+        (42 * 15, 22, 3 * 3 * 10, 44 * 17 * 10),
+        (19 * 5, 22, 3 * 3 * 22, 21 * 7 * 22),
+    ]
+    flops = [2 * places * filters * products for places, filters, products, _ in layers]
+    assert sum(flops) == 11_624_040
+    moved = [
+        4 * (5 * places * filters + 5 * inputs + products * filters)
+        for places, filters, products, inputs in layers
+    ]
+    cost = step_cost(KeywordSpotterConfig(), batch=5)
+    assert cost.flops[FORWARD] == cost.flops[OF_FILTERS] == 5 * sum(flops)
+    assert cost.flops[OF_INPUTS] == 5 * sum(flops[1:])  # the features need no gradient
+    assert cost.moved[FORWARD] == cost.moved[OF_FILTERS] == sum(moved)
+    assert cost.moved[OF_INPUTS] == sum(moved[1:])
+    assert cost.flops["classifier"] == 5 * 2 * 22 * 30
+    assert cost.flops["classifier gradient"] == 2 * cost.flops["classifier"]
 
 
 def test_the_accounting_has_the_shapes_that_the_layers_make():

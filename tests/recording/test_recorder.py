@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import tfasr
 from tests.recording.plain_loop import STEPS, train
+from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.events import read_events
 
@@ -326,6 +327,76 @@ def test_runs_scored_on_other_references_are_refused_a_ranking(tmp_path):
     assert "b is not compared" not in text
 
 
+MINE = {
+    "validation_references": "0123456789abcdef", "validation_utterances": 2,
+    "text_normalisation": "NFC, lower case, single spaces", "decoder": {"name": "greedy"},
+    "target_rule": "median of 1 epochs", "hash": "fedcba9876543210",
+}  # fmt: skip
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A run as ``tfasr train`` writes it, with the hypotheses of its evaluation."""
+    ledger = LedgerBuilder().begin(init_s=2, targets=[("wer", 0.5)], comparability=MINE)
+    run_dir = ledger.epoch(1, 0.1, wer=0.2).end().write(tmp_path / "mine")
+    (run_dir / "hypotheses").mkdir()
+    rows = [{"id": str(n), "reference": t, "hypothesis": t} for n, t in enumerate(SENTENCES)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (run_dir / "hypotheses" / "validation-epoch-0001.jsonl").write_text(text)
+    return run_dir
+
+
+def compared(mine, references=SENTENCES, **settings):
+    """Records a run next to another one; returns what the report says of it."""
+    run_dir = mine.parent / "torch"
+    settings = {"target_window": 1, "comparable_with": mine, **settings}
+    with tfasr.Recorder(run_dir, targets=["wer=0.5"], **settings) as run:
+        run.epoch()
+        with run.step(utterances=2) as step:
+            step.loss = 1.0
+        with run.evaluation() as e:
+            e.score(references, references)
+    _, found = json.loads(tfasr.report([mine, run_dir], window=1, output_format="json"))
+    assert (found["relative"] is None) == bool(found["differs_from_first"])
+    return found
+
+
+def test_a_run_of_another_framework_is_ranked_next_to_one_of_tfasr(mine):
+    found = compared(mine, SENTENCES[::-1])
+    assert found["relative"] > 0
+    # What the program alone knows is said to be its word.
+    (note,) = [note for note in found["notes"] if str(mine) in note]
+    assert "decoder" in note
+    assert "validation_references" not in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "differing"),
+    [
+        ({"references": ["one two three", "four five seven"]}, {"validation_references"}),
+        ({"references": SENTENCES[:1]}, {"validation_references", "validation_utterances"}),
+        ({"references": [text.upper() for text in SENTENCES]}, {"validation_references"}),
+        ({"target_window": 3}, {"target_rule"}),
+        ({"comparability": {"decoder": {"name": "beam"}}}, {"decoder.name"}),
+    ],
+)
+def test_what_truly_differs_is_still_refused(mine, settings, differing, caplog):
+    assert set(compared(mine, **settings)["differs_from_first"]) - {"hash"} == differing
+    assert str(mine) in caplog.text
+
+
+def test_references_that_are_unknown_are_not_called_equal(mine):
+    shutil.rmtree(mine / "hypotheses")
+    assert set(compared(mine)["differs_from_first"]) - {"hash"} == {"validation_references"}
+
+
+def test_a_run_that_states_nothing_cannot_be_the_model_of_another(tmp_path):
+    LedgerBuilder().begin().end().write(tmp_path / "mine")
+    with pytest.raises(tfasr.UsageError, match="comparable_with"):
+        tfasr.Recorder(tmp_path / "torch", comparable_with=tmp_path / "mine")
+    assert not (tmp_path / "torch").exists()
+
+
 def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
     for seed in (1, 2):
         with tfasr.Recorder(
@@ -427,14 +498,38 @@ def test_a_start_that_never_came_to_training_begins_anew(tmp_path):
     assert tfasr.load_run(tmp_path / "run").sessions == 1
 
 
-def test_folders_of_others_are_left_alone(tmp_path):
-    files = ("experiment.json", EVENTS_FILE, "run.json")
-    for name, file in zip(("trained", "foreign", "mine"), files, strict=True):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / file).write_text('{"key": "run_begin", "time_ms": 1}\n')
-        with pytest.raises(tfasr.UsageError, match="must have a folder of its own"):
-            tfasr.Recorder(tmp_path / name).__enter__()
-        assert (tmp_path / name / file).read_text().startswith('{"key"')
+EVENT = '{"key": "run_begin", "time_ms": 1}\n'
+LEDGER = '{"namespace": "", "time_ms": 1, "key": "session_start"}\n'
+SETTINGS = '{"targets": [], "target_window": 3, "metrics": {}}'
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"experiment.json": "{}"},
+        {EVENTS_FILE: EVENT},
+        {"run.json": "{}"},
+        # A name is no claim: what the files hold is.
+        {"recorder.json": "{}", "cpu.csv": "1,2\n", "heartbeat": "mine"},
+        {"recorder.json": "[1]", EVENTS_FILE: ""},
+        {"recorder.json": SETTINGS, EVENTS_FILE: '{"event": "click"}'},
+        {"recorder.json": '{"microphone": 3}', EVENTS_FILE: LEDGER},
+    ],
+)
+def test_folders_of_others_are_left_alone(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(tfasr.UsageError, match=f"{[*files][-1]}|tfasr train"):
+        tfasr.Recorder(tmp_path).__enter__()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_files_that_no_recorder_writes_may_lie_in_a_run(tmp_path):
+    others = {"config.yaml": "units: 8\n", "lock": "held by me\n"}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    train_recorded(tmp_path, [0.9])
+    assert {name: (tmp_path / name).read_text() for name in others} == others
 
 
 @pytest.mark.parametrize(
@@ -465,3 +560,115 @@ def test_targets_met_asks_the_rule(tmp_path):
                 e.measure(accuracy=accuracy)
             met.append(run.targets_met)
     assert met == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"cer": value} for value in (10**400, 10**5000, -0.5, 40, True, None, b"0.1", "0.1")),
+        *({"accuracy": value} for value in (1.5, -0.1)),
+        {"loss": [1, 2]},
+    ],
+)
+def test_what_is_no_value_of_a_metric_is_refused(tmp_path, values):
+    recorder = tfasr.Recorder(tmp_path, targets=["cer=0.1", "accuracy=0.5"], target_window=1)
+    with pytest.raises(tfasr.UsageError, match=next(iter(values))), recorder as run:
+        run.epoch()
+        with run.evaluation() as e:
+            e.measure(**{"cer": 0.1, "accuracy": 0.5} | values)
+    assert not run.targets_met
+    assert value(tmp_path, "tracked_stats") == []
+
+
+@pytest.mark.parametrize(
+    ("references", "hypotheses"),
+    [
+        ([], []),
+        ([""], [""]),
+        ("one two", "one twx"),
+        (b"one", b"one"),
+        ([None], ["one"]),
+        (["one"], [b"one"]),
+        (["one \ud800"], ["one"]),
+        (["one"], ["\udfff"]),
+    ],
+)
+def test_what_are_no_texts_meets_no_target(tmp_path, references, hypotheses):
+    recorder = tfasr.Recorder(tmp_path, targets=["cer=0.5"], target_window=1)
+    with pytest.raises(tfasr.UsageError, match=r"reference|hypotheses"), recorder as run:
+        run.epoch()
+        with run.evaluation() as e:
+            e.score(references, hypotheses)
+    assert not run.targets_met
+    assert value(tmp_path, "tracked_stats") == []
+
+
+def test_an_empty_part_of_a_split_and_generators_are_scored(tmp_path):
+    with tfasr.Recorder(tmp_path, targets=["cer=0.5"]) as run:
+        run.epoch()
+        with run.evaluation() as e:
+            e.score([], [])
+            e.score((text for text in SENTENCES), iter(SENTENCES))
+    (stated,) = value(tmp_path, "comparability")
+    assert (e.scores["utterances"], stated["validation_utterances"]) == (2, 2)
+
+
+def test_each_block_ends_once(tmp_path):
+    with tfasr.Recorder(tmp_path / "run") as run:
+        run.epoch()
+        with run.step() as step:
+            pass
+        with pytest.raises(tfasr.UsageError, match="must end once"):
+            step.__exit__(None, None, None)
+    content = (tmp_path / "run" / EVENTS_FILE).read_bytes()
+    with pytest.raises(tfasr.UsageError, match="not open"):
+        run.__exit__(None, None, None)
+    assert run.__exit__(KeyError, KeyError("x"), None) is None
+    with pytest.raises(tfasr.UsageError, match="not open"):
+        tfasr.Recorder(tmp_path / "other").__exit__(None, None, None)
+    assert (tmp_path / "run" / EVENTS_FILE).read_bytes() == content
+
+
+FORKS = """
+import os, sys, tfasr
+
+def forked(work):
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+        assert os.path.exists(sys.argv[1] + "/lock")
+    else:
+        work()
+
+def refused():
+    try:
+        run.step()
+    except tfasr.UsageError as error:
+        sys.exit("fork" not in str(error))
+
+with tfasr.Recorder(sys.argv[1], utilisation=True) as run:
+    pid = os.getpid()
+    run.epoch()
+    forked(refused)
+    forked(lambda: sys.exit(0))
+    for _ in range(2):
+        with run.step():
+            forked(lambda: sys.exit(0))
+    with run.evaluation() as e:
+        forked(lambda: sys.exit(0))
+        e.measure(cer=0.5)
+    child = os.fork()
+if os.getpid() != pid:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_records_nothing_however_it_ends(tmp_path):
+    subprocess.run([sys.executable, "-c", FORKS, tmp_path / "run"], check=True)
+    run = tfasr.load_run(tmp_path / "run")
+    keys = [event["key"] for event in run.events]
+    assert run.status == "success"
+    assert [keys.count(key) for key in ("train_step", "tracked_stats", "run_stop")] == [2, 1, 1]
+    lines = (tmp_path / "run" / "cpu.csv").read_text().splitlines()
+    assert len(set(lines)) == len(lines)

@@ -18,46 +18,71 @@ from tests.reliability.conftest import TINY
 from tfasr import cli
 from tfasr.errors import RunError, UsageError, explained
 from tfasr.kit.files import locked, make_folder, whole_file, write_whole
-from tfasr.ledger.events import Ledger, ends_cut, last_value, read_events
+from tfasr.ledger.events import Ledger, last_value, read_events
 from tfasr.training.checkpoint import TrainingState, save_checkpoint
 from tfasr.tta.run import load_run
 
 # What a power loss and a failing system leave: zeros, errors without a name, no memory.
 
 
-@pytest.fixture
-def zeroed(tmp_path):
-    """Returns a run whose ledger's fourth line never reached the disk, though its length did."""
-    ledger = Ledger(tmp_path)
-    for number in range(6):
-        ledger.event("seed", number, step=number)
+def ledger_with_zeros(run_dir, *, synced=0):
+    """Writes a ledger of which a sector did not reach the disk, though what follows did.
+
+    ``synced`` is how many events had come when the last sync was done.
+    """
+    ledger = Ledger(run_dir)
+    for number in range(9):
+        if number == synced > 0:
+            ledger.sync()
+        ledger.event("seed", number, about="x" * 50)
     ledger.close()
+    path = run_dir / "events.jsonl"
+    content = path.read_bytes()
+    assert 3 < content[:1024].count(b"\n") < content[:1536].count(b"\n") < 7
+    path.write_bytes(content[:1024] + bytes(512) + content[1536:])
+    return content[:1024].count(b"\n")
+
+
+@pytest.fixture(params=["a sector", "the end"])
+def zeroed(tmp_path, request):
+    """Returns a run whose ledger's end never reached the disk, though its length did."""
+    whole = ledger_with_zeros(tmp_path, synced=2)
     path = tmp_path / "events.jsonl"
-    lines = path.read_bytes().split(b"\n")
-    lines[3] = lines[3][:10] + bytes(len(lines[3]) - 10)
-    path.write_bytes(b"\n".join(lines))
-    return tmp_path
+    if request.param == "the end":
+        content = path.read_bytes()
+        path.write_bytes(content[:1000] + bytes(len(content) - 1000))
+    return tmp_path, whole
 
 
 def test_a_ledger_ends_where_zeros_begin(zeroed):
-    assert [event["value"] for event in read_events(zeroed)] == [0, 1, 2]
-    assert ends_cut(zeroed)
-    assert last_value(zeroed, "seed") == 2
-    assert load_run(zeroed).cut
+    run_dir, whole = zeroed
+    assert [event["value"] for event in read_events(run_dir)] == list(range(whole))
+    assert last_value(run_dir, "seed") in range(9)
+    assert load_run(run_dir).cut
 
 
 def test_a_resumed_ledger_goes_on_before_the_zeros(zeroed):
-    ledger = Ledger(zeroed, session=1)
+    run_dir, whole = zeroed
+    ledger = Ledger(run_dir, session=1)
     ledger.event("session_start")
     ledger.close()
-    assert [event["value"] for event in read_events(zeroed)] == [0, 1, 2, None]
-    assert not ends_cut(zeroed)
+    assert [event["value"] for event in read_events(run_dir)] == [*range(whole), None]
+    assert not load_run(run_dir).cut
+
+
+def test_zeros_in_what_had_reached_the_disk_are_damage(tmp_path):
+    whole = ledger_with_zeros(tmp_path, synced=8)
+    content = (tmp_path / "events.jsonl").read_bytes()
+    for read in (read_events, load_run, lambda folder: Ledger(folder, session=1)):
+        with pytest.raises(UsageError, match=f"Line {whole + 1} is not: it has zero bytes"):
+            read(tmp_path)
+    assert (tmp_path / "events.jsonl").read_bytes() == content
 
 
 def test_zeros_among_samples_are_passed_over(zeroed):
     text = "time_ms,cpu_percent\n1,10\n" + "\0" * 20 + "\n3,30\n"
-    (zeroed / "cpu.csv").write_text(text)
-    assert load_run(zeroed).utilisation()["cpu_percent"].tolist() == [10, 30]
+    (zeroed[0] / "cpu.csv").write_text(text)
+    assert load_run(zeroed[0]).utilisation()["cpu_percent"].tolist() == [10, 30]
 
 
 def test_an_error_without_a_name_gets_the_file_s(tmp_path, monkeypatch):

@@ -16,9 +16,13 @@ from tests.data.made_corpus import make_utterances, write_tsv
 from tests.reliability.conftest import TINY, snapshot
 from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.display.table import WRITERS
+from tfasr.kit import registry
 from tfasr.kit.files import locked
 from tfasr.ledger.events import read_events
+from tfasr.reports.figures.registry import FIGURES
 from tfasr.telemetry.compiled import layers_instruction_set
+from tfasr.tta.run import load_run
 
 # The page on reliability names a test for each case of bad input: that test is there.
 
@@ -210,6 +214,32 @@ def test_samples_that_a_power_loss_has_torn_are_read_up_to_there(tfasr, runs):
     assert "is left out" not in " ".join(ended.out.split())
 
 
+def test_figures_and_writers_of_a_users_that_fail_are_named(tfasr, refused, runs, tmp_path):
+    plugin, out = tmp_path / "failing_parts.py", tmp_path / "out"
+    plugin.write_text(
+        "from tfasr.display.table import WRITERS\n"
+        "from tfasr.reports.figures.registry import FIGURES\n"
+        "def fails(*_):\n"
+        "    raise ValueError('no idea')\n"
+        "WRITERS.register('failing', fails)\n"
+        "FIGURES.register('failing', fails)\n"
+    )
+    named = f"{plugin}:4: the {{}} 'failing' failed: ValueError: no idea"
+    words = ["report", runs / "good", "--import", plugin]
+    try:
+        writer = named.format("format")
+        refused(*words, "--format", "failing", keeps=runs, status=1, names=(writer,))
+        ended = tfasr(*words, "--out", out)
+        assert ended.status == 0, ended.err
+        assert named.format("figure") in " ".join((ended.out + ended.err).split()) or named.format(
+            "figure"
+        ) in (out / "report.html").read_text().replace("&#x27;", "'").replace("&#39;", "'")
+    finally:
+        registry._loaded.pop(str(plugin), None)
+        for known in (WRITERS, FIGURES):
+            known._entries.pop("failing", None)
+
+
 @pytest.mark.parametrize("content", [BINARY, b"", b"{}\n", b"[" * 100_000])
 def test_hypotheses_that_are_none_are_named(refused, runs, content):
     folder = runs / "good" / "hypotheses"
@@ -239,8 +269,8 @@ def unfinished(run_dir):
     """Cuts a run's ledger as a kill in its last seconds would have."""
     path = run_dir / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if json.loads(line)["key"] not in ("run_stop", "epoch_stop")]
-    path.write_text("".join(kept))
+    (end,) = [n for n, line in enumerate(lines) if json.loads(line)["key"] == "epoch_stop"]
+    path.write_text("".join(lines[:end]))
 
 
 def test_other_shards_are_refused(refused, run_dir, shards):
@@ -250,6 +280,18 @@ def test_other_shards_are_refused(refused, run_dir, shards):
     refused(
         *train(shards, run_dir, resume=True), keeps=run_dir, names=("keep its data", "validation:")
     )
+
+
+def a_zero_byte(run_dir):
+    path = run_dir / "events.jsonl"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"model_creation")] = 0
+    path.write_bytes(content)
+
+
+def a_better_score(run_dir):
+    path = run_dir / "events.jsonl"
+    path.write_bytes(re.sub(rb'"cer": ?0\.\d', b'"cer":0.0', path.read_bytes()))
 
 
 def ledger_gone(run_dir):
@@ -267,6 +309,8 @@ def garbage_line(run_dir):
     [
         (ledger_gone, ("events.jsonl", "no ledger")),
         (garbage_line, ("events.jsonl", "Line 4")),
+        (a_zero_byte, ("events.jsonl", "Line", "zero byte")),
+        (a_better_score, ("events.jsonl", "Line")),
         (lambda run_dir: (run_dir / "experiment.json").write_text(""), ("experiment.json",)),
         (lambda run_dir: (run_dir / "experiment.json").write_text("[]"), ("experiment.json",)),
     ],
@@ -277,11 +321,37 @@ def test_a_damaged_run_is_not_resumed(refused, run_dir, shards, damage, names):
     refused(*train(shards, run_dir, resume=True), keeps=run_dir, names=names)
 
 
-def test_files_of_a_users_in_the_run_folder_are_not_overwritten(refused, shards, tmp_path):
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.gin": "mine"},
+        {"events.jsonl": "", "run.json": "{}"},
+        {"events.jsonl": "click", "notes.txt": "mine"},
+        {"events.jsonl": "", "experiment.json": '{"title": "mine"}'},
+    ],
+)
+def test_files_of_a_users_in_the_run_folder_are_not_overwritten(refused, shards, tmp_path, files):
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "config.gin").write_text("mine")
-    refused(*train(shards, folder), keeps=folder, names=(str(folder), "config.gin"))
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    names = [name for name, text in files.items() if text and name != "notes.txt"]
+    refused(*train(shards, folder), keeps=folder, names=(str(folder), *names))
+
+
+def test_a_checkpoint_without_its_ledger_is_not_resumed_from(tfasr, run_dir, shards):
+    """A ledger that was cut by hand loses the checkpoints that it no longer covers."""
+    path = run_dir / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    (first, *_) = [n for n, line in enumerate(lines) if json.loads(line)["key"] == "train_step"]
+    path.write_text("".join(lines[: first + 1]))
+    ended = tfasr(*train(shards, run_dir, resume=True))
+    assert ended.status == 0, ended.err
+    assert "best.npz cannot be resumed from" in ended.err
+    run = load_run(run_dir)
+    assert run.status == "success"
+    steps = [e["metadata"]["step"] for e in read_events(run_dir) if e["key"] == "train_step"]
+    assert sorted(set(steps)) == list(range(1, max(steps) + 1))
 
 
 def test_the_second_of_two_starts_changes_nothing(refused, shards, tmp_path):
@@ -308,11 +378,23 @@ def test_a_start_that_fails_leaves_no_claim(refused, shards, tmp_path):
         ("Adam.learning_rate = -1.0", ("learning rate", "Received: -1.0")),
         ("Adam.learning_rate = 1e999", ("learning rate", "inf")),
         ("TrainingConfig.seed = 100000000000000000000", ("TrainingConfig.seed",)),
+        (f"TrainingConfig.epochs = 1{'0' * 400}", ("TrainingConfig.epochs",)),
+        (f"TrainingConfig.give_up_after_hours = 1{'0' * 400}", ("give_up_after_hours",)),
+        ("PipelineConfig.global_batch_size = 4611686018427387904", ("global_batch_size",)),
+        ("PipelineConfig.batch_size_schedule = ((2, 4611686018427387904),)", ("_schedule",)),
+        ("AcousticModelConfig.num_lstm_layers = 1000", ("num_lstm_layers",)),
     ],
 )
 def test_what_cannot_be_trained_is_refused_by_a_dry_run(refused, shards, tmp_path, binding, names):
     words = [*train(shards, tmp_path / "run", binding), "--dry_run"]
     refused(*words, keeps=shards, names=names)
+
+
+def test_devices_that_are_missing_are_refused_by_a_dry_run(refused, shards, tmp_path):
+    devices = "TrainingConfig.evaluation_devices = ('cpu:99999',)"
+    beside = "TrainingConfig.evaluation_placement = 'beside'"
+    words = [*train(shards, tmp_path / "run", beside, devices), "--dry_run"]
+    refused(*words, keeps=shards, names=("evaluation_devices", "cpu:99999"))
 
 
 @pytest.mark.parametrize("kept", ["one", "best", "none"])
@@ -364,8 +446,9 @@ def test_a_run_of_an_older_tfasr_is_resumed_with_a_word(run_dir, caplog):
 
     unfinished(run_dir)
     path = run_dir / "events.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if json.loads(line)["key"] != "shards"))
+    events = [event for event in read_events(run_dir) if event["key"] != "shards"]
+    del events[0]["value"]["ledger_format"]
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
     experiment = load_config(str(TINY), ["TrainingConfig.epochs = 1"]).experiment
     with (
         caplog.at_level(logging.WARNING),

@@ -11,7 +11,7 @@ from tfasr.commands.report import report
 from tfasr.kit.files import worker_events_file
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.reports.charges import charges_of
-from tfasr.reports.cluster import WorkerPart, exchange_of, worker_machines, worker_parts
+from tfasr.reports.cluster import WorkerTimes, exchange_of, worker_machines, worker_times
 from tfasr.reports.groups import configuration
 from tfasr.telemetry import samplers as machine_notes
 from tfasr.telemetry.samplers import MachineNotes
@@ -38,7 +38,7 @@ def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
     # Worker 1 computes longer in the first step and begins later in the second.
     note(tmp_path, 0, [(0, 1, 3.5, {}), (4, 5, 7.5, {}), (8, 9, 9.5, {})])
     note(tmp_path, 1, [(0, 3, 3.5, {}), (6, 7, 7.5, {}), (8, 9, 9.5, {"compiled": True})])
-    chief, other = worker_parts(tmp_path)
+    chief, other = worker_times(tmp_path)
     assert (chief.rank, chief.steps, chief.utterances, chief.input_wait_s) == (0, 2, 4, 0.5)
     assert (chief.step_s, chief.waited_s, chief.held_up_s) == (7, 4, 0)
     assert (other.step_s, other.waited_s, other.held_up_s) == (5, 0, 4)
@@ -52,7 +52,7 @@ def test_each_session_has_its_own_workers(tmp_path):
         note(tmp_path, rank, [(0, 1 + rank, 4, {})])
     for rank in (0, 1):
         note(tmp_path, rank, [(0, 2 - rank, 4, {})] * 2, session=1)
-    parts = worker_parts(tmp_path)
+    parts = worker_times(tmp_path)
     assert [part.steps for part in parts] == [3, 3, 1]
     # The first waited 2 s for worker 2, then worker 1 twice 1 s for the first.
     assert [part.waited_s for part in parts] == [2, 1 + 2, 0]
@@ -61,13 +61,13 @@ def test_each_session_has_its_own_workers(tmp_path):
 
 
 def test_what_is_damaged_or_alone_says_nothing(tmp_path):
-    assert worker_parts(tmp_path / "missing") == []
+    assert worker_times(tmp_path / "missing") == []
     note(tmp_path, 0, [(0, 1, 2, {})])
-    assert worker_parts(tmp_path) == []
+    assert worker_times(tmp_path) == []
     note(tmp_path, 1, [(0, 1, 2, {"step_s": "long"})])
-    assert worker_parts(tmp_path) == []
+    assert worker_times(tmp_path) == []
     (tmp_path / "events-worker-1.jsonl").write_text("nothing\nnothing\nnothing\n")
-    assert worker_parts(tmp_path) == []
+    assert worker_times(tmp_path) == []
 
 
 def test_a_report_has_the_table_where_there_was_a_cluster(small):
@@ -105,7 +105,7 @@ def test_an_exchange_of_unknown_size_has_no_table(tmp_path, cluster):
 
 
 def test_what_was_not_measured_is_not_told(tmp_path):
-    parts = [WorkerPart(0, 2, 4, 0.0, 8.0, 0.0, 0.0, 0.5, 2.0)]
+    parts = [WorkerTimes(0, 2, 4, 0.0, 8.0, 0.0, 0.0, 0.5, 2.0)]
     found = exchange_of(parts, {"workers": 2, "gradient_bytes": 1000, "link": {"small_s": -1}})
     assert (found.achieved_bytes_per_s, found.share) == (4000, 1 / 16)
     assert found.measured_bytes_per_s is None
@@ -194,6 +194,20 @@ def test_energy_to_a_target_is_that_of_all_hosts_on_the_chiefs_clock(run_dir):
     assert charges.targets[0].energy.total_joules == pytest.approx(25 * 180)
     assert charges.targets[0].energy.total_unknown_s == 0
     assert charges.counters == ["package-0", "package-0 of worker 1", "package-0 of worker 2"]
+
+
+def test_a_second_that_any_host_does_not_know_is_unknown_once(run_dir):
+    # The chief's counter goes away for a sample: unknown from 0 to 20 s. Worker 1: from 30 s on.
+    lines = (run_dir / "energy.csv").read_text().splitlines()
+    rows = [row.replace("package-0", "other") if ",1010" in row else row for row in lines]
+    (run_dir / "energy.csv").write_text("\n".join(rows) + "\n")
+    noted(run_dir, 0, "a", package(100))
+    noted(run_dir, 1, "b", package(60), seconds=30)
+    noted(run_dir, 2, "c", package(20))
+    charges = charges_of(load_run(run_dir), (None, []), [{"train": 40.0}])
+    energy = charges.targets[0].energy
+    assert energy.total_unknown_s == pytest.approx(20 + 10)
+    assert energy.total_joules == pytest.approx(20 * 100 + 30 * 60 + 40 * 20)
 
 
 @pytest.mark.parametrize(

@@ -240,8 +240,8 @@ def test_brackets_reach_from_the_last_miss_to_the_first_hit(report):
     (panel,) = by_name(report)["brackets"].panels
     reached = [one for one in panel.marks if isinstance(one, Segments) and one.texts]
     assert [(one.x0[0] * 60, one.x1[0] * 60) for one in reached] == [
-        pytest.approx((6, 8)),
-        pytest.approx((10, 12)),
+        pytest.approx((4, 6)),
+        pytest.approx((8, 10)),
     ]
     assert list(panel.y.tick_labels) == ["CER 10 %  small", "CER 10 %  large"]
 

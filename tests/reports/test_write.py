@@ -30,10 +30,36 @@ from tfasr.ledger.intervals import INTERVALS
 
 @pytest.fixture
 def grouped(tmp_path):
-    """Three seeds each; the large ones take twice as long a step."""
+    """Three seeds each; the large ones take four times as long a step."""
     seeds(tmp_path / "small", "run", 1.0)
-    seeds(tmp_path / "large", "run", 2.0)
+    seeds(tmp_path / "large", "run", 4.0)
     return tfasr.compare([tmp_path / "small", tmp_path / "large"])
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.json", "evaluation.csv", "cer.png"])
+def test_a_report_overwrites_no_files_of_others(small, tmp_path, name):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    (out / name).write_text('["mine"]')
+    before = contents(out)
+    with pytest.raises(UsageError, match=name):
+        report([small], out=out)
+    assert contents(out) == before
+    (out / name).unlink()
+    report([small], out=out)
+    assert {name, "notes.txt"} <= contents(out).keys()
+    report([small], out=out)  # over its own
+    if name == "report.json":
+        for file in set(contents(out)) - {name}:
+            (out / file).unlink()  # as a killed report leaves it
+        (out / "cer.png").write_text("half")
+        report([small], out=out)
+        assert "report.html" in contents(out)
 
 
 def test_groups_and_what_they_say(grouped):
@@ -42,8 +68,9 @@ def test_groups_and_what_they_say(grouped):
     assert grouped.targets == [("cer", 0.1)]
     small, large = grouped.result("small/run", cer=0.1), grouped.result("large/run", cer=0.1)
     assert small.statistics.median_s == pytest.approx(8.06)
-    assert small.brackets[0].last_miss_s == pytest.approx(6.0)
-    assert large.comparison.ratio == pytest.approx(14.12 / 8.06, rel=1e-3)
+    assert small.brackets[0].last_miss_s == pytest.approx(4.0)
+    assert small.brackets[0].rule_s == pytest.approx(8.0)
+    assert large.comparison.ratio == pytest.approx(26.24 / 8.06, rel=1e-3)
     assert math.prod(large.decomposition.factors.values()) == pytest.approx(
         large.decomposition.ratio
     )
@@ -55,10 +82,10 @@ def test_groups_and_what_they_say(grouped):
 
 def test_the_finding_names_the_faster_the_interval_and_the_reason(grouped):
     (said,) = grouped.findings
-    assert said.startswith("CER 10 %: small/run is faster: large/run takes 1.75 times as long")
+    assert said.startswith("CER 10 %: small/run is faster: large/run takes 3.26 times as long")
     assert "95 % interval" in said
     assert "n = 3 and 3" in said
-    assert "large/run has 0.50 times the steady throughput" in said
+    assert "large/run has 0.25 times the steady throughput" in said
 
 
 def test_against_the_reason_stands_what_speaks_against_it(tmp_path):
@@ -107,7 +134,7 @@ def test_where_one_of_a_group_never_arrives_there_is_no_interval(tmp_path):
 def test_an_interval_that_includes_1_decides_nothing(tmp_path):
     for name, factor in (("a", 1.0), ("b", 1.001)):
         for number, length in enumerate((1.0, 2.0, 3.0)):
-            run_dir = ledger_of([0.1] * 3, train_s=factor * length)
+            run_dir = ledger_of([0.5, 0.1, 0.1], train_s=factor * length)
             run_dir.write(tmp_path / name / f"seed{number}")
     (said,) = tfasr.compare([tmp_path / "a", tmp_path / "b"]).findings
     assert said.startswith("CER 10 %: undecided: b")
@@ -157,7 +184,7 @@ def test_data_frames(grouped, tmp_path, small):
     frame = grouped.to_dataframe()
     assert len(frame) == 6
     assert frame.groupby("group")["time_to_accuracy_s"].median().to_dict() == pytest.approx(
-        {"small/run": 8.06, "large/run": 14.12}
+        {"small/run": 8.06, "large/run": 26.24}
     )
     assert (frame["wall_s"] - frame[[f"{name}_s" for name in INTERVALS]].sum(axis=1)
             ).abs().max() < 1e-5  # fmt: skip
@@ -291,11 +318,11 @@ def test_csv_holds_seconds_and_fractions_unrounded(small, large):
     first, second, *_, never = found["time_to_accuracy"]
     assert (first["run"], first["metric"], float(first["target"])) == ("small", "cer", 0.1)
     assert float(first["time_to_accuracy_s"]) == 8.0
-    assert (float(first["last_miss_s"]), float(first["first_hit_s"])) == (6.0, 8.0)
+    assert (float(first["last_miss_s"]), float(first["first_hit_s"])) == (4.0, 6.0)
     assert float(second["relative_to_first"]) == 1.5
     # Never is an empty cell, and so is all that follows from it.
     assert [never[key] for key in ("time_to_accuracy_s", "epoch", "relative_to_first")] == [""] * 3
-    assert float(never["last_miss_s"]) == 12.0
+    assert float(never["last_miss_s"]) == 10.0
     (small_time, _) = found["where_the_time_went"]
     parts = [float(small_time[key]) for key in small_time if key.endswith("_s")][3:]
     assert math.fsum(parts) == float(small_time["wall_s"]) == 8.0
@@ -336,3 +363,37 @@ def test_file_names_are_distinct_and_plain():
     assert file_names(["A b%", "a b", "", "名", "x" * 200]) == [
         "a_b", "a_b-2", "table", "table-2", "x" * 80,
     ]  # fmt: skip
+
+
+def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(tmp_path):
+    """One run of each pair is evaluated every 4 s, the other every 12 s; both cross at 40 s."""
+    for name, every_s in (("often", 4.0), ("rarely", 12.0)):
+        for seed in range(5):
+            crossing_s = 40 * (1 + 0.04 * (seed - 2))
+            cers = [0.1 * crossing_s / (every_s * n) for n in range(1, 40)]
+            run = ledger_of(cers, train_s=every_s / 2)
+            run.write(tmp_path / name / f"seed{seed}")
+    found = tfasr.compare([tmp_path / "often", tmp_path / "rarely"])
+    often, rarely = (found.result(name, cer=0.1) for name in found.groups)
+    compared = rarely.comparison
+    assert compared.ratio > 1.15
+    assert compared.ratio_of_middles == pytest.approx(1, abs=0.06)
+    assert compared.sooner is None
+    low, high = often.statistics.interval_s
+    assert low < 42 < high < often.statistics.median_s
+    (said,) = found.findings
+    assert "undecided" in said
+    assert f"{compared.ratio_of_middles:.2f} times at the crossings" in said
+
+
+def test_factors_of_another_clock_come_with_the_ratio_that_they_multiply_to(tmp_path):
+    for name, train_s in (("a", 1.0), ("b", 3.0)):
+        ledger_of([0.5, 0.1, 0.1], train_s=train_s).write(tmp_path / name)
+    found = tfasr.compare([tmp_path / "a", tmp_path / "b"], policy="mlperf")
+    (said,) = found.findings
+    result = found.result("b", cer=0.1)
+    assert result.comparison.ratio == pytest.approx(3)
+    # 2 s of initialisation before run_start are no part of MLPerf's clock.
+    assert result.decomposition.ratio == pytest.approx((2 + 12) / (2 + 4))
+    assert "takes 3.00 times" in said
+    assert "the ratio is 2.33" in said

@@ -33,7 +33,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def started(run_dir, folder, *flags, **limits):
+def started(run_dir, folder, *flags, stderr=subprocess.PIPE, **limits):
     """Runs ``tfasr serve`` until the block ends, and then sees whether Ctrl-C ends it well."""
     words = [word for name, value in limits.items() for word in (f"--{name}", str(value))]
     process = subprocess.Popen(
@@ -41,20 +41,21 @@ def started(run_dir, folder, *flags, **limits):
         + [*words, *flags],
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
+    written = process.stderr or stderr
     with process:
         try:
             line = process.stdout.readline()
             found = re.search(r"http://\S+", line)
-            assert found, process.stderr.read()
+            assert found, written.read()
             server = Server(process, found[0], folder)
             yield server
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=60) == 0, process.stderr.read()
-            assert "Traceback" not in process.stderr.read()
+            assert process.wait(timeout=60) == 0, written.read()
+            assert "Traceback" not in written.read()
             assert server.files == []
         finally:
             process.kill()

@@ -203,6 +203,7 @@ def serve(exported_tones):
     [
         (("--max_streams", 0), "--max_streams must be more than 0"),
         (("--idle_s", "nan"), "--idle_s must be more than 0"),
+        (("--max_upload_mb", "1e305"), "--max_upload_mb must be more than 0, at most 1e+09"),
         (("--port", 70000), "--port must be 0 (any free one) to 65535"),
         (("--host", "192.0.2.1"), "--host must be an address of this machine"),
         (("--run_dir", "nowhere"), "a folder that tfasr train or tfasr export wrote"),

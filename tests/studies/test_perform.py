@@ -1,5 +1,6 @@
 """The steps of a study: what is done is passed over, what fails loses nothing else."""
 
+import dataclasses
 import logging
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tfasr.studies.perform import (
 )
 from tfasr.studies.plan import begin, load_plan
 from tfasr.studies.steps import Step, finished, study_steps
+from tfasr.training.from_gin import load_config
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_a_wrong_study_leaves_no_folder(tmp_path):
 
 WAITS = """
 import sys, time
-from tfasr.studies.child_process import end_with
+from tfasr.kit.process import end_with
 end_with(int(sys.argv[1]))
 print("waits", flush=True)
 time.sleep(600)
@@ -174,6 +176,36 @@ def test_bad_studies_are_refused_by_file_and_line(tmp_path, change, message):
         load_plan(written(tmp_path, TWO.replace(*change)))
 
 
+@pytest.mark.parametrize(
+    ("file", "resume"),
+    [("report/report.html", False), ("runs/slow/notes.txt", True), ("study.json", True)],
+)
+def test_a_folder_that_is_no_study_is_refused(tmp_path, file, resume):
+    folder = tmp_path / "mine"
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text('{"subject": "mine"}')
+    with pytest.raises(UsageError, match=rf"holds {file.partition('/')[0]} "):
+        begin(folder, load_plan(written(tmp_path)), None, resume=resume)
+    assert [path for path in folder.rglob("*") if path.is_file()] == [folder / file]
+    assert (folder / file).read_text() == '{"subject": "mine"}'
+
+
+@pytest.mark.parametrize(
+    "text", ['{"rows": 3}', '{"rows": [[1]]}', '{"rows": [{"split": "test"}]}', '{"f1": 2}', "[]"]
+)
+def test_a_foreign_file_of_scores_is_named_and_kept(tmp_path, text):
+    scored = written(tmp_path, f"{TWO}StudyConfig.final_splits = ('test',)\n")
+    plan = load_plan(scored)
+    steps = [s for s in study_steps(plan, tmp_path, Path("shards")) if s.kind == "score"]
+    assert not steps[0].done()
+    path = tmp_path / "scores" / plan.runs[0].name / "scores.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(UsageError, match=str(path)):
+        steps[0].done()
+    assert path.read_text() == text
+
+
 def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
     path, folder = written(tmp_path), tmp_path / "study"
     folder.mkdir()
@@ -209,9 +241,56 @@ def test_the_papers_studies_are_alike():
     small, paper = load_plan(SMALL), load_plan("study/paper.gin")
     assert list(small.experiments) == list(paper.experiments)
     assert small.parts() == paper.parts()
-    assert small.config.beam_widths == paper.config.beam_widths
+    # Of its few words the small one also has widths at which they differ.
+    assert set(paper.config.beam_widths) < set(small.config.beam_widths)
+    assert min(small.config.beam_widths) == 1
     tables = [one.published_table for one in paper.experiments.values()]
     assert tables == ["Table 4"] * 3 + ["Table 6"] * 3
+
+
+def test_the_small_studys_equal_runs_differ_by_their_systems_alone():
+    runs = {run.experiment: run for run in load_plan(SMALL).runs}
+    for part, batches in (("", [8, 20, 25]), ("equal_", [8, 8, 8])):
+        systems = [runs[f"{part}sys{price}"] for price in (1, 2, 10)]
+        configs = [load_config(run.gin_files, run.bindings) for run in systems]
+        experiments = [config.experiment for config in configs]
+        kernels = [experiment.model.lstm_kernel for experiment in experiments]
+        threads = ["TF_NUM_INTRAOP_THREADS=1" in run.environment for run in systems]
+        assert list(zip(kernels, threads, strict=True)) == [
+            ("generic", True), ("generic", False), ("auto", False),
+        ]  # fmt: skip
+        assert [e.pipeline.global_batch_size for e in experiments] == batches
+        assert len({config.hardware.name for config in configs}) == 3
+        assert {e.training.precision for e in experiments} == {"float32"}
+        if part:
+            alike = [dataclasses.replace(e.model, lstm_kernel="auto") for e in experiments]
+            assert alike[1:] == alike[:-1]
+            assert len({(e.training.seed, e.pipeline) for e in experiments}) == 1
+
+
+def test_a_trainings_process_has_its_experiments_environment(tmp_path, monkeypatch):
+    line = "slow/ExperimentConfig.environment = ('TF_NUM_INTRAOP_THREADS=1', 'OF=a=b')"
+    plan = load_plan(written(tmp_path), [line])
+    steps = study_steps(plan, tmp_path, tmp_path / "shards")
+    started = []
+
+    def start(*words, environment, **_):
+        started.append(environment)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr("tfasr.studies.perform.start_module", start)
+    perform(steps[:2])
+    slow, fast = started
+    assert (slow["TF_NUM_INTRAOP_THREADS"], slow["OF"]) == ("1", "a=b")
+    assert "TF_NUM_INTRAOP_THREADS" not in fast
+    # A study that was begun with other threads is another study.
+    (tmp_path / "study").mkdir()
+    begin(tmp_path / "study", plan, None, resume=False)
+    with pytest.raises(UsageError, match="TF_NUM_INTRAOP_THREADS"):
+        more = line.replace("=1", "=2")
+        begin(tmp_path / "study", load_plan(written(tmp_path), [more]), None, resume=True)
+    with pytest.raises(UsageError, match="environment"):
+        load_plan(written(tmp_path), ["slow/ExperimentConfig.environment = ('THREADS',)"])
 
 
 # ``tfasr study --until decided``: only as many seeds as the comparison needs.
@@ -262,11 +341,18 @@ def test_a_clear_gap_takes_three_seeds_and_scores_those_alone(plan, tmp_path):
     names, failed = performed(plan, tmp_path, {"slow": 2.0, "fast": 1.0}.get)
     assert failed == []
     trained = [name for name in names if name.startswith("train")]
-    assert trained == [
-        f"train {experiment}-seed_{seed}" for seed in (1, 2, 3) for experiment in ("slow", "fast")
-    ]
+    # Neither experiment is always first.
+    pairs = (
+        "slow-seed_1",
+        "fast-seed_1",
+        "fast-seed_2",
+        "slow-seed_2",
+        "slow-seed_3",
+        "fast-seed_3",
+    )
+    assert trained == [f"train {name}" for name in pairs]
     assert [name for name in names if name.startswith("score")] == [
-        name.replace("train", "score") for name in trained
+        f"score {experiment}-seed_{seed}" for seed in (1, 2, 3) for experiment in ("slow", "fast")
     ]
     found = decision(plan, tmp_path)
     assert (found.sooner, found.runs) == ("second", 3)
@@ -311,7 +397,48 @@ def test_a_dry_run_lists_the_most_that_may_be_trained(plan, tmp_path, capsys):
     assert cli.run(cli.parse(["tfasr", *words, "--dry_run", "--until", "decided"])) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1/48 train slow-seed_1"
-    assert lines[23] == "24/48 train fast-seed_12"
+    assert lines[22:24] == ["23/48 train fast-seed_12", "24/48 train slow-seed_12"]
+
+
+def test_a_target_is_met_by_the_rule_that_its_runs_stop_by(plan, tmp_path):
+    names, failed = [], []
+
+    def perform(steps):
+        for step in steps:
+            if step.kind == "train" and not step.done():
+                names.append(step.name)
+                pace = {"slow": 3.0, "fast": 1.0}[step.alike] * (1 + 0.01 * len(names))
+                ledger = LedgerBuilder().begin(
+                    targets=[("cer", 0.1)], comparability={"target_rule": "median of 1 epochs"}
+                )
+                # Each stops at its first hit, as TrainingConfig.stop_at_targets says.
+                for epoch, cer in enumerate((0.6, 0.4, 0.2, 0.05), start=1):
+                    ledger.epoch(epoch, cer, steps=1, train_s=pace)
+                ledger.end().write(step.run_dir)
+        return failed
+
+    steps = study_steps(plan, tmp_path, tmp_path / "shards")
+    perform_until_decided(plan, tmp_path, steps, perform)
+    found = decision(plan, tmp_path)
+    assert (found.sooner, found.runs) == ("second", 3)
+
+
+@pytest.mark.parametrize(("seeds", "targets", "said"), [(5, 7, True), (6, 7, False), (5, 6, False)])
+def test_a_dry_run_says_what_so_few_seeds_can_never_decide(tmp_path, capsys, seeds, targets, said):
+    path = written(tmp_path, TWO.replace("(1, 2, 3)", f"{tuple(range(seeds))}"))
+    pairs = [("cer", round(0.1 + 0.01 * n, 2)) for n in range(targets)]
+    words = ["study", "--gin_file", path, "--shard_dir", str(tmp_path), "--dry_run"]
+    for line in (
+        f"StudyConfig.seeds = {tuple(range(seeds))}",
+        "slow/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 8',"
+        f' "TrainingConfig.targets = {pairs}")',
+    ):
+        words += ["--gin_binding", line]
+    assert cli.run(cli.parse(["tfasr", *words])) == 0
+    text = capsys.readouterr().out
+    # 2 of 252 exchanges, seven times over.
+    assert (f"{seeds} seeds can't decide {targets}" in text) == said
+    assert ("0.056" in text) == said
 
 
 def test_there_is_one_thing_to_wait_for(plan):

@@ -11,7 +11,11 @@ import types
 import pytest
 
 from tfasr.errors import RunError
-from tfasr.telemetry.compiled import missing_parts, require_compiled_parts, warn_of_missing_parts
+from tfasr.telemetry.compiled import (
+    missing_extensions,
+    require_extensions,
+    warn_of_missing_extensions,
+)
 from tfasr.telemetry.doctor import advice, examine, system_description
 from tfasr.telemetry.gpus import describe_gpus, nvidia_devices
 from tfasr.telemetry.machine import describe_host, describe_processor, process_age_s
@@ -23,19 +27,19 @@ from tfasr.telemetry.system import describe_system
 @pytest.mark.skipif(sys.platform == "win32", reason="has no compiled layers")
 def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "tfasr.layers._recurrent_core", None)
-    assert list(missing_parts()) == ["recurrent layers"]
+    assert list(missing_extensions()) == ["recurrent layers"]
     with caplog.at_level(logging.WARNING):
-        assert warn_of_missing_parts() == ["recurrent layers"]
+        assert warn_of_missing_extensions() == ["recurrent layers"]
     assert "pip install --editable ." in caplog.text
     with pytest.raises(RunError, match="pip install --editable"):
-        require_compiled_parts()
+        require_extensions()
 
 
 def test_nothing_is_said_where_all_load(caplog):
     pytest.importorskip("tfasr.layers._recurrent_core")
     pytest.importorskip("tfasr.decoding._word_beam_core")
-    assert warn_of_missing_parts() == []
-    require_compiled_parts()
+    assert warn_of_missing_extensions() == []
+    require_extensions()
     assert not caplog.records
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tones import SHARDS, tones_experiment
+from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
 from tests.training.test_signals import same_weights
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig
@@ -228,6 +228,34 @@ def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(
     assert [epoch for _, epoch in read] == [2, 2, 2, 4, 4]
     resumed = weights_for_use(experiment, model, source)(TrainingState(epoch=4))
     assert same(resumed, last)
+
+
+def test_a_runs_statistics_are_of_the_training_split_alone(tmp_path, monkeypatch):
+    seen, estimate = [], StatisticsEstimate.estimate
+
+    def recorded(self, batches):
+        batches = list(batches)
+        names = ("positions", "duration_s", "feature_lengths")
+        seen.append(
+            [row for b in batches for row in zip(*(b[n].numpy() for n in names), strict=True)]
+        )
+        estimate(self, batches)
+
+    monkeypatch.setattr(StatisticsEstimate, "estimate", recorded)
+    # More than there are: each utterance of the split is taken once.
+    more = {"averaged_statistics_utterances": 1000, "epochs": 1}
+    experiment = tones_experiment(optimizer=averaging_adam, **more)
+    train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run")
+
+    def utterances(split):
+        rows = open_split(SHARDS, split).utterances
+        return {(u.position, round(u.duration_s, 3), u.frames) for u in rows}
+
+    assert seen
+    for taken in seen:
+        taken = [(int(p), round(float(s), 3), int(n)) for p, s, n in taken]
+        assert len(taken) == TRAIN_UTTERANCES
+        assert set(taken) == utterances("train") != utterances("validation")
 
 
 def test_statistics_of_no_utterances_are_those_of_the_training_weights(trained, source):

@@ -1,8 +1,10 @@
 """Checkpoint files: what is in them, which of them stay, and which one is found again."""
 
+import contextlib
 import errno
 import json
 import os
+import shutil
 import zipfile
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from tfasr.errors import RunError, UsageError
+from tfasr.ledger.events import Ledger
 from tfasr.training.checkpoint import (
     TrainingState,
     damage,
@@ -52,6 +55,45 @@ def saved(run_dir, model, *steps, keep=9):
 
 def names(run_dir):
     return sorted(path.name for path in (run_dir / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 4, 5, 10])
+def test_as_many_checkpoints_are_kept_as_are_asked_for(model, tmp_path, keep):
+    for count in range(1, 13):
+        saved(tmp_path, model, count, keep=keep)
+        kept = range(max(1, count - keep + 1), count + 1)
+        assert names(tmp_path) == [f"step-{step:08d}.npz" for step in kept]
+
+
+def test_a_checkpoint_that_the_ledger_does_not_cover_is_not_resumed_from(model, tmp_path, caplog):
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        for step in (1, 2, 3):
+            ledger.event("train_step", step=step)
+            state, mark = TrainingState(step=step), ledger.mark()
+            path = save_checkpoint(tmp_path, model, state, keep=9, ledger=mark)
+        ledger.event("epoch_stop")
+    keep_as_best(path)
+    assert newest_checkpoint(tmp_path, set_aside=True) == path
+    lines = (tmp_path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "events.jsonl").write_bytes(b"".join(lines[:2]))
+    with contextlib.closing(Ledger(tmp_path, session=1)) as ledger:
+        for _ in range(3):
+            ledger.event("train_step", step=3)
+    assert newest_checkpoint(tmp_path) == path  # it can still be evaluated
+    assert read_state(newest_checkpoint(tmp_path, set_aside=True)).step == 2
+    assert "step-00000003.npz.damaged" in names(tmp_path)
+    assert f"{path} cannot be resumed from" in caplog.text
+    (tmp_path / "events.jsonl").unlink()
+    assert newest_checkpoint(tmp_path, set_aside=True) is None
+
+
+def test_a_checkpoint_that_was_removed_before_its_evaluation_is_named(model, tmp_path):
+    (path,) = saved(tmp_path, model, 1)
+    shutil.rmtree(path.parent)
+    with pytest.raises(RunError, match=path.name):
+        keep_as_best(path)
+    (again,) = saved(tmp_path, model, 2)  # the folder comes back
+    keep_as_best(again)
 
 
 def test_what_is_saved_is_what_is_restored(model, tmp_path):

@@ -67,18 +67,21 @@ def epochs(values, *, hours, pace_s=60.0, target=0.2):
     return run, hook
 
 
-SLOW = [0.9 * 0.97**epoch for epoch in range(60)]
+# It meets 20 % at its 43rd epoch, and 10 % long after its 60.
+SLOW = [0.9 * epoch**-0.4 for epoch in range(1, 61)]
+# A transducer: near 100 % for long, then it collapses, and meets 35 % at its 23rd epoch.
+CLIFF = [*(1 - 0.01 * epoch for epoch in range(1, 21)), 0.6, 0.4, *[0.3] * 20]
 
 
 def test_a_run_that_will_be_too_late_is_given_up_before_its_budget_is_spent():
-    run, hook = epochs(SLOW, hours=0.25)
+    run, hook = epochs(SLOW, hours=0.25, target=0.1)
     assert run.stop_requested
     ((key, value, metadata),) = run.ledger
     assert key == "given_up"
     assert value["budget_s"] == 900
     assert value["not_before_s"] > 900
     assert 5 < metadata["epoch_num"] < 15
-    assert hook.forecasts[0].known
+    assert hook.forecasts[0].not_before_s == value["not_before_s"]
 
 
 @pytest.mark.parametrize("hours", [0.0, 2.0])
@@ -86,7 +89,14 @@ def test_a_run_without_a_budget_or_within_it_goes_on(hours):
     run, hook = epochs(SLOW, hours=hours)
     assert not run.stop_requested
     assert run.ledger == []
-    assert hook.forecasts[0].met_s == 51 * 60
+    assert hook.forecasts[0].met_s == 43 * 60
+
+
+@pytest.mark.parametrize("times", [1.0, 1.2, 1.5])
+def test_a_run_whose_curve_has_not_bent_is_not_given_up(times):
+    run, hook = epochs(CLIFF, hours=times * 23 / 60, target=0.35)
+    assert run.ledger == []
+    assert hook.forecasts[0].met_s == 23 * 60
 
 
 def test_a_spent_budget_ends_a_run_of_which_nothing_is_known():
@@ -496,3 +506,20 @@ def test_the_flag_offers_every_log():
     asked = [word for name in LOGS for word in ("--log_to", name)]
     assert parser.parse_args([*required, *asked]).log_to == list(LOGS)
     assert parser.parse_args(required).log_to == []
+
+
+def test_a_run_ends_with_the_epoch_in_which_its_hours_are_over():
+    training = TrainingConfig(stop_after_hours=0.05)  # 3 epochs of a minute
+    run, hook = bare_run(training), WatchTargets()
+    run.clock, run.ledger = Clock(), Events()
+    hook.on_train_begin(run)
+    stopped = []
+    for epoch in (1, 2, 3):
+        run.clock.now_s = 60.0 * epoch
+        run.advance(history=[*run.state.history, {"wer": 0.5}])
+        hook.on_epoch_end(run, epoch)
+        stopped.append(run.stop_requested)
+    assert stopped == [False, False, True]
+    assert run.ledger == []
+    with pytest.raises(ValueError, match="stop_after_hours"):
+        TrainingConfig(stop_after_hours=-1.0)

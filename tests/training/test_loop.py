@@ -69,6 +69,8 @@ def test_an_epoch_that_is_not_the_one_begun_is_made(batches, source):
 class SlowSource:
     """Stands for a source whose one batch says when it is read."""
 
+    split = None
+
     def __init__(self):
         self.read = threading.Event()
 

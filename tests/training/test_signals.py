@@ -28,7 +28,7 @@ def of(run_dir, key):
 
 def weights(run_dir):
     with np.load(find_checkpoint(run_dir, "last")) as arrays:
-        return {name: arrays[name] for name in arrays.files if name != "state"}
+        return {name: arrays[name] for name in arrays.files if name not in ("state", "ledger")}
 
 
 def same_weights(one, other):

@@ -125,3 +125,9 @@ def test_ties_count_half_on_both_sides():
     (fall,) = changes([1 / value for value in values])
     assert fall.index == rise.index
     assert fall.z == pytest.approx(-rise.z)
+
+
+def test_noise_of_any_size_is_seldom_called_a_change():
+    for spread in (0.03, 0.08, 0.15):
+        told = [bool(changes(noisy([1.0] * 50, spread, seed))) for seed in range(40)]
+        assert sum(told) <= 2

@@ -141,6 +141,32 @@ def test_twice_the_evaluations_are_statistical_efficiency_and_their_cost_is_eval
     assert pair(run_of(2, forward_s=5), run_of(4, forward_s=5)).factors["evaluation"] == 1
 
 
+def test_evaluating_the_same_training_more_often_is_evaluation():
+    often = LedgerBuilder().begin()
+    for epoch in range(1, 5):
+        often.event("epoch_start", None, "INTERVAL_START", epoch_num=epoch)
+        for _ in range(10):
+            often.step(1.0, epoch=epoch)
+        often.checkpoint(2.0).evaluate(epoch, 0.1, forward_s=5)
+    often = parts_until(often.events, elapsed_s(often.events)[-1])
+    seldom = LedgerBuilder().begin()
+    for epoch in range(1, 3):
+        seldom.event("epoch_start", None, "INTERVAL_START", epoch_num=epoch)
+        for _ in range(20):
+            seldom.step(1.0, epoch=epoch)
+        seldom.checkpoint(2.0).evaluate(epoch, 0.1, forward_s=5)
+    seldom = parts_until(seldom.events, elapsed_s(seldom.events)[-1])
+    found = pair(seldom, often)
+    assert found.ratio == pytest.approx(68 / 54)
+    assert product(found) == pytest.approx(found.ratio)
+    assert found.factors["statistical_efficiency"] == pytest.approx(1)
+    _, of_rate_and_cost = by_hand((1, 1), (10, 20), (54, 68))
+    assert found.factors["evaluation"] == pytest.approx(of_rate_and_cost, rel=1e-6)
+    _, of_checkpoints = by_hand((1, 1), (4, 8), (54, 68))
+    assert found.factors["other"] == pytest.approx(of_checkpoints, rel=1e-6)
+    assert found.evaluations_ratio == pytest.approx(2)
+
+
 def test_waiting_is_what_an_utterance_waits():
     found = pair(run_of(2, wait_s=0.5), run_of(4, wait_s=0.5))
     assert found.factors["input_wait"] == pytest.approx(1, rel=1e-9)
@@ -204,7 +230,6 @@ def test_epochs_and_evaluations_are_counted_until_the_target_and_without_lost_on
     ledger.wait(0.5).epoch(3, 0.1, forward_s=1)
     parts = parts_until(ledger.events, until_s)
     assert (parts.evaluations, parts.epochs, parts.utterances) == (2, 2, 16)
-    assert parts.number_of("evaluation") == 2
 
 
 def test_times_below_a_second_are_split_like_others():

@@ -155,13 +155,37 @@ def test_runs_that_all_arrived():
     assert found.bracket_s == pytest.approx(4)  # a tenth of 40 s on average
 
 
-def test_the_interval_of_the_mean_is_of_the_true_times_between_misses_and_hits():
-    brackets = [Bracket(time - 1, time, None) for time in (9, 10, 12)]
-    low, high = group_statistics(brackets).interval_s
-    # Middles 8.5, 9.5, 11.5: mean 59/6, variance 7/3; Student's t at 2 degrees is 4.303. They
-    # spread over several evaluations, which leaves nothing for the grid: exp(-46).
-    assert (low + high) / 2 == pytest.approx(59 / 6)
+def test_the_interval_is_of_the_times_between_misses_and_hits_whatever_the_rule_took():
+    logs = [(math.log(10) + x - 0.5, math.log(10) + x + 0.5) for x in (-1.0, 0.0, 2.0)]
+    brackets = [Bracket(math.exp(a), math.exp(b), None, math.exp(b) + 90) for a, b in logs]
+    found = group_statistics(brackets)
+    low, high = map(math.log, found.interval_s)
+    # Logarithms of middles -1, 0, 2 about 10 s: mean 1/3, variance 7/3; Student's t at 2 degrees
+    # is 4.303. They spread over several evaluations, which leaves nothing for the grid: exp(-46).
+    assert (low + high) / 2 == pytest.approx(math.log(10) + 1 / 3)
     assert (high - low) / 2 == pytest.approx(4.3027 * math.sqrt(7 / 3 / 3), 1e-4)
+    assert not found.at_least
+    assert found.median_s == pytest.approx(10 * math.exp(0.5) + 90)
+
+
+def test_an_interval_that_evaluations_decide_is_one_of_at_least_95_percent():
+    assert group_statistics([Bracket(9, 10, None)] * 3).at_least
+
+
+@pytest.mark.parametrize(
+    ("brackets", "reason"),
+    [
+        ([Bracket(9, 10, None)] * 2, "3 runs"),
+        ([Bracket(9, 10, None)] * 3 + [Bracket(99, None, None)], "never"),
+        ([Bracket(9, 10, None)] * 3 + [Bracket(0, 10, None)], "first evaluation"),
+        # Two of five are 1.6 times slower than the others.
+        ([Bracket(t - 0.1, t, None) for t in (10, 10.1, 10.2, 16, 16.1)], "two kinds"),
+    ],
+)
+def test_where_no_interval_is_right_the_reason_is_given(brackets, reason):
+    found = group_statistics(brackets)
+    assert found.interval_s is None
+    assert reason in found.no_interval
 
 
 def test_runs_within_one_bracket_are_known_no_better_than_it():

@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import statistics
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -23,23 +24,56 @@ def test_a_crossing_lies_between_the_last_miss_and_the_first_hit():
     assert found.interpolated_s == pytest.approx(27.5)
 
 
-def test_the_median_is_what_crosses():
+def test_a_median_is_about_its_middle_evaluation():
     found = bracket(curve(0.5, 0.3, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s) == (30.0, 40.0)
-    assert found.interpolated_s == pytest.approx(35.0)
+    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (20.0, 30.0, 40.0)
+    assert found.interpolated_s == pytest.approx(25.0)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.floats(0.1, 10), min_size=1, max_size=30).map(lambda gaps: list(accumulate(gaps))),
+    st.floats(0.01, 1),
+    st.sampled_from([1, 3, 5, 7]),
+)
+def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(times, share, window):
+    crossing_s = share * times[-1]
+    points = [AccuracyPoint(n, t, 0.1 * crossing_s / t) for n, t in enumerate(times, start=1)]
+    target = 0.1
+    found = bracket(points, target, window=window)
+    assert found.last_miss_s <= crossing_s * (1 + 1e-9)
+    assert found.censored == (not first_sustained(points, target, window=window).reached)
+    if not found.censored:
+        assert crossing_s <= found.first_hit_s * (1 + 1e-9)
+        # And it is as narrow as the curve's evaluations allow.
+        edges = [0.0, *times]
+        assert edges.index(found.first_hit_s) == edges.index(found.last_miss_s) + 1
+
+
+def test_windows_of_an_even_number_have_their_middle_between_two_evaluations():
+    found = bracket(curve(0.5, 0.4, 0.3, 0.1, 0.1), 0.25, window=4)
+    # The first four have a median of 0.35 at 25 s, the last four one of 0.2 at 35 s.
+    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (25.0, 35.0, 50.0)
+    assert found.interpolated_s == pytest.approx(35 - 10 / 3)
 
 
 def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
     assert bracket(curve(0.1), 0.2, window=1).interpolated_s is None
     assert bracket(curve(0.1), 0.2, window=1).last_miss_s == 0.0
     found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (20.0, 30.0, None)
+    assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (0.0, 10.0, None)
+    assert found.rule_s == 30.0
+    found = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
+    assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (10.0, 20.0, 30.0)
 
 
 def test_never_is_censored_at_the_last_evaluation():
     found = bracket(curve(0.5, 0.4), 0.2, window=1)
     assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, None, True)
     assert bracket([], 0.2, window=1).last_miss_s == 0.0
+    found = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
+    assert (found.last_miss_s, found.rule_s, found.censored) == (30.0, 40.0, True)
+    assert bracket(curve(0.5, 0.1), 0.2, window=3).last_miss_s == 0.0
 
 
 def test_nothing_is_interpolated_from_a_diverged_evaluation():
@@ -48,9 +82,15 @@ def test_nothing_is_interpolated_from_a_diverged_evaluation():
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.floats(0, 1), max_size=10), st.floats(0, 1), st.integers(1, 4))
-def test_the_rules_value_closes_the_bracket(values, target, window):
+def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
     found = bracket(curve(*values), target, window=window)
-    assert found.first_hit_s == first_sustained(curve(*values), target, window=window).seconds
+    seconds = first_sustained(curve(*values), target, window=window).seconds
+    assert found.censored == (seconds is None)
+    if seconds is not None:
+        assert found.rule_s == seconds
+        early_s = seconds - 5.0 * (window - 1) - found.first_hit_s
+        # The first whole window may be about an evaluation before its middle.
+        assert early_s == 0 or (early_s > 0 and seconds == 10.0 * window)
     if found.interpolated_s is not None:
         assert found.last_miss_s <= found.interpolated_s <= found.first_hit_s
 
@@ -58,8 +98,8 @@ def test_the_rules_value_closes_the_bracket(values, target, window):
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
     found = bracket(curve(0.5, 0.1), 0.3, window=window)
-    assert (found.last_miss_s, found.first_hit_s) == (10.0, 20.0)
-    assert found.interpolated_s == (15.0 if window == 1 else None)
+    assert (found.last_miss_s, found.first_hit_s) == (10.0, 20.0 if window == 1 else 15.0)
+    assert found.interpolated_s == 15.0
 
 
 @pytest.fixture
@@ -95,8 +135,8 @@ def events():
 def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
     found, bracket = POLICIES[name].time_to_accuracy(Timeline(events), 0.1)
     assert (found.epoch, found.seconds) == (epoch, seconds)
-    assert bracket.first_hit_s == seconds
-    assert bracket.last_miss_s < seconds
+    assert bracket.rule_s == seconds
+    assert bracket.last_miss_s < bracket.first_hit_s <= seconds
 
 
 def test_lost_work_is_counted_by_all_but_algoperf():

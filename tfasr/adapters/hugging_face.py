@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from tfasr.adapters.found import Score, check_step, note
+from tfasr.adapters.translation import Score, check_step, note
 from tfasr.recording.recorder import Recorder
 
 

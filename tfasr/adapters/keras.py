@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import keras
 
-from tfasr.adapters.found import Score, note
+from tfasr.adapters.translation import Score, note
 from tfasr.recording.recorder import Recorder
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tfasr.adapters.found import Score, batch_utterances, check_step, note
+from tfasr.adapters.translation import Score, batch_utterances, check_step, note
 from tfasr.recording.recorder import Recorder
 
 try:

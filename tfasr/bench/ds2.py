@@ -365,8 +365,8 @@ class DeepMarkTimer:
 # DeepMark's issue 1: name, devices, batch a device; forward, backward and total ms; utterances/s,
 # audio s/s, seconds of an epoch.
 PUBLISHED = (
-    ("1 Titan X (Torch), published", 1, 32, 83, 72, 154, 32, 189, 4013),
-    ("4 Titan X (Torch), published", 4, 32, 99, 81, 180, 106, 632, 1204),
+    ("1 Titan (Torch), published", 1, 32, 83, 72, 154, 32, 189, 4013),
+    ("4 Titan (Torch), published", 4, 32, 99, 81, 180, 106, 632, 1204),
 )
 
 

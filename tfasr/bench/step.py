@@ -14,7 +14,7 @@ from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.kit.config import config_class, require, require_precision, trained
 from tfasr.kit.process import call
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import require_extensions
 from tfasr.telemetry.machine import peak_bytes
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
     """Measures one size after the other; the process that asks uses no device."""
-    require_compiled_parts()
+    require_extensions()
     source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
     timings: list[StepTiming] = []
     for batch, frames, precision in product(config.batches, config.frames, config.precisions):

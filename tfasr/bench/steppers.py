@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import tempfile
 import time
@@ -370,7 +369,8 @@ class Kernel:
     name: str  # the operation's type on a processor, the kernel's own on a GPU
     calls: float
     seconds: float  # summed over threads or streams, without the kernels within
-    flops: float | None = None  # floating-point operations, if the profiler reports them
+    flops: float | None = None  # floating-point operations, if they are counted from shapes
+    moved_bytes: float | None = None  # read and written as if there were no caches, if counted
 
     @property
     def kind(self) -> str:
@@ -465,22 +465,14 @@ def _profile_torch(step, steps: int) -> Kernels:
 
     on_gpu = torch.cuda.is_available()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with torch.profiler.profile(activities=activities, with_flops=True) as profiler:
+    with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()
-    kernels, of_convolutions = [], 0.0
+    kernels = []
     for event in profiler.key_averages():
         # Time on the GPU, if there is one, without the events within.
         spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
         if spent_us > 0:
-            # The profiler reports a convolution's operations for the call around its kernel.
-            around = event.key in ("aten::conv1d", "aten::conv2d")
-            of_convolutions += event.flops / steps if around else 0
-            flops = event.flops / steps if event.flops and not around else None
-            kernels.append(Kernel(event.key, event.count / steps, spent_us / 1e6 / steps, flops))
+            kernels.append(Kernel(event.key, event.count / steps, spent_us / 1e6 / steps))
     kernels.sort(key=lambda kernel: -kernel.seconds)
-    for index, kernel in enumerate(kernels):
-        if kernel.kind == "convolution" and "backward" not in kernel.name:
-            kernels[index] = dataclasses.replace(kernel, flops=of_convolutions or None)
-            break
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")

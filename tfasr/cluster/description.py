@@ -1,7 +1,10 @@
 """Which processes train a run together, and which of them this one is."""
 
+import bisect
+import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,7 +31,7 @@ class Cluster:
                     "A worker's address must be HOST:PORT with a port of 1 to 65535. Received: "
                     f"{address!r} among {listed}."
                 )
-        repeated = sorted({a for a in self.addresses if self.addresses.count(a) > 1})
+        repeated = sorted(a for a, count in Counter(self.addresses).items() if count > 1)
         if repeated:
             raise UsageError(
                 "Each worker must have an address of its own. Received more than once: "
@@ -65,9 +68,9 @@ def port_of(address: str) -> int:
 
 # Without reserved ports (``srun --resv-ports``) a job takes some of these, by its number.
 FIRST_PORT, PORTS = 20000, 12000
-_COUNT = re.compile(r"(?P<tasks>\d+)(\(x(?P<nodes>\d+)\))?")
-_RANGE = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
-_MOST_NODES = 100_000
+_COUNT = re.compile(r"(?P<tasks>\d{1,6})(\(x(?P<nodes>\d{1,6})\))?")
+_RANGE = re.compile(r"(?P<first>\d{1,18})(-(?P<last>\d{1,18}))?")
+_MOST_NODES = 100_000  # and tasks of all nodes together
 
 
 def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
@@ -78,6 +81,11 @@ def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
     nodes = expand_nodes(_variable(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
     text = _variable(environment, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
     tasks = tasks_per_node(text)
+    if sum(tasks) > _MOST_NODES or max(tasks) > PORTS:
+        raise UsageError(
+            f"A cluster must have at most {_MOST_NODES} tasks, and {PORTS} on a node. Received: "
+            f"SLURM_STEP_TASKS_PER_NODE={text[:200]!r}."
+        )
     if len(tasks) != len(nodes):
         raise UsageError(
             f"SLURM's variables must tell the tasks of each node. Received: {text!r} for "
@@ -109,6 +117,8 @@ def expand_nodes(text: str) -> list[str]:
                 raise _no_nodes(text)
             expanded = [prefix + choice for prefix in expanded for choice in choices]
         names += expanded
+        if len(names) > _MOST_NODES:
+            raise _no_nodes(text)
     return names
 
 
@@ -118,7 +128,8 @@ def tasks_per_node(text: str) -> list[int]:
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
         repeated = int(match["nodes"] or 1) if match else 0
-        if match is None or not int(match["tasks"]) or not 0 < repeated <= _MOST_NODES:
+        room = _MOST_NODES - len(counts)
+        if match is None or not int(match["tasks"]) or not 0 < repeated <= room:
             raise UsageError(
                 "SLURM_STEP_TASKS_PER_NODE must be counts such as 2(x3),1. Received: "
                 f"{text[:200]!r}."
@@ -135,7 +146,7 @@ def _numbers(piece: str, text: str) -> list[str]:
         if match is None:
             raise _no_nodes(text)
         first, last = int(match["first"]), int(match["last"] or match["first"])
-        if not first <= last < first + _MOST_NODES:
+        if not first <= last < first + _MOST_NODES - len(numbers):
             raise _no_nodes(text)
         numbers += [str(n).zfill(len(match["first"])) for n in range(first, last + 1)]
     return numbers
@@ -175,7 +186,7 @@ def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) ->
         )
     if not environment.get("SLURM_NODEID"):
         return
-    node = next(n for n in range(len(tasks)) if rank < sum(tasks[: n + 1]))
+    node = bisect.bisect(list(itertools.accumulate(tasks)), rank)
     if _number(environment, "SLURM_NODEID") != node:
         raise UsageError(
             "Tasks must fill one node after the other: start them with srun --distribution=block. "
@@ -252,7 +263,7 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
         )
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(f"JSON ({error})", text) from None
     jobs = content.get("cluster") if isinstance(content, dict) else None
     task = content.get("task") if isinstance(content, dict) else None
@@ -272,4 +283,4 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
 
 
 def _wrong(wanted: str, text: str) -> UsageError:
-    return UsageError(f"{TF_CONFIG} must hold {wanted}. Received: {text[:300]}")
+    return UsageError(f"{TF_CONFIG} must hold {wanted}. Received: {text[:300]!r}")

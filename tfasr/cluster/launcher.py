@@ -1,19 +1,23 @@
 """Starts workers on this machine, shows what they say, and ends all when one fails."""
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
+from tfasr._version import __version__
 from tfasr.cluster.description import TF_CONFIG, Cluster, host_of, port_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.process import start_module, usable_cores
@@ -57,21 +61,24 @@ def launch(count: int, arguments: Sequence[str]) -> int:
     Returns 0, or the exit code of the first process that failed (128 and the number of the signal
     that ended it).
     """
-    ports = free_ports(count)
-    threads = thread_variables(count, os.environ)
-    workers = _Workers(
-        [_start(arguments, {**threads, **worker_variables(ports, k)}) for k in range(count)]
-    )
+    workers, pumps = _Workers([]), []
     before = {number: signal.signal(number, workers.pass_on) for number in _SIGNALS}
-    pumps = [
-        threading.Thread(target=_prefixed, args=(source, target, rank), daemon=True)
-        for rank, process in enumerate(workers.processes)
-        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
-    ]
     try:
-        for pump in pumps:
-            pump.start()
+        ports = free_ports(count)
+        threads = thread_variables(count, os.environ)
+        for rank in range(count):
+            process = _start(arguments, {**threads, **worker_variables(ports, rank)})
+            workers.processes.append(process)
+            for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+                pump = threading.Thread(target=_prefixed, args=(source, target, rank), daemon=True)
+                pump.start()
+                pumps.append(pump)
         return workers.wait()
+    except (OSError, RuntimeError) as error:  # the system's limits on files, processes and threads
+        raise RunError(
+            f"All {count} workers must start. Worker {len(workers.processes)} could not ({error}), "
+            "and the others were ended: start fewer, or raise the limits (ulimit -n, ulimit -u)."
+        ) from error
     finally:
         workers.kill()
         for pump in pumps:
@@ -139,44 +146,171 @@ def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
         target.flush()
 
 
-START_S = 600.0  # how long workers wait for each other at the start
+# How long workers wait at the start: for each other, and for TensorFlow. Together ten minutes.
+START_S, BEGIN_S = 480.0, 120.0
 _TELL_S = 10.0
 _CONNECT_S = 3.0
 _PAUSE_S = 0.25
+_MOST_BYTES = 4096  # of a question or an answer
 
 
-def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
-    """Waits until all workers listen on their ports, as this one does meanwhile.
+def await_peers(cluster: Cluster, timeout_s: float | None = None) -> None:
+    """Waits, by default `START_S`, until all workers have proven themselves on their ports.
 
     Raises:
-        UsageError: if this worker's port is taken.
+        UsageError: if this worker's port is taken, or another worker has another version of tfasr.
         RunError: if workers are missing after the timeout.
     """
-    address = cluster.addresses[cluster.rank]
+    timeout_s = START_S if timeout_s is None else timeout_s
     deadline_s = time.monotonic() + timeout_s
     tell_s = time.monotonic() + _TELL_S
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with _Meeting(cluster) as meeting:
+        while missing := meeting.missing(deadline_s):
+            why = ", ".join(f"{cluster.name(rank)}: {why}" for rank, why in missing.items())
+            if time.monotonic() >= deadline_s:
+                raise RunError(
+                    f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
+                    f"{why}. Look at their messages, and whether this host reaches theirs on these "
+                    "ports."
+                )
+            if time.monotonic() >= tell_s:
+                log.info("waiting for %s", why)
+                tell_s += 6 * _TELL_S
+            time.sleep(_PAUSE_S)
+
+
+class _Meeting:
+    """Where workers prove themselves to each other, before TensorFlow's servers take their ports.
+
+    Each asks every other one at its port. The answer repeats the question's nonce and states
+    version, plan (all addresses) and rank, so that no other program passes for a worker. Questions
+    and answers hold the id of the process that the sender has met in the receiver's place, which it
+    can have from this process alone. A worker leaves once it has met all others and they have met
+    it, so one that was there and no longer answers has left.
+    """
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self._plan = hashlib.sha256(",".join(cluster.addresses).encode()).hexdigest()
+        self._id = secrets.token_hex(8)
+        self._met: dict[int, str] = {}  # ids by rank
+        self._met_by: set[int] = set()
+        self._refusal = ""
+        address, meeting = cluster.addresses[cluster.rank], self
+
+        class Answer(socketserver.StreamRequestHandler):
+            timeout = _CONNECT_S
+
+            def handle(self) -> None:
+                with contextlib.suppress(OSError):
+                    meeting._answer(self.rfile.readline(_MOST_BYTES), self.wfile)
+
         try:
-            listener.bind(("", port_of(address)))
-            listener.listen(cluster.size + 8)
+            self._server = _Server(("", port_of(address)), Answer)
         except OSError as error:
             raise UsageError(
                 f"A worker's port must be free on its host. Received: {address} of worker "
                 f"{cluster.rank}: {error.strerror}. Choose another in --cluster, or end what "
                 "listens there."
             ) from None
-        while missing := unreachable(cluster):
-            if time.monotonic() >= deadline_s:
-                raise RunError(
-                    f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
-                    f"{', '.join(map(cluster.name, missing))}. Look at their messages, and whether "
-                    "this host reaches theirs on these ports."
-                )
-            if time.monotonic() >= tell_s:
-                log.info("waiting for %s", ", ".join(map(cluster.name, missing)))
-                tell_s += 6 * _TELL_S
-            time.sleep(_PAUSE_S)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_PAUSE_S / 5,))
+
+    def __enter__(self) -> "_Meeting":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def missing(self, deadline_s: float) -> dict[int, str]:
+        """Asks those who are missing, and returns by rank why they still are."""
+        reasons = {}
+        for rank in range(self._cluster.size):
+            if rank == self._cluster.rank or (rank in self._met and rank in self._met_by):
+                continue
+            left_s = deadline_s - time.monotonic()
+            reason = self._ask(rank, min(_CONNECT_S, max(left_s, _PAUSE_S)))
+            if self._refusal:
+                raise UsageError(self._refusal)
+            if reason:
+                reasons[rank] = reason
+        return reasons
+
+    def _ask(self, rank: int, within_s: float, *, again: bool = True) -> str:
+        ends_s, nonce, line = time.monotonic() + within_s, secrets.token_hex(8), b""
+        address = self._cluster.addresses[rank]
+        place = host_of(address), port_of(address)
+        reason = "nothing answers there"
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(place, timeout=within_s) as connection,
+        ):
+            reason = "what listens there is no worker of this cluster"
+            connection.sendall(self._proof(rank, nonce))
+            while not line.endswith(b"\n") and len(line) < _MOST_BYTES:
+                connection.settimeout(max(ends_s - time.monotonic(), 0.001))
+                block = connection.recv(_MOST_BYTES)
+                if not block:
+                    break
+                line += block
+        known = rank in self._met or rank in self._met_by
+        proof = self._checked(line)
+        if proof.get("from") != rank or proof.get("nonce") != nonce:
+            if not known:
+                return reason
+            self._met.setdefault(rank, "")
+            self._met_by.add(rank)
+        elif self._met.get(rank) != proof["id"]:
+            self._met[rank] = proof["id"]
+            if again:  # to tell it, which may wait for this alone
+                return self._ask(rank, within_s, again=False)
+        return "" if rank in self._met_by else "it has not met this worker yet"
+
+    def _answer(self, line: bytes, target: IO[bytes]) -> None:
+        question = self._checked(line, refuses=False)
+        if question:
+            target.write(self._proof(question["from"], question.get("nonce")))
+            self._checked(line)  # once the other has its answer, this one may end
+
+    def _proof(self, to: int, nonce: str) -> bytes:
+        proof = {"tfasr": __version__, "plan": self._plan, "from": self._cluster.rank, "to": to}
+        proof |= {"id": self._id, "nonce": nonce, "met": self._met.get(to)}
+        return json.dumps(proof).encode() + b"\n"
+
+    def _checked(self, line: bytes, *, refuses: bool = True) -> dict[str, Any]:
+        """Returns another worker's question or answer, {} for anything else, and notes it."""
+        try:
+            proof = json.loads(line)
+            rank = proof["from"]
+            ours = (proof["plan"], proof["to"]) == (self._plan, self._cluster.rank)
+            ours = ours and type(rank) is int and 0 <= rank < self._cluster.size
+            if not ours or not isinstance(proof["id"], str):
+                return {}
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return {}
+        if proof["tfasr"] != __version__ and refuses:
+            self._refusal = (
+                "All workers must be started with the same tfasr. "
+                f"{self._cluster.name(rank)} has {proof['tfasr']!r}, this one {__version__!r}."
+            )
+        if self._met.get(rank, proof["id"]) != proof["id"]:  # it was started again
+            self._met.pop(rank, None)
+            self._met_by.discard(rank)
+        if proof["met"] == self._id:
+            self._met_by.add(rank)
+        return proof
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+
+    def handle_error(self, *_: object) -> None:
+        """Ignores what strangers do to a connection."""
 
 
 def unreachable(cluster: Cluster) -> list[int]:

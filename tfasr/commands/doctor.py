@@ -5,7 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tfasr.display.table import JSON, WRITERS, Table, formats
+from tfasr.display.table import JSON, WRITERS, Column, Table, formats, table_of, to_text
 from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
@@ -19,6 +19,7 @@ from tfasr.telemetry.doctor import (
     system_description,
 )
 from tfasr.telemetry.machine import OPTIONAL, available_bytes
+from tfasr.tta.published.results import PublishedSource, published
 
 if TYPE_CHECKING:
     from tfasr.training.memory import BufferNeed
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--system_name", default="", help="how the description calls the machine")
     add("--submitter", default="", help="of the description")
     add("--tensorflow", action="store_true", help="also import TensorFlow, in a process apart")
+    add("--beside", choices=["paper"], help="also list published machines, this one first")
     gin = {"action": "append", "default": []}
     add("--gin_file", **gin, help="also check that the batches it holds ready fit; repeatable")
     add("--gin_binding", **gin, help="repeatable")
@@ -58,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
                 f"The description must be written to {args.out}, and could not be: {error}. "
                 "Choose another --out."
             ) from error
+    beside = [machines_table(examination, published(args.beside))] if args.beside else []
     if args.format == "table":
-        text = doctor_text(examination, buffer)
+        text = doctor_text(examination, buffer) + (beside and "\n" + to_text(beside) or "")
     elif args.format != JSON:
         rows = [list(row) for row in _rows(examination, buffer)]
-        text = WRITERS[args.format](
-            [Table("This machine", ["part", "found"], rows, advice(examination))]
-        )
+        table = Table("This machine", ["part", "found"], rows, advice(examination))
+        text = WRITERS.call(args.format, [table, *beside])
     sys.stdout.write(text)
     refusal = buffer and buffer.refusal(available_bytes())
     if refusal:
@@ -79,6 +81,28 @@ def doctor_text(examination: Examination, buffer: "BufferNeed | None" = None) ->
     lines = [f"{name:{width}}  {value}" for name, value in rows]
     lines += ["", *([f"- {text}" for text in advice(examination)] or ["Nothing to mend."])]
     return "\n".join(lines) + "\n"
+
+
+def machines_table(examination: Examination, source: PublishedSource) -> Table:
+    """Returns this machine and the source's: processors, memory, devices and their links."""
+    processor, host, gpus = examination.processor, examination.host, examination.gpus
+    memory_bytes = host["memory_bytes"]
+    this = {
+        "machine": "this machine",
+        "processor": processor["model"],
+        **{name: processor[name] for name in ("sockets", "cores", "threads")},
+        "memory_gb": None if memory_bytes is None else memory_bytes / 1e9,
+        "gpus": "; ".join(f"{g['name']}, {gibibytes(g['memory_bytes'])}" for g in gpus) or None,
+        "links": "; ".join(pcie(gpu, "max_") or _UNKNOWN for gpu in gpus) or None,
+    }
+    table = next(table for table in source.tables.values() if table.kind == "machines")
+    headings = dict.fromkeys(table.rows[0], _told) | {"memory_gb": "{:.3g}".format}
+    columns = [
+        Column(name.replace("_gb", "\nGB"), name, lambda row, name=name: row.get(name), text)
+        for name, text in headings.items()
+    ]
+    notes = [f"{source.name} ({source.source}), {table.conditions}", *table.notes]
+    return table_of(f"{table.what}: {table.name}", columns, [this, *table.rows], notes)
 
 
 def _rows(examination: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_decoder_arguments(add: Callable) -> None:
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     add("--beam_width", type=int, help="default: the run's own")
-    recombine = "for word_beam: keep one beam for each future; see WordBeamSearch"
+    recombine = "for word_beam: merge beams that continue alike, see WordBeamSearch"
     add("--recombine", action="store_true", default=None, help=recombine)
 
 
@@ -30,12 +30,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", help="default: the one that the run was trained with")
     add("--split", **several, help="a prepared split; repeatable, for columns of one table")
     add_decoder_arguments(add)
-    add("--language_model", metavar="ARPA", help="for word_beam, as of tfasr ngram; tfasr[kenlm]")
+    add(
+        "--language_model",
+        metavar="ARPA",
+        help="for word_beam: an n-gram file, see tfasr ngram; needs tfasr[kenlm]",
+    )
+    lexicon = "a dictionary for word_beam, one word a line; default: the run's own"
+    add("--lexicon", metavar="FILE", help=lexicon)
     add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
-    add("--word_bonus", type=float, help="natural logarithm that each word adds; default: 0")
+    add(
+        "--word_bonus",
+        type=float,
+        help="added per word to a hypothesis's log score, so more words come out; default: 0",
+    )
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
-    add("--out", metavar="DIR", help="gets scores.json, scores.md, scores.csv and scores.tex")
+    add(
+        "--out",
+        metavar="DIR",
+        help="write scores.json, scores.md, scores.csv and scores.tex to this folder",
+    )
     add("--format", choices=formats(), default="table")
 
 
@@ -92,6 +106,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 split,
                 decoder,
                 shard_dir=arguments.shard_dir,
+                lexicon=arguments.lexicon,
                 language_model=model,
                 checkpoint=arguments.checkpoint,
             )
@@ -100,7 +115,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             scores = _scores(result)
             if single:
                 _print_one(scores, result, arguments.format)
-            about = {"run": name, "split": split, **_decoder(decoder, arguments.checkpoint, model)}
+            about = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
             rows.append({**about, **scores, "loss": result.loss})
     return rows
 
@@ -134,10 +149,12 @@ def _scores(result: "EvaluationResult") -> dict[str, Any]:
 
 
 def _decoder(
-    decoder: "DecoderConfig", checkpoint: str, model: "KenlmModel | None"
+    decoder: "DecoderConfig", arguments: argparse.Namespace, model: "KenlmModel | None"
 ) -> dict[str, Any]:
     width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
-    about = {"decoder": decoder.name, "beam_width": width, "checkpoint": checkpoint}
+    about = {"decoder": decoder.name, "beam_width": width, "checkpoint": arguments.checkpoint}
+    if arguments.lexicon is not None:
+        about["lexicon"] = arguments.lexicon
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
-from tfasr.corpora.utterance import SPLITS
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
@@ -41,12 +40,14 @@ def run_ngram(arguments: argparse.Namespace) -> None:
 
 
 def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
+    listed = index["utterances"] + index["too_long"] + index["bad"]
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
     return (
         f"{split}: {index['utterances']} utterances, {index['duration_s'] / 3600:.2f} h, in "
-        f"{len(index['shards'])} shards; left out: {left_out}"
+        f"{len(index['shards'])} shards; kept {index['utterances']} of {listed}, "
+        f"{index['kept_share']:.1%}; left out: {left_out}"
     )
 
 
@@ -57,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--corpus_dir", required=True, help="the corpus's folder")
     add("--shard_dir", required=True, help="a folder is written here per split")
-    add("--split", choices=SPLITS, help="default: all")
+    split = "train, validation, test, or another that the corpus has, such as test-other of "
+    add("--split", help=f"{split}LibriSpeech; default: the first three")
     add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
     add_gin_arguments(add)

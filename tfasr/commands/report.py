@@ -17,21 +17,28 @@ from tfasr.tta.published.results import SOURCES
 _log = logging.getLogger(__name__)
 
 
-def add_target_arguments(add: Callable, policy: str | None, targets: str = "the run set") -> None:
+def add_target_arguments(
+    add: Callable, policy: str | None, targets: str = "repeatable; default: those the runs set"
+) -> None:
     add(
         "--target",
         action="append",
         default=[],
         metavar="METRIC=VALUE",
-        help=f"such as cer=0.10, a fraction; repeatable; default: the targets {targets}",
+        help=f"such as cer=0.10, a fraction; {targets}",
     )
     add(
         "--policy",
         choices=sorted(POLICIES),
         default=policy,
-        help="the clock and the rule; naming one makes the report show the others too",
+        help="the clock and the rule; default: paper"
+        + ("" if policy else "; naming one also shows the others, and groups the JSON"),
     )
-    add("--window", type=int, help="evaluations whose median must meet the target; paper: 3")
+    add(
+        "--window",
+        type=int,
+        help="evaluations whose median must meet the target; default: the policy's, 3 for paper",
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_arguments(add, None)
     add("--power", action="store_true", help="also say how many runs would show a gap of 10 %%")
     add("--force", action="store_true", help="compare runs that are not comparable, and say why")
-    add("--profile", action="store_true", help="also say which group is faster at which target")
+    add("--profile", action="store_true", help="also say which group reaches which targets first")
     add(
         "--hardware",
         action="append",
@@ -54,7 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
     )
     add("--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'")
-    add("--beside", choices=SOURCES, help="whose published results to show in the same tables")
+    add(
+        "--beside",
+        choices=SOURCES,
+        help="show published results in the same tables, without ranking them",
+    )
     add(
         "--explain",
         action="store_true",
@@ -63,10 +74,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--errors",
         action="store_true",
-        help="what the runs' hypotheses get wrong, instead of times; files of hypotheses (ours, or "
-        "NeMo manifests with pred_text) may be given too",
+        help="show what the runs get wrong, with intervals and tests, instead of times; files of "
+        "hypotheses (ours, or NeMo manifests with pred_text) may be given too",
     )
-    add("--worst", type=int, default=10, metavar="N", help="alignments of --errors; default: 10")
+    add(
+        "--worst",
+        type=int,
+        default=10,
+        metavar="N",
+        help="show N alignments with --errors; default: 10",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,4 +125,4 @@ def _explained(args: argparse.Namespace) -> str:
     ]
     if args.format == JSON:
         return json.dumps([explanation.to_json() for explanation in explanations], indent=1) + "\n"
-    return WRITERS[args.format]([explanation.table() for explanation in explanations])
+    return WRITERS.call(args.format, [explanation.table() for explanation in explanations])

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
-        from tfasr.studies.perform import SEEDS, check_until
+        from tfasr.studies.perform import SEEDS, alternating, check_until, undecidable
         from tfasr.studies.plan import load_plan
         from tfasr.studies.steps import study_steps
 
@@ -35,8 +35,11 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.until:
             check_until(arguments.until, plan)
         steps = study_steps(plan, folder, shard_dir)
+        steps = alternating(plan, folder, steps) if arguments.until else steps
         for number, step in enumerate(steps, 1):
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
+        for sentence in [] if arguments.until else undecidable(plan):
+            print(sentence)
         return
     from tfasr.studies.perform import DECISION_FILE, study
 

@@ -42,10 +42,15 @@ def run_launch(arguments: argparse.Namespace) -> int:
 
 def add_gin_arguments(add: Callable) -> None:
     add(
-        "--gin_file", action="append", help="preset or file, repeatable; default: the paper's model"
+        "--gin_file",
+        action="append",
+        help="preset or file, such as demo.gin, repeatable; default: the paper's model",
     )
     add("--gin_binding", action="append", default=[], metavar="LINE",
         help="overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable")  # fmt: skip
+
+
+LEXICON_HELP = "a dictionary for word_beam, one word a line; default: the training split's words"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gin_arguments(add)
     add("--shard_dir", required=True, help="holds the prepared splits train and validation")
     add("--run_dir", required=True, help="the run's folder, created where missing")
+    add("--lexicon", metavar="FILE", help=LEXICON_HELP)
     add("--resume", action="store_true", help="continue an interrupted run")
-    add("--no_memory_probe", action="store_true", help="do not test that the longest batch fits")
+    add(
+        "--no_memory_probe",
+        action="store_true",
+        help="skip the check that the longest batch fits into memory",
+    )
     logs = {"action": "append", "choices": tuple(LOGS), "default": []}
     add("--log_to", **logs, help="where scalars are written too; repeatable")
     add("--dry_run", action="store_true", help="build everything, estimate, write nothing")
@@ -64,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="train together with the same command in other processes, see docs/cluster.md: what "
         "TF_CONFIG or SLURM's variables describe, or the addresses of all, the chief's first",
     )
-    add("--rank", type=int, help="this process's place in --cluster's addresses, from 0")
+    add("--rank", type=int, help="index of this process in --cluster, from 0")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -80,7 +90,8 @@ def run(arguments: argparse.Namespace) -> None:
 
         print(config.operative)
         probe = not arguments.no_memory_probe
-        print(dry_run(config.experiment, shard_dir=arguments.shard_dir, memory_probe=probe))
+        data = {"shard_dir": arguments.shard_dir, "lexicon": arguments.lexicon}
+        print(dry_run(config.experiment, **data, memory_probe=probe))
         return
     from tfasr.training.train import train
     from tfasr.training.workers.team import joined
@@ -97,6 +108,7 @@ def run(arguments: argparse.Namespace) -> None:
             hardware=config.hardware,
             memory_probe=not arguments.no_memory_probe,
             log_to=arguments.log_to,
+            lexicon=arguments.lexicon,
             own_process=True,
             team=team,
         )

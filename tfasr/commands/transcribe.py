@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr.commands.evaluate import add_decoder_arguments
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.files import FORMATS, stream_json
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STREAMED = ("json", "text")
+MOST_CHUNK_MS = 3_600_000
 log = logging.getLogger("tfasr")
 
 
@@ -35,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
-    add("--out", metavar="DIR", help="gets a file for each recording; existing ones are skipped")
+    add(
+        "--out",
+        metavar="DIR",
+        help="write a file per recording to this folder; existing ones are skipped",
+    )
     add_recogniser_arguments(add)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
     add(
@@ -119,12 +124,13 @@ def _transcribe(
             else:
                 named = arguments.format == "text" and len(sources) > 1
                 text = written_as.write(source.name, transcript)
-                sys.stdout.write(f"{source.name}\t{text}" if named else text)
+                name = printable(source.name, one_line=True)
+                sys.stdout.write(f"{name}\t{text}" if named else text)
                 sys.stdout.flush()
             advance()
 
         def failed(source: "Source", reason: str) -> None:
-            log.error("%s is skipped: %s", source.name, reason)
+            log.error("%s is skipped: %s", printable(source.name, one_line=True), reason)
             advance()
 
         return transcribe_sources(recogniser, waiting, finished, failed, arguments.batch_size)
@@ -157,17 +163,26 @@ def _run_stream(arguments: argparse.Namespace) -> None:
             f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
             f"{arguments.format}."
         )
-    if not arguments.chunk_ms > 0:
-        raise UsageError(f"--chunk_ms must be positive. Received: {arguments.chunk_ms}.")
+    if not 0 < arguments.chunk_ms <= MOST_CHUNK_MS:
+        limits = f"positive, at most {MOST_CHUNK_MS}"
+        raise UsageError(f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}.")
     from tfasr.recognising.stream import EndpointRules
 
     recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
     (audio,) = arguments.audio
     rate_hz, chunk_s = recogniser.sample_rate_hz, arguments.chunk_ms / 1000
-    chunks = _pcm(rate_hz, chunk_s) if audio == STDIN else _file_chunks(audio, rate_hz, chunk_s)
-    for chunk in chunks:
-        _write_results(stream.push(chunk), arguments.format)
+    if audio == STDIN:
+        chunks = _pcm(rate_hz, chunk_s)
+    else:
+        from tfasr.data.audio import audio_blocks
+
+        chunks = audio_blocks(audio, rate_hz, chunk_s)
+    try:
+        for chunk in chunks:
+            _write_results(stream.push(chunk), arguments.format)
+    except ValueError as error:  # of the audio
+        raise RunError(str(error)) from error
     _write_results(stream.finish(), arguments.format)
 
 
@@ -183,16 +198,9 @@ def _write_results(results: "list[StreamResult]", output_format: str) -> None:
 def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
     from tfasr.recognising.spec import pcm_chunks
 
+    if sys.stdin is None:
+        raise UsageError("- needs samples from standard input. Received: it is closed.")
     return pcm_chunks(sys.stdin.buffer, sample_rate_hz, chunk_s)
-
-
-def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
-    from tfasr.data.audio import audio_blocks
-
-    try:
-        yield from audio_blocks(path, sample_rate_hz, chunk_s)
-    except ValueError as error:
-        raise RunError(str(error)) from error
 
 
 LIMITS = (

@@ -23,8 +23,9 @@ _log = logging.getLogger(__name__)
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", help="holds run folders, also within folders of commits")
-    add_target_arguments(add, policy="paper", targets="that all runs set, the hardest of them")
-    add("--since", default="", metavar="COMMIT|DATE", help="leave out earlier runs")
+    add_target_arguments(add, policy="paper", targets="default: the hardest that all runs set")
+    since = "leave out earlier runs, for instance once you accept a slowdown"
+    add("--since", default="", metavar="COMMIT|DATE", help=since)
     add("--force", action="store_true", help="keep runs of other configurations in the history")
     add("--format", choices=("table", "markdown", "json"), default="table")
     add("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
@@ -42,7 +43,7 @@ def run_history(args: argparse.Namespace) -> int:
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
     history = load_history(args.folder, target=target, force=args.force, **options)
     tables, as_json = [history_table(history)], history_json(history)
-    sys.stdout.write(as_json if args.format == "json" else WRITERS[args.format](tables))
+    sys.stdout.write(as_json if args.format == "json" else WRITERS.call(args.format, tables))
     if args.out is not None:
         # Imported here: drawing is slow to load.
         from tfasr.display.vega import write_chart
@@ -53,12 +54,13 @@ def run_history(args: argparse.Namespace) -> int:
         write_whole(out / "history.json", as_json)
         write_whole(out / "history.md", to_markdown(tables))
         _log.info("Wrote %s.", out / "history.png")
-    return SLOWER if history.standing() else 0
+    return SLOWER if history.slower else 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("run_dirs", nargs="+", metavar="RUN_DIR", help="as for tfasr report, or yet to begin")
+    runs = "a run, even one that has not begun, a published log, or a folder of them"
+    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
     add_target_arguments(add, policy="paper")
     add("--once", action="store_true", help="look once, and do not wait")
     add("--every_s", type=float, default=2.0, help="seconds between looks; default: %(default)s")

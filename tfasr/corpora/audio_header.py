@@ -17,6 +17,7 @@ _PCM = 1
 # complete file, and libsndfile reports 2**63 - 1 frames where a FLAC header states none.
 _UNKNOWN_BYTES = 2**31 - 2**16
 _UNKNOWN_FRAMES = 2**62
+_HIGHEST_HZ = 1_000_000  # to convert a higher rate would take gigabytes
 # libsndfile's log of a chunk that is larger than the rest of the file.
 _CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
 _OGG_LARGEST_PAGE_BYTES = 65307
@@ -101,6 +102,9 @@ def unreadable(path: str | Path, cause: str) -> ValueError:
 def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
     if file.frames > _UNKNOWN_FRAMES:
         raise unreadable(path, "its header does not state its length; encode it again")
+    if file.samplerate > _HIGHEST_HZ:
+        rates = f"{file.samplerate} Hz, where {_HIGHEST_HZ} are the most"
+        raise unreadable(path, f"its header states {rates}")
     # libsndfile reads what there is of a cut WAV and only mentions the cut in its log.
     for stated, present in _CUT_CHUNK.findall(file.extra_info):
         if int(present) < int(stated) < _UNKNOWN_BYTES:

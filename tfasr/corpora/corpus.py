@@ -19,9 +19,9 @@ class Corpus:
             `tfasr.corpora.reading.assemble`. With ``list_suffix`` it is called as
             ``read(list, corpus_dir)``, with ``has_subsets`` as ``read(corpus_dir, split,
             subsets)``.
-        splits: ``splits(corpus_dir)`` returns those of "train", "validation" and "test" that are
-            in the folder. None with ``list_suffix``: then ``--manifest`` names the list and
-            ``--split`` the split.
+        splits: ``splits(corpus_dir)`` returns the splits in the folder that are prepared if none is
+            named, such as "train", "validation" and "test". None with ``list_suffix``: then
+            ``--manifest`` names the list and ``--split`` the split.
         list_suffix: such as ".tsv", for a corpus that has one list of utterances per split.
         has_subsets: whether ``--subsets`` chooses parts of a split, as LibriSpeech has.
     """
@@ -66,7 +66,8 @@ def read_split(
 
     ``manifest`` is the list of a corpus such as "tsv": absolute, or relative to ``corpus_dir`` or
     else to the working directory; by default ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir``
-    or its folder ``splits``. ``subsets`` are the folders to read of a corpus such as "librispeech".
+    or its folder ``splits``. ``subsets`` are the folders to read of a corpus such as "librispeech",
+    where each folder is a split too, such as "test-other".
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -85,6 +86,10 @@ def read_split(
     if reader.has_subsets:
         return reader.read(corpus_dir, split, subsets)
     if reader.list_suffix is None:
+        if split not in SPLITS and split not in (known := reader.splits(corpus_dir)):
+            raise UsageError(
+                f"--split must be one that {corpus} has: {', '.join(known)}. Received: {split!r}."
+            )
         return reader.read(corpus_dir, split)
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
     return reader.read(_find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir)

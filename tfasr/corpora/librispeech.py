@@ -29,7 +29,7 @@ _TRANSCRIPT = ".trans.txt"
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns one split of LibriSpeech: the default subsets of the split, or the ones named.
+    """Returns one split of LibriSpeech: its default subsets, the one of its name, or ``subsets``.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -78,10 +78,11 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
             )
         return list(dict.fromkeys(subsets))
     present = _present_subsets(corpus_dir)
-    chosen = fnmatch.filter(present, _SUBSETS[split])
+    pattern = _SUBSETS.get(split, split)  # a subset is a split of its own name
+    chosen = fnmatch.filter(present, pattern)
     if not chosen:
         raise UsageError(
-            f"The split {split!r} of LibriSpeech must be there as the subset {_SUBSETS[split]} in "
+            f"The split {split!r} of LibriSpeech must be there as the subset {pattern} in "
             f"{corpus_dir}. Found there: {', '.join(present)}. Download it, or name the subsets "
             "to read with --subsets."
         )

@@ -1,17 +1,22 @@
 """What a corpus reader finds: utterances, and rejections with their reasons."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfasr.errors import UsageError
 
 SPLITS = ("train", "validation", "test")
+_NAME = re.compile(r"[^\W_][\w-]*")  # of a folder in --shard_dir, and of the shards in it
 
 
 def check_split(split: str) -> None:
-    """Raises UsageError unless ``split`` is one of `SPLITS`."""
-    if split not in SPLITS:
-        raise UsageError(f"--split must be one of {', '.join(SPLITS)}. Received: {split!r}.")
+    """Raises UsageError unless ``split`` can name a folder of shards."""
+    if not _NAME.fullmatch(split):
+        raise UsageError(
+            f"--split must be {', '.join(SPLITS)} or another name of letters, digits, - and _. "
+            f"Received: {split!r}."
+        )
 
 
 @dataclass(frozen=True)

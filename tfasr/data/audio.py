@@ -15,6 +15,7 @@ from tfasr.errors import UsageError
 __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
 
 AUDIO_READERS = ("soundfile", "tfio")
+_MOST_VALUES = 1 << 20  # of all channels, in a block
 _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
     "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
@@ -49,14 +50,15 @@ def read_audio(
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns in blocks, so that memory doesn't grow with the file."""
+    """Yields what `read_audio` returns in blocks: memory depends neither on length nor rate."""
     count = 0
     with opened_audio(path) as file:
         resampler = None
         if file.samplerate != sample_rate_hz:
             rates = (file.samplerate, sample_rate_hz)
             resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
-        size = max(int(block_s * file.samplerate), 1)
+        size = min(int(block_s * file.samplerate), _MOST_VALUES // file.channels)
+        size = max(size, 1)
         while len(block := file.read(size, dtype="float32", always_2d=True)):
             count += len(block)
             mono = _mono(path, block)

@@ -21,12 +21,14 @@ from tfasr.data.augmentation import (
 from tfasr.data.features import FeatureConfig, normalise_features
 from tfasr.data.shards import RECORD, ShardedSplit, check_features
 from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
-from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.config import config_class, require, require_within
 
 Element = dict[str, tf.Tensor]
 Batch = dict[str, tf.Tensor]
 _CANDIDATES = 128
+_SHOWN = 200  # characters of TensorFlow's message
+_MOST_UTTERANCES = 2**20  # of a batch: TensorFlow aborts at sizes that overflow
 # Lengths from which buckets are chosen where the tempo changes.
 _ENOUGH_LENGTHS = 100_000
 
@@ -156,18 +158,18 @@ class PipelineConfig:
     batch_size_schedule: tuple[tuple[int, int], ...] = ()
 
     def check(self) -> None:
-        for field in ("global_batch_size", "num_readers", "num_buckets", "max_frames"):
-            require(getattr(self, field) > 0, self, field, "positive")
-        for field in ("shuffle_buffer", "prefetch"):
-            require(getattr(self, field) >= 0, self, field, "at least 0")
+        buckets = {"num_readers": 2**16, "num_buckets": 2**16, "max_frames": 2**24}
+        require_within(self, 1, global_batch_size=_MOST_UTTERANCES, **buckets)
+        require_within(self, 0, shuffle_buffer=2**31 - 1, prefetch=2**20)
         has_buckets = self.padding == "bucketed" and self.num_buckets > 1
         ordered = has_buckets or not self.first_epoch_by_length
         message = 'False unless padding is "bucketed" and num_buckets is above 1'
         require(ordered, self, "first_epoch_by_length", message)
         epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
         ascending = all(earlier < later for earlier, later in pairwise(epochs))
-        message = "pairs of an epoch, ascending from 2, and a positive batch size"
-        require(ascending and min(self.batch_sizes) > 0, self, "batch_size_schedule", message)
+        message = f"pairs of an epoch, ascending from 2, and a batch size of 1..{_MOST_UTTERANCES}"
+        positive = 0 < min(self.batch_sizes) <= max(self.batch_sizes) <= _MOST_UTTERANCES
+        require(ascending and positive, self, "batch_size_schedule", message)
 
     @property
     def batch_sizes(self) -> list[int]:
@@ -178,6 +180,33 @@ class PipelineConfig:
         """Returns the utterances of an epoch's global batches; epochs are counted from 1."""
         begun = sum(epoch >= begin for begin, _ in self.batch_size_schedule)
         return self.batch_sizes[begun]
+
+
+class Reading:
+    """An iterator of a split's batches, in which what can't be read is a RunError, in one line."""
+
+    def __init__(self, batches: Any, split: ShardedSplit):
+        self._iterator = iter(batches)
+        self._split = split
+        self.element_spec = batches.element_spec
+
+    def __iter__(self) -> "Reading":
+        return self
+
+    def __next__(self) -> Batch:
+        try:
+            return next(self._iterator)
+        except tf.errors.ResourceExhaustedError:
+            raise
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
+            self._split.check_unchanged()
+            # TensorFlow's message may hold a record's bytes, which Python may not even decode.
+            cause = ascii(getattr(error, "message", "no record"))[1:_SHOWN]
+            raise RunError(
+                f"Shards must hold what tfasr prepare wrote. Those in {self._split.folder} cannot "
+                f"be read ({type(error).__name__}: {cause}). Run tfasr prepare into another "
+                "--shard_dir; checkpoints are kept."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -286,7 +315,7 @@ class BatchSource:
         """Returns the first utterances of the shards as one batch, without augmentation."""
         records = tf.data.TFRecordDataset(self.split.files, self._compression).take(count)
         batches = records.map(self._parse).padded_batch(count).with_options(_options())
-        return next(iter(batches))
+        return next(Reading(batches, self.split))
 
     def training(
         self, seed: int, epoch: int, skip: int = 0, replicas: int = 1, share: Share | None = None

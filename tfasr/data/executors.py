@@ -1,5 +1,6 @@
 """Has shards made by any `concurrent.futures.Executor`, such as a Dask cluster's."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import errno
@@ -12,7 +13,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,14 @@ def _lost(error: BaseException) -> RunError:
     )
 
 
+async def _shake_hands(address: str) -> None:
+    # Dask's client waits for a silent port's greeting without end.
+    from distributed.comm import connect
+
+    comm = await asyncio.wait_for(connect(address, _CONNECT_WITHIN_S), _CONNECT_WITHIN_S)
+    comm.abort()
+
+
 @contextlib.contextmanager
 def cluster_executor(address: str) -> Iterator[Executor]:
     """Connects to a Dask cluster during the block; Dask gives a lost worker's tasks to others."""
@@ -149,8 +158,10 @@ def cluster_executor(address: str) -> Iterator[Executor]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # the error of a failed connection is enough
     try:
+        with ThreadPoolExecutor(1) as thread:  # a notebook's thread has a loop of its own
+            thread.submit(asyncio.run, _shake_hands(address)).result()
         client = Client(address, timeout=_CONNECT_WITHIN_S)
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    except Exception as error:  # what another program answers can raise anything
         raise UsageError(
             "--scheduler must be the address of a Dask scheduler that runs, such as "
             f"tcp://host:8786. Received: {address}, where none answers "

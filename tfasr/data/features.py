@@ -33,6 +33,7 @@ class FeatureConfig:
         normalisation: "utterance" (zero mean and unit variance of each feature over an utterance),
             "corpus" (with the training split's statistics) or "none". Shards hold features before
             normalisation, so it can be changed without preparing again.
+        spectrum: what the mel filters add up: "power", or its root, "magnitude", as in the paper.
 
     Source: the paper, section 2.1: 80 log-mel and 13 MFCC, 32 ms windows every 10 ms.
     """
@@ -45,6 +46,7 @@ class FeatureConfig:
     lower_edge_hz: float = 0.0
     upper_edge_hz: float = 8000.0
     normalisation: Literal["utterance", "corpus", "none"] = "utterance"
+    spectrum: Literal["power", "magnitude"] = "power"
 
     def check(self) -> None:
         for field in ("sample_rate_hz", "window_samples", "step_samples", "num_mel_bins"):
@@ -72,9 +74,10 @@ def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
 def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
     """Returns the features of one utterance, before normalisation.
 
-    Log-mel: natural logarithm of the power spectrum through triangular filters that are linear in
-    mel (HTK's scale and shape), plus 1e-6. MFCC: HTK's type-II cosine transform of those, scaled by
-    sqrt(2 / num_mel_bins) for every coefficient, the zeroth included, without liftering.
+    Log-mel: natural logarithm of the power or magnitude spectrum through triangular filters that
+    are linear in mel (HTK's scale and shape), plus 1e-6. MFCC: HTK's type-II cosine transform of
+    those, scaled by sqrt(2 / num_mel_bins) for every coefficient, the zeroth included, without
+    liftering.
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
@@ -82,19 +85,21 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     Returns:
         float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
 
-    Source: the paper, section 2.1, which starts from a magnitude spectrogram where this takes
-    power; S. Young et al., The HTK Book, section 5.6.
+    Source: the paper, section 2.1, which starts from a magnitude spectrogram; S. Young et al., The
+    HTK Book, section 5.6.
     """
     # Imported here: `numpy_features` runs without TensorFlow.
     tf = needed("tensorflow", "tfasr.compute_features")
     size = config.window_samples
     spectrum = tf.signal.stft(samples, size, config.step_samples, size, tf.signal.hann_window)
-    power = tf.math.square(tf.abs(spectrum))
+    energies = tf.abs(spectrum)
+    if config.spectrum == "power":
+        energies = tf.math.square(energies)
     edges_hz = (config.lower_edge_hz, config.upper_edge_hz)
     filters = tf.signal.linear_to_mel_weight_matrix(
         config.num_mel_bins, size // 2 + 1, config.sample_rate_hz, *edges_hz
     )
-    log_mel = tf.math.log(tf.matmul(power, filters) + LOG_FLOOR)
+    log_mel = tf.math.log(tf.matmul(energies, filters) + LOG_FLOOR)
     if not config.num_mfcc:
         return log_mel
     mfcc = tf.matmul(log_mel, cosines(config.num_mel_bins, config.num_mfcc))
@@ -125,9 +130,11 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(samples, config.window_samples)
     windows = windows[:: config.step_samples] * hann_window(config.window_samples)
     spectrum = _transforms[-1](windows, axis=1)
-    power = np.square(spectrum.real) + np.square(spectrum.imag)
-    power = power.astype(np.float32, copy=False)  # NumPy before 2.0 transforms in float64
-    log_mel = np.log(power @ mel_filters(config) + np.float32(LOG_FLOOR))
+    energies = np.square(spectrum.real) + np.square(spectrum.imag)
+    if config.spectrum == "magnitude":
+        energies = np.sqrt(energies)
+    energies = energies.astype(np.float32, copy=False)  # NumPy before 2.0 transforms in float64
+    log_mel = np.log(energies @ mel_filters(config) + np.float32(LOG_FLOOR))
     if not config.num_mfcc:
         return log_mel
     mfcc = log_mel @ cosines(config.num_mel_bins, config.num_mfcc)
@@ -153,6 +160,23 @@ def normalise_frames(
     if config.normalisation == "utterance":
         mean, deviation = features.mean(axis=0), features.std(axis=0)
     return (features - mean) / np.maximum(deviation, np.float32(LEAST_DEVIATION))
+
+
+def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int) -> None:
+    """Raises ValueError unless features can be normalised by these: a constant one has 0."""
+    shapes = {mean.shape, deviation.shape}
+    finite = np.isfinite(mean).all() and np.isfinite(deviation).all()
+    if (
+        shapes != {(num_features,)}
+        or not finite
+        or not (deviation >= 0).all()
+        or not any(deviation)
+    ):
+        raise ValueError(
+            f"The features' mean and deviation must be {num_features} finite numbers each, no "
+            f"deviation less than 0 and not all of them 0. Received: {mean.size} and "
+            f"{deviation.size} numbers."
+        )
 
 
 @functools.cache

@@ -409,6 +409,7 @@ class PackedIndex:
     ) -> dict[str, Any]:
         """Writes the columns of a large split and, last, the index; returns the index."""
         content = planned + "".join(self._records_hashes)
+        left_out = dropped.too_long + dropped.bad
         index = {
             "split": split,
             "content_hash": hashlib.sha256(content.encode()).hexdigest(),
@@ -418,6 +419,7 @@ class PackedIndex:
             "frames": self._frames,
             "too_long": dropped.too_long,
             "bad": dropped.bad,
+            "kept_share": round(self._utterances / (self._utterances + left_out), 4),
             "feature_sums": self._sums.to_json(),
             "shards": self._shards,
             "manifest_sha256": manifest_sha256,

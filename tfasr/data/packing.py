@@ -36,6 +36,8 @@ class Packing:
         """Returns all settings that change the bytes, as JSON; normalisation happens later."""
         features = to_json(self.features)
         del features["normalisation"]
+        if features["spectrum"] == "power":  # as all were before it could be chosen
+            del features["spectrum"]
         return {
             "format": FORMAT,
             "alphabet": dataclasses.asdict(self.alphabet),

@@ -142,7 +142,8 @@ def prepare(
             "tsv", "synthetic", or one that an imported module has registered.
         corpus_dir: the corpus's folder.
         shard_dir: gets a folder for each split.
-        split: "train", "validation" or "test"; all that the corpus has by default.
+        split: "train", "validation", "test" or another that the corpus has, such as "test-other";
+            by default those of the three that it has.
         manifest: the list of a "json" or "tsv" corpus, relative to ``corpus_dir`` or absolute.
         subsets: folders of LibriSpeech that make up the split, such as ["train-clean-5"].
         features: a `FeatureConfig`; the paper's by default.
@@ -169,6 +170,7 @@ def prepare(
             workers cannot do the work.
     """
     from tfasr.corpora.corpus import available_splits, read_split
+    from tfasr.corpora.utterance import check_split
     from tfasr.data.audio import check_audio_reader
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
@@ -193,7 +195,9 @@ def prepare(
         model=model or MODELS[ModelConfig().name](),
         audio_reader=audio_reader,
     )
-    splits = [split] if split else available_splits(corpus, corpus_dir)
+    if split is not None:
+        check_split(split)
+    splits = available_splits(corpus, corpus_dir) if split is None else [split]
     if not splits:
         raise UsageError(
             f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "

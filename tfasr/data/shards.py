@@ -17,6 +17,7 @@ from tfasr.data.manifest import (
     PackedUtterances,
     ShardedUtterance,
     check_shards,
+    file_sha256,
     read_index,
     read_manifest,
 )
@@ -25,6 +26,8 @@ from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import publish
 
 _ZLIB_RLE = 3
+_LISTED = 10
+FileState = tuple[int, int]  # size, and time of the last change
 RECORD = {
     "features": tf.io.FixedLenFeature([], tf.string),
     "labels": tf.io.VarLenFeature(tf.int64),
@@ -103,6 +106,7 @@ class ShardedSplit:
     folder: Path
     index: dict[str, Any]
     utterances: HeldUtterances | PackedUtterances = field(repr=False)
+    states: dict[str, FileState] = field(repr=False, default_factory=dict)  # of shards as opened
 
     @property
     def files(self) -> list[str]:
@@ -128,6 +132,31 @@ class ShardedSplit:
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
         """Returns the utterances of some positions, as records carry them, or raises KeyError."""
         return self.utterances.at(positions)
+
+    def check_unchanged(self) -> None:
+        """Raises RunError if shards are no longer those that were opened, by size and time.
+
+        One whose time alone has changed, as by a copy, is compared by its hash.
+        """
+        hashes = {shard["file"]: shard.get("sha256") for shard in self.index["shards"]}
+        changed = []
+        for name, state in self.states.items():
+            path = self.folder / name
+            with contextlib.suppress(OSError):
+                now = file_state(path)
+                if now == state:
+                    continue
+                if now[0] == state[0] and file_sha256(path) == hashes[name]:
+                    self.states[name] = now
+                    continue
+            changed.append(name)
+        if changed:
+            raise RunError(
+                f"A run's data must stay as it is. In {self.folder} {len(changed)} of "
+                f"{len(self.states)} shards are gone or changed since the run was begun: "
+                f"{', '.join(changed[:_LISTED])}. Checkpoints are of before: bring the shards "
+                "back and go on with --resume, or begin a new run."
+            )
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""
@@ -158,7 +187,13 @@ def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> S
         )
     index = read_index(folder)
     check_shards(folder, index, content=content)
-    return ShardedSplit(folder, index, read_manifest(folder, index))
+    states = {shard["file"]: file_state(folder / shard["file"]) for shard in index["shards"]}
+    return ShardedSplit(folder, index, read_manifest(folder, index), states)
+
+
+def file_state(path: Path) -> FileState:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
@@ -170,7 +205,7 @@ def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
     """Raises UsageError unless a split was prepared with these features."""
     wanted = to_json(features)
     del wanted["normalisation"]
-    prepared = split.index["features"]
+    prepared = {"spectrum": "power", **split.index["features"]}
     differing = [
         f"{name} {prepared.get(name)} in the shards, {wanted.get(name)} wanted"
         for name in sorted(wanted.keys() | prepared.keys())

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from tfasr.data.manifest import COLUMNS_FILE, INDEX_FILE, MANIFEST_FILE
 from tfasr.errors import UsageError
-from tfasr.kit.files import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
+from tfasr.kit.files import (
+    PARTIAL_SUFFIX,
+    check_owned,
+    locked,
+    make_folder,
+    sync_folder,
+    write_whole,
+)
 
 PLAN_FILE = "plan.json"
 DROPPED_FILE = "dropped.json"
@@ -31,22 +38,10 @@ def shard_name(split: str, number: int) -> str:
 
 def check_split_folder(folder: Path) -> None:
     """Raises UsageError unless a folder is new, empty, or one that ``tfasr prepare`` made."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UsageError(
-            f"--shard_dir must get a folder for each split. {folder} is a file: choose another "
-            "--shard_dir."
-        )
-    names = sorted(p.name for p in folder.iterdir() if p.name not in _BEFORE_THE_PLAN)
-    temporary = PLAN_FILE + PARTIAL_SUFFIX
-    if names and _plan(folder) is None and names != [temporary]:
-        shown = ", ".join(names[:_LISTED]) + (", ..." if names[_LISTED:] else "")
-        raise UsageError(
-            "--shard_dir must get folders of its own for the splits. Received: "
-            f"{folder}, which holds {shown} and no {PLAN_FILE} of tfasr prepare. Nothing in it was "
-            "changed: choose another --shard_dir, or move those files away."
-        )
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names -= {*_BEFORE_THE_PLAN, PLAN_FILE + PARTIAL_SUFFIX}
+    flag, claim = "A split's folder in --shard_dir", f"{PLAN_FILE} of tfasr prepare"
+    check_owned(folder, flag, claim, names, owned=_plan(folder) is not None)
 
 
 @contextlib.contextmanager
@@ -113,7 +108,7 @@ def _plan(folder: Path) -> tuple[str, int] | None:
     """Returns the plan's key and number of shards, -1 for a plan of 0.1.0, which noted none."""
     try:
         text = (folder / PLAN_FILE).read_text(encoding="utf-8")
-    except (FileNotFoundError, UnicodeDecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
     if _OLD_PLAN.fullmatch(text):
         return text.strip(), -1

@@ -1,10 +1,11 @@
 """Which decoder an experiment evaluates with."""
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import Alphabet, normalise
 from tfasr.decoding.decoder import Decoder, DecoderKind, check_kind
 from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH, WordBeamSearch
 from tfasr.errors import UsageError
@@ -28,6 +29,7 @@ DECODERS: Registry[DecoderKind] = Registry(
 # TensorFlow 2.21's prefix tree by measurement: 5.3 to 6.5 kB for each frame and unit of width at 30
 # classes (widths 2000 and 8000, 50 and 100 frames); an utterance's tree is freed before the next.
 _BYTES_PER_CHILD = 220
+_LONGEST_WORD = 4096  # characters: an hour of them takes seconds to prepare
 
 
 @config_class
@@ -91,6 +93,38 @@ def needs_lexicon(config: DecoderConfig) -> bool:
     return DECODERS[config.name].needs_lexicon
 
 
+def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
+    """Returns a file's words, one a line, normalised as transcripts are; UsageError if it can't."""
+    remedy = "Name a text file with a word a line, such as LibriSpeech's librispeech-vocab.txt."
+    words = set()
+    for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
+        word = normalise(line)
+        if " " in word or alphabet.foreign_characters(word):
+            raise UsageError(
+                f"Every line of {path} must hold a word in the letters of the alphabet. Line "
+                f"{number} is {line.strip()!r}. {remedy}"
+            )
+        words.add(word)
+    words.discard("")
+    if not words:
+        raise UsageError(f"{path} must hold words; it is empty. {remedy}")
+    return sorted(words)
+
+
+def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:
+    """Raises UsageError unless one of the decoders has a dictionary that the file can replace."""
+    known = [decoder for decoder in decoders if decoder is not None]
+    if not any(map(needs_lexicon, known)):
+        raise UsageError(
+            f"--lexicon must come with a decoder that has a dictionary, such as word_beam. "
+            f"Received: {path} with {' and '.join(decoder.name for decoder in known)}."
+        )
+
+
+def words_hash(words: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+
+
 def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
     write_whole(run_dir / LEXICON_FILE, "".join(f"{word}\n" for word in words))
 
@@ -102,4 +136,9 @@ def load_lexicon(run_dir: Path) -> list[str]:
     words = [word for word in read_text(path, remedy).split("\n") if word]
     if not words:
         raise UsageError(f"A run's dictionary must hold words. {path} is empty. {remedy}")
+    if len(longest := max(words, key=len)) > _LONGEST_WORD:
+        raise UsageError(
+            f"A word of a dictionary may have {_LONGEST_WORD} characters. {path} has one of "
+            f"{len(longest)}. {remedy}"
+        )
     return words

@@ -13,7 +13,7 @@ from html import escape
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, printable
 from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
@@ -338,10 +338,10 @@ def to_text(tables: Sequence[Table]) -> str:
         if index:
             console.print()
         # Text, not str: a run's name may look like markup.
-        console.print(Text(table.title))
+        console.print(Text(printable(table.title)))
         console.file.write(_drawn(table))
         for note in table.notes:
-            console.print(Text(note), width=_NOTE_WIDTH)
+            console.print(Text(printable(note)), width=_NOTE_WIDTH)
     lines = console.file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -351,9 +351,10 @@ def _drawn(table: Table) -> str:
     from rich.cells import cell_len
 
     headings = [heading.split("\n") for heading in table.columns]
+    headings = [[printable(line) for line in lines] for lines in headings]
     height = max(map(len, headings))
     head = [[""] * (height - len(lines)) + lines for lines in headings]
-    rows = [[_printable(cell) for cell in row] for row in table.rows]
+    rows = [[printable(cell, one_line=True) for cell in row] for row in table.rows]
     columns = [[*lines, *cells] for lines, *cells in zip(head, *rows, strict=True)]
     widths = [max(map(cell_len, column)) for column in columns]
 
@@ -365,10 +366,6 @@ def _drawn(table: Table) -> str:
     lines = [line(cells) for cells in zip(*head, strict=True)]
     lines.append(" " + "─" * (sum(widths) + len(widths) - 1))
     return "\n".join(["", *lines, *map(line, rows), "", ""])
-
-
-def _printable(cell: str) -> str:
-    return cell if cell.isprintable() else "".join(c if c.isprintable() else "�" for c in cell)
 
 
 def to_markdown(tables: Sequence[Table]) -> str:

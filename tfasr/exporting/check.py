@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -110,15 +109,6 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
         for model in (of_run, of_export)
     ]
     check_agrees(*log_probs, "a padded batch of noise")
-
-
-def session(graph: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 @dataclass(frozen=True)

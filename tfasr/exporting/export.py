@@ -24,7 +24,7 @@ from tfasr.exporting.check import (
     model_card,
     outputs_on,
 )
-from tfasr.kit.files import LEXICON_FILE, make_folder, write_whole
+from tfasr.kit.files import LEXICON_FILE, check_owned, make_folder, write_whole
 from tfasr.models.build import SavedRecogniser, build_recogniser
 from tfasr.models.model import portable
 from tfasr.recognising.exported import (
@@ -163,10 +163,7 @@ def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, che
 
 
 def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "tuple[Kind, _Run]":
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(
-            f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
-        )
+    check_owned(out, "--out", "part of this export", owned=False)
     kind = KINDS[to]()
     if int8 and not kind.has_int8:
         raise UsageError(

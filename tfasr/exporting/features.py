@@ -15,8 +15,8 @@ from tfasr.data.features import (
     mel_filters,
 )
 from tfasr.errors import RunError
-from tfasr.exporting.check import session
 from tfasr.exporting.onnx import GraphWriter, metadata
+from tfasr.recognising.runtimes import onnx_session
 from tfasr.recognising.spec import FEATURES, RecogniserSpec
 
 SAMPLES = "samples"
@@ -27,7 +27,7 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
     """The graph of a recogniser's features; RunError if it differs from `RecogniserSpec.heard`."""
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     samples = _sounds(spec.features)
-    (features,) = session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
+    (features,) = onnx_session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
     expected = spec.heard(samples)
     same_shape = features.shape == expected.shape
     difference = float(np.abs(features - expected).max()) if same_shape else np.inf
@@ -73,9 +73,13 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     spectrum = writer.add("Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0])
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
-    # Both parts of a bin have its filter: the product adds their squares, too.
-    twice = writer.weight("mel_filters", np.concatenate([filters[bins], filters[bins]]))
-    energies = writer.add("MatMul", squares, twice)
+    if config.spectrum == "power":
+        # Both parts of a bin have its filter: the product adds their squares, too.
+        weights = np.concatenate([filters[bins], filters[bins]])
+    else:
+        pairs = writer.weight("both_parts", np.tile(np.eye(len(bins), dtype=np.float32), (2, 1)))
+        squares, weights = writer.add("Sqrt", writer.add("MatMul", squares, pairs)), filters[bins]
+    energies = writer.add("MatMul", squares, writer.weight("mel_filters", weights))
     log_mel = writer.add("Log", writer.add("Add", energies, writer.constant(LOG_FLOOR)))
     if not config.num_mfcc:
         return log_mel

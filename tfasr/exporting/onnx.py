@@ -17,7 +17,7 @@ from tfasr._version import __version__
 from tfasr.errors import RunError
 from tfasr.kit.config import to_json
 from tfasr.kit.process import quiet_stderr
-from tfasr.recognising.runtimes import NEXT
+from tfasr.recognising.runtimes import NEXT, onnx_runtime
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
 
 OPSET = 17
@@ -265,6 +265,7 @@ def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
 
 def quantised(graph: bytes) -> bytes:
     """The graph with int8 weights, activations scaled dynamically; ONNX Runtime has no int8 GRU."""
+    onnx_runtime()  # first, so that it stays silent
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _without_advice():

@@ -18,10 +18,11 @@ from onnx import TensorProto, helper
 from tfasr.alphabet import Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.errors import RunError, UsageError
-from tfasr.exporting.check import CardForm, SplitOutputs, session
+from tfasr.exporting.check import CardForm, SplitOutputs
 from tfasr.exporting.features import checked_feature_graph
 from tfasr.exporting.onnx import GraphWriter, metadata
 from tfasr.kit.files import write_whole
+from tfasr.recognising.runtimes import onnx_session
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec
 
 PREPROCESSOR_FILE = "preprocess.onnx"
@@ -74,7 +75,7 @@ def check_rate(spec: RecogniserSpec) -> None:
 def _check_texts(
     source: BatchSource, outputs: SplitOutputs, encoder: bytes, alphabet: Alphabet
 ) -> None:
-    running = session(encoder)
+    running = onnx_session(encoder)
     expected = {
         utterance.position: scored.transcript.hypothesis
         for utterance, scored in zip(source.split.utterances, outputs.scored, strict=True)

@@ -21,6 +21,8 @@ else:
 
 
 _Class = TypeVar("_Class", bound=type)
+MOST_LAYERS = 128  # of a model, whose layers share 1000 seeds
+_SHOWN = 500  # characters of a wrong value
 
 
 def _matches(value: Any, annotation: Any) -> bool:
@@ -49,6 +51,13 @@ def _matches(value: Any, annotation: Any) -> bool:
     return isinstance(value, annotation)
 
 
+def _is_small(value: Any) -> bool:
+    """Whether whole numbers are such as TensorFlow and JSON's readers can hold."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_small, value))
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, tuple | list) else value
 
@@ -65,6 +74,7 @@ def _check_types(self) -> None:
                 f"{wanted if wanted and '[' not in str(annotation) else annotation}. "
                 f"Received: {value!r}."
             )
+        require(_is_small(value), self, field.name, "within 64 bits")
         # 8000 and 8000.0 must give the same JSON, because it is hashed.
         value = float(value) if annotation is float else _tuples(value)
         object.__setattr__(self, field.name, value)
@@ -85,9 +95,15 @@ def config_class(cls: _Class) -> _Class:
 def require(holds: bool, config: Any, field: str, rule: str) -> None:
     """Raises ValueError naming a config's field, the rule it breaks and its value."""
     if not holds:
-        raise ValueError(
-            f"{type(config).__name__}.{field} must be {rule}. Received: {getattr(config, field)!r}."
-        )
+        received = f"{getattr(config, field)!r}"[:_SHOWN]
+        raise ValueError(f"{type(config).__name__}.{field} must be {rule}. Received: {received}.")
+
+
+def require_within(config: Any, fewest: int, **most: int) -> None:
+    """Raises ValueError unless fields are at least ``fewest`` and at most what their names say."""
+    for field, value in most.items():
+        rule = f"{'positive' if fewest else 'at least 0'}, and at most {value}"
+        require(fewest <= getattr(config, field) <= value, config, field, rule)
 
 
 def to_json(config: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import logging
 import numbers
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -146,15 +146,44 @@ def make_folder(folder: Path) -> None:
         sync_folder(path.parent)
 
 
+_LISTED = 8
+
+
+def check_owned(
+    folder: Path, flag: str, claim: str, names: Iterable[str] | None = None, *, owned: bool
+) -> None:
+    """Raises UsageError if a folder holds files of others that a writer would overwrite or remove.
+
+    ``names`` are those that it may write, None if no file of others may be there; ``owned`` is
+    whether the folder's content shows that this writer made it, and ``claim`` names that content.
+    """
+    if owned or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UsageError(f"{flag} must be a folder. {folder} is a file: choose another.")
+    kind = "new folder, or one without files of others that would be overwritten"
+    if names is None:
+        kind, names = "new or empty folder", (path.name for path in folder.iterdir())
+    lost = sorted(name for name in dict.fromkeys(names) if os.path.lexists(folder / name))
+    if lost:
+        shown = ", ".join(lost[:_LISTED]) + (", ..." if lost[_LISTED:] else "")
+        raise UsageError(
+            f"{flag} must be a {kind}. Received: {folder}, which holds {shown} and no {claim}. "
+            "Nothing in it was changed: choose another folder, or move those files away."
+        )
+
+
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
     """Holds a lock, which a crash releases, or raises UsageError with the message ``held``."""
-    descriptor = _acquire(path, held)
+    descriptor, owner = _acquire(path, held), os.getpid()
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        # A fork inherits the lock, and a file with content was there before.
+        if os.getpid() == owner and not os.fstat(descriptor).st_size:
+            with contextlib.suppress(OSError):
+                path.unlink()
         os.close(descriptor)
 
 
@@ -197,7 +226,7 @@ RECORDER_FILE = "recorder.json"  # the settings of a run that `tfasr.Recorder` w
 ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`
 RUN_FILE = "run.json"  # facts about the data, the software and the machine
 PLUGINS_FILE = "plugins.json"  # the plug-ins of the training, see `tfasr.kit.registry`
-LEXICON_FILE = "lexicon.txt"  # the training transcripts' words, one a line
+LEXICON_FILE = "lexicon.txt"  # word beam search's words, one a line
 GIN_GIVEN_FILE = "config.gin"  # the configuration as given, includes expanded
 GIN_OPERATIVE_FILE = "operative_config.gin"  # every value in use
 CHECKPOINTS_FOLDER = "checkpoints"  # ``step-NNNNNNNN.npz`` and `BEST_CHECKPOINT`

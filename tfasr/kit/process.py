@@ -12,11 +12,13 @@ import logging
 import math
 import os
 import queue
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -55,14 +57,16 @@ _SHOWN_MESSAGE = 1000
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
-import importlib.util, runpy
+import importlib.util
 spec = importlib.util.spec_from_file_location("tfasr", sys.argv[1])
 sys.modules["tfasr"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["tfasr"])
-module = sys.argv[2]
-del sys.argv[1:3]
-runpy.run_module(module, run_name="__main__", alter_sys=True)
+from tfasr.kit import process
+_, _, parent, module, *sys.argv[1:] = sys.argv
+process.run_child(int(parent), module)
 """
+_LOOKS_EVERY_S = 0.5
+_SAVES_WITHIN_S = 120.0
 
 
 class ChildError(RunError):
@@ -72,7 +76,7 @@ class ChildError(RunError):
         cause = f"signal {-exit_code}" if exit_code < 0 else str(exit_code)
         super().__init__(
             f"{task} must end with exit code 0. Received: {cause} (signal 9 is what a full memory "
-            f"looks like). {messages or 'Its messages are above.'}"
+            f"looks like). {messages}"
         )
         self.exit_code = exit_code
         self.messages = messages
@@ -223,9 +227,42 @@ def run_module(module: str, *arguments: str | Path, **options: Any) -> subproces
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
-    """Returns a command like ``python -m MODULE`` that leaves the working directory out."""
-    package = str(Path(__file__).parents[1] / "__init__.py")
-    return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
+    """Returns a command like ``python -m MODULE`` that leaves the working directory out.
+
+    Its process ends with this one, see `end_with`.
+    """
+    package, parent = Path(__file__).parents[1] / "__init__.py", os.getpid()
+    return [sys.executable, "-c", _START, *map(str, (package, parent, module, *arguments))]
+
+
+def run_child(parent: int, module: str) -> None:
+    """Runs a module as the main one; only for the processes that `module_command` starts."""
+    try:
+        end_with(parent)
+    except RuntimeError as error:
+        sys.exit(f"{module} needs more threads ({error}): raise the limit (ulimit -u).")
+    if module == __name__:
+        _serve()
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def end_with(parent: int) -> None:
+    """Sends this process SIGTERM once the process ``parent`` has ended in whatever way.
+
+    A training then saves a checkpoint; what has not ended two minutes later is killed. The parent's
+    number is looked at, since a pipe stays open in whatever else the parent has forked, and Linux's
+    death signal comes as soon as the parent's thread ends.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOKS_EVERY_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_SAVES_WITHIN_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent's end", daemon=True).start()
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -256,9 +293,10 @@ def _result(answer: dict[str, Any]) -> Any:
 
 def _end_of(messages: IO[bytes] | None) -> str:
     if messages is None:
-        return ""
+        return "Its messages, if it wrote any, are above."
     messages.seek(0)
-    return messages.read().decode(errors="replace").strip()[-_SHOWN_MESSAGE:]
+    text = messages.read().decode(errors="replace").strip()
+    return text[-_SHOWN_MESSAGE:] or "It wrote no message."
 
 
 def _serve() -> None:
@@ -344,7 +382,3 @@ def _granted(folder: Path) -> float:
         if time_us > 0 and period_us > 0:
             return time_us / period_us
     return math.inf
-
-
-if __name__ == "__main__":
-    _serve()

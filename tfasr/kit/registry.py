@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
-from tfasr.errors import UsageError, lacking
+from tfasr.errors import RunError, UsageError, lacking
 from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
@@ -130,6 +130,22 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             elif (entry.module, entry.attribute) == defined_at:
                 return name
         return None
+
+    def call(self, name: str, *arguments: Any, passes: tuple[type[Exception], ...] = ()) -> Any:
+        """Calls a registered function or class; what a user's raises is a RunError in one line.
+
+        Errors of tfasr's own, and those that ``passes`` lists, come through.
+        """
+        entry, thing = self.entry(name), self[name]
+        try:
+            return thing(*arguments)
+        except (UsageError, RunError, *passes):
+            raise
+        except (Exception, SystemExit) as error:
+            if Path(entry.file).is_relative_to(_PACKAGE):
+                raise
+            place, cause = blamed(error)
+            raise RunError(f"{place}: the {self.kind} {name!r} failed: {cause}.") from error
 
     def listed(self) -> str:
         return ", ".join(self._entries)
@@ -318,7 +334,9 @@ def _module(name: str, asked_at: str) -> ModuleType:
             f"{name!r}, and there is no module {error.name!r} here ({here}), among the installed "
             "packages or on PYTHONPATH."
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _unusable(name, asked_at, error) from error
 
 
@@ -343,8 +361,10 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise _unusable(str(path), asked_at, error) from error
     return module
 
@@ -352,6 +372,15 @@ def _file(path: Path, asked_at: str) -> ModuleType:
 def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
     if isinstance(error, UsageError):  # from a registry: it names file and line already
         return UsageError(str(error))
+    place, cause = blamed(error)
+    return UsageError(
+        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} asks for {name!r}; "
+        "correct it or leave it out."
+    )
+
+
+def blamed(error: BaseException) -> tuple[str, str]:
+    """Returns where a user's code raised an error, and the error, each in one line."""
     message = str(error).split("\n")[0]
     if isinstance(error, SyntaxError):
         place, message = f"{error.filename}:{error.lineno}", error.msg
@@ -359,11 +388,7 @@ def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
         frames = traceback.extract_tb(error.__traceback__)
         frame = [*frames, *(frame for frame in frames if _of_user(frame.filename))][-1]
         place = f"{frame.filename}:{frame.lineno}"
-    cause = f"{type(error).__name__}: {message}".rstrip(": .")
-    return UsageError(
-        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} asks for {name!r}; "
-        "correct it or leave it out."
-    )
+    return place, f"{type(error).__name__}: {message}".rstrip(": .")
 
 
 def _of_user(file: str) -> bool:

@@ -3,7 +3,16 @@
 A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type`` is
 INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session`` (0 for
 the process that began the run, one more for each that resumed it) and ``mono_s`` (that process's
-monotonic clock, which no clock adjustment moves).
+monotonic clock, which no clock adjustment moves). The first line after a `Ledger.sync` adds
+``synced_bytes``: how much of the file had reached the disk.
+
+The last field of a line, ``chain``, shows that the line is whole and in its place. It has the 16
+hexadecimal digits of BLAKE2b (8 bytes) of the ``chain`` of the line before and of the line's own
+bytes up to ``,"chain"``. In place of the line before, the first line takes the hash of the bytes
+before it: of none in a new ledger, of all earlier lines where a ledger of format 1, whose lines
+have no ``chain``, was resumed. Whoever changes, removes, doubles or moves a line breaks the chain
+there, and `read_events` names the line. It is no seal: a chain can be computed anew, but its last
+hash (`tfasr.tta.run.Run.ledger_hash`) then differs from one that was published before.
 
 A training run writes, in order:
 
@@ -70,13 +79,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import (
     EVENTS_FILE,
     HEARTBEAT_FILE,
@@ -87,9 +98,19 @@ from tfasr.kit.files import (
 )
 
 # Raise it when an older tfasr would misread the events: ledgers of newer versions are rejected.
-LEDGER_FORMAT = 1
+LEDGER_FORMAT = 2
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000
+_FIELD = b',"chain":"'
+_FIELD_BYTES = len(_FIELD) + 16 + len('"}')
+_SECTOR_BYTES = 512
+
+
+@dataclass(frozen=True)
+class LedgerContent:
+    events: list[dict[str, Any]]  # in file order, without ``chain``
+    cut: bool  # whether a crash cut off the ledger's end, which is left out
+    chain: str | None  # the last line's hash; None if an older tfasr wrote it
 
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
@@ -101,8 +122,13 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: if there is no ledger.
-        UsageError: if a line other than the last is not an event, or a newer tfasr wrote them.
+        UsageError: if a line was damaged, removed or moved, or a newer tfasr wrote the ledger.
     """
+    return read_ledger(path).events
+
+
+def read_ledger(path: str | Path) -> LedgerContent:
+    """Returns what `read_events` does, whether the ledger's end was cut, and its last hash."""
     path = Path(path)
     path = path / EVENTS_FILE if path.is_dir() else path
     if not path.is_file():
@@ -110,63 +136,147 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
-    lines = _content(path).split(b"\n")
-    events: list[dict[str, Any]] = []
+    content = path.read_bytes()
+    whole = _whole_lines(content, path)
+    lines, events = whole.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
         events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
-    return events
+    cut = whole.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
+    return LedgerContent(events, cut, whole.head.decode() if whole.chained else None)
 
 
-def _content(path: Path) -> bytes:
-    """Returns a ledger's lines; raises UsageError if a newer tfasr wrote them."""
-    content = _until_zeros(path.read_bytes())
-    at = -1
-    while (at := content.find(b'"session_start"', at + 1)) >= 0:
-        end = content.find(b"\n", at)
-        line = content[content.rfind(b"\n", 0, at) + 1 : end if end >= 0 else None]
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            version = json.loads(line)["value"]["ledger_format"]
-            if version > LEDGER_FORMAT:
-                break
-    else:
-        return content
-    raise UsageError(
-        f"{path} is in version {version} of the ledger's format, and this tfasr reads versions up "
-        f"to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
+@dataclass(frozen=True)
+class _Lines:
+    lines: list[bytes]  # one event each, without ``chain``
+    end: int  # the bytes of the file that end with the last whole line
+    cut: bool  # whether something follows them
+    chained: bool
+    head: bytes  # the hash that the next line continues
+
+
+def _whole_lines(content: bytes, path: Path) -> _Lines:
+    """Returns a ledger's lines; raises UsageError if one is damaged or of a newer tfasr."""
+    _check_version(content, path)
+    before_zeros = _before_zeros(content, path)
+    lines = content[:before_zeros].split(b"\n")
+    end = before_zeros - len(lines[-1])
+    first = next((n for n, line in enumerate(lines) if _is_chained(line)), len(lines))
+    start = sum(map(len, lines[:first])) + first
+    last = b""
+    if first < len(lines):
+        last = lines.pop()  # what a crash cut
+    head = _hash(b"", content[: min(start, end)])
+    for index in range(first, len(lines)):
+        line = lines[index]
+        text = line[:-_FIELD_BYTES]
+        head = _hash(head, text)
+        if line[-_FIELD_BYTES:] != _FIELD + head + b'"}':
+            raise _damaged(path, index + 1, "it does not continue the line before")
+        lines[index] = text + b"}"
+    cut = bool(last) or before_zeros < len(content)
+    return _Lines(lines, end, cut, first < len(lines), head)
+
+
+def _hash(before: bytes, text: bytes) -> bytes:
+    return blake2b(before + text, digest_size=8).hexdigest().encode()
+
+
+def _damaged(path: Path, line: int, cause: str) -> UsageError:
+    return UsageError(
+        f"Every line of {path} must be as it was written. Line {line} is not: {cause}. It was "
+        "damaged, or lines before it were changed, removed or moved. Nothing was cut: bring the "
+        f"file back from a copy, or keep its first {line - 1} lines (head -n {line - 1}) and give "
+        "up the rest; training then continues from a checkpoint that they cover."
     )
 
 
-def _until_zeros(content: bytes) -> bytes:
+def _check_version(content: bytes, path: Path) -> None:
+    at = -1
+    while (at := content.find(b'"session_start"', at + 1)) >= 0:
+        end = content.find(b"\n", at)
+        first = content.rfind(b"\n", 0, at) + 1
+        line = content[first : end if end >= 0 else None]
+        version, known = 0, True
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            version = json.loads(line)["value"]["ledger_format"]
+            known = version <= LEDGER_FORMAT
+        if not known:
+            raise UsageError(
+                f"{path} is in version {version} of the ledger's format, and this tfasr reads "
+                f"versions up to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
+            )
+        if version == LEDGER_FORMAT and end >= 0 and not _is_chained(line):
+            raise _damaged(path, content.count(b"\n", 0, at) + 1, "its hash is missing")
+
+
+def _is_chained(line: bytes) -> bool:
+    return line[-_FIELD_BYTES : len(_FIELD) - _FIELD_BYTES] == _FIELD
+
+
+def _before_zeros(content: bytes, path: Path) -> int:
     # No event holds a zero byte. A file system may record a file's length before it has written
-    # the data; nothing after such a gap was synced either.
+    # the data, a sector or more at a time; nothing after such a gap was synced either.
     gap = content.find(b"\0")
-    return content if gap < 0 else content[: content.rfind(b"\n", 0, gap) + 1]
+    if gap < 0:
+        return len(content)
+    line_start = content.rfind(b"\n", 0, gap) + 1
+    behind = content[gap:].lstrip(b"\0")
+    end = len(content) - len(behind)
+    later = [event for line in behind.split(b"\n") if (event := _event_in(line)) is not None]
+    of_sectors = (gap == line_start or not gap % _SECTOR_BYTES) and not end % _SECTOR_BYTES
+    if later and not (of_sectors and max(map(_synced_bytes, later)) <= gap):
+        raise _damaged(path, content.count(b"\n", 0, gap) + 1, "it has zero bytes")
+    return line_start
 
 
-def ends_cut(run_dir: str | Path) -> bool:
-    """Whether a crash cut off a ledger's end, which `read_events` leaves out."""
-    content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
-    if b"\0" in content:
-        return True
-    with contextlib.suppress(ValueError):
-        return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
-    return True
+def _synced_bytes(event: dict[str, Any]) -> int:
+    about = event.get("metadata")
+    synced = about.get("synced_bytes") if isinstance(about, dict) else None
+    return synced if isinstance(synced, int) else 0
+
+
+def _event_in(line: bytes) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError, RecursionError):
+        event = json.loads(line)
+        return event if _is_event(event) else None
+    return None
+
+
+_STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
+
+
+def is_ledger(path: Path) -> bool:
+    """Whether a file begins as a ledger, or ends before that shows: where a start was killed."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        content = file.read(len(_STARTS[0])).rstrip(b"\0")
+        return any(content.startswith(s) or s.startswith(content) for s in _STARTS)
+    return False
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
     """Returns the value of a ledger's last event with a key without parsing the rest, or None."""
     path = Path(run_dir) / EVENTS_FILE
-    content = _content(path) if path.is_file() else b""
+    content = path.read_bytes() if path.is_file() else b""
+    _check_version(content, path)
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
-        first = content.rfind(b"\n", 0, at) + 1
-        with contextlib.suppress(ValueError):
-            event = json.loads(content[first : content.index(b"\n", at)])
-            if _is_event(event) and event["key"] == key:
-                return event.get("value")
-        end = first
+        end = content.rfind(b"\n", 0, at) + 1
+        event = _event_in(content[end : content.index(b"\n", at)])
+        if event is not None and event["key"] == key:
+            return event.get("value")
     return None
+
+
+def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
+    """Whether a ledger still has the line that was its last when `Ledger.mark` was taken."""
+    ending = f'{mark["chain"]}"}}\n'.encode()
+    try:
+        with (Path(run_dir) / EVENTS_FILE).open("rb") as file:
+            file.seek(mark["bytes"] - len(ending))
+            return file.read(len(ending)) == ending
+    except (OSError, ValueError):
+        return False
 
 
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
@@ -213,7 +323,7 @@ def _written(event: dict[str, Any]) -> bytes:
     with contextlib.suppress(TypeError):  # json takes more, such as keys that are numbers
         text = orjson.dumps(event)
     # orjson writes null for NaN: then the slower writer says which it is.
-    return (json.dumps(event).encode() if b"null" in text else text) + b"\n"
+    return json.dumps(event).encode() if b"null" in text else text
 
 
 class Ledger:
@@ -237,22 +347,20 @@ class Ledger:
         self.session = session
         self._path = self.run_dir / file
         self._mutex = threading.Lock()
-        self._file = self._path.open("ab")
+        self._owner = os.getpid()
+        self._file = self._path.open("a+b", buffering=0)
         refusal = (
             f"Only one process may write a run. {self.run_dir} is being written by another one: "
             "wait for it, stop it, or choose another --run_dir."
         )
         try:
             take_lock(self._file.fileno(), self._path, refusal)
+            self._continue()
         except BaseException:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        # No event may be appended to what a crash left of the last lines.
-        content = self._path.read_bytes()
-        complete = _until_zeros(content).rfind(b"\n") + 1
-        if complete < len(content):
-            os.truncate(self._path, complete)
+        self._synced_bytes: int | None = None  # that the next line notes
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
@@ -275,27 +383,60 @@ class Ledger:
         self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any
     ) -> None:
         """Appends an event; ``value`` and ``metadata`` must be JSON values."""
-        line = {
-            "namespace": "",
-            "time_ms": int(time.time() * 1000),
-            "event_type": event_type,
-            "key": key,
-            "value": value,
-            "metadata": {**metadata, "session": self.session, "mono_s": round(time.monotonic(), 6)},
-        }
-        text = _written(line)
+        if self.inherited:
+            return
         with self._mutex:
-            # Not `named_in_errors`: this stands in every step, and a generator would double it.
-            try:
-                self._file.write(text)
-                self._file.flush()
-            except OSError as error:
-                name_in_error(error, self._path)
-                raise
+            if not self._is_whole:
+                self._continue()
+            clock = {"session": self.session, "mono_s": round(time.monotonic(), 6)}
+            if self._synced_bytes is not None:
+                clock["synced_bytes"], self._synced_bytes = self._synced_bytes, None
+            line = {
+                "namespace": "",
+                "time_ms": int(time.time() * 1000),
+                "event_type": event_type,
+                "key": key,
+                "value": value,
+                "metadata": {**metadata, **clock},
+            }
+            text = _written(line)[:-1]
+            head = _hash(self._head, text)
+            self._append(text + _FIELD + head + b'"}\n', head)
             if self._beat is None and self._beats:
                 self._touch()
                 self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
                 self._beat.start()
+
+    def _continue(self) -> None:
+        # No event may be appended to what a crash, a full disk or a signal left of the last lines.
+        self._file.seek(0)
+        content = self._file.read()
+        whole = _whole_lines(content, self._path)
+        if whole.end < len(content):
+            os.ftruncate(self._file.fileno(), whole.end)
+        self._head, self._bytes, self._is_whole = whole.head, whole.end, True
+
+    def _append(self, line: bytes, head: bytes) -> None:
+        # Not `named_in_errors`: this stands in every step, and a generator would double it.
+        self._is_whole = False  # until the line is: a signal's exception may end this anywhere
+        left = line
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            name_in_error(error, self._path)
+            raise
+        self._head, self._bytes = head, self._bytes + len(line)
+        self._is_whole = True
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a fork's copy, which writes nothing."""
+        return os.getpid() != self._owner
+
+    def mark(self) -> dict[str, Any]:
+        """Returns the last line's hash and the ledger's length, for `ledger_covers`."""
+        return {"chain": self._head.decode(), "bytes": self._bytes}
 
     def begin_session(self, resumed_from_step: int | None, **metadata: Any) -> None:
         """Writes ``session_start``, the first event of every process."""
@@ -308,9 +449,24 @@ class Ledger:
         self.event("session_start", value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
-        """Waits until all events so far are on the disk and survive a power loss."""
+        """Waits until all events so far are on the disk and survive a power loss.
+
+        Raises RunError if somebody has removed or replaced the file.
+        """
+        if self.inherited:
+            return
         with self._mutex, named_in_errors(self._path):
+            if not self._is_whole:
+                self._continue()
             os.fsync(self._file.fileno())
+            self._synced_bytes = self._bytes
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
+                return
+        raise RunError(
+            f"{self._path} must stay while a run writes it. It was removed or replaced, and with "
+            "it what the run had recorded: bring it back and continue with --resume, or begin anew."
+        )
 
     def start(self, name: str, **metadata: Any) -> None:
         self.event(f"{name}_start", event_type="INTERVAL_START", **metadata)
@@ -328,8 +484,8 @@ class Ledger:
     def close(self) -> None:
         """Ends the heartbeat and releases the run."""
         self._closed.set()
-        if self._beat is not None:
+        if self._beat is not None and not self.inherited:
             self._beat.join()
-        # `event` has reported a line that the disk did not take; nothing else is left to write.
+        # `event` has reported a line that the disk did not take.
         with contextlib.suppress(OSError):
             self._file.close()

@@ -136,6 +136,9 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     return value
 
 
+_LARGEST_AMOUNT = 1e15  # of an amount in a step
+
+
 class Steps:
     """The steps of a run without those of lost work, in the order of their events.
 
@@ -165,9 +168,9 @@ class Steps:
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
-        """Returns an amount for each step, 0 unless the ledger has a finite one of at least 0."""
+        """Returns an amount for each step, 0 unless the ledger has one of usual size."""
         values = self.column(name)
-        usable = np.isfinite(values) & (values >= 0)
+        usable = (values >= 0) & (values < _LARGEST_AMOUNT)
         return values if usable.all() else np.where(usable, values, 0.0)
 
     def states(self, name: str) -> bool:

@@ -24,6 +24,7 @@ _CODES = {name: code for code, name in enumerate(INTERVALS)}
 _INTEGERS = {int, type(None)}
 _METADATA = ("session", "epoch_num", "step")
 _LATEST_MS = 1e15
+_LARGEST = 2**53  # of a whole number, which a float still holds
 
 
 class Timeline:
@@ -224,7 +225,8 @@ def _usual(timeline: Timeline) -> bool:
         and max(map(abs, times), default=0) <= _LATEST_MS
         and kinds <= {dict, type(None)}
         and all(
-            {type(about.get(name)) for about in timeline.metadata} <= _INTEGERS
+            set(map(type, numbers := [about.get(name) for about in timeline.metadata])) <= _INTEGERS
+            and max(map(abs, filter(None, numbers)), default=0) <= _LARGEST
             for name in _METADATA
         )
     )
@@ -243,7 +245,7 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
         if type(about) is not dict:
             return index, f"an event's metadata must be an object, not {_shown(about)}"
         for name in _METADATA:
-            if type(about.get(name)) not in _INTEGERS:
+            if not _whole(about.get(name)):
                 return index, f"{name} must be a whole number, not {_shown(about[name])}"
     return None
 
@@ -254,11 +256,15 @@ def _shown(value: Any) -> str:
 
 
 def _whole(value: Any) -> bool:
-    return type(value) in _INTEGERS
+    return value is None or (type(value) is int and abs(value) <= _LARGEST)
 
 
 def _number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+
+
+def _too_large(value: Any) -> bool:
+    return type(value) in (int, float) and 1e300 <= abs(value) < math.inf
 
 
 def _targets(value: Any) -> bool:
@@ -286,6 +292,10 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     **dict.fromkeys(
         ("global_batch_size", "num_replicas", "train_samples"), (_whole, "a whole number")
+    ),
+    "tracked_stats": (
+        lambda value: type(value) is not dict or not any(map(_too_large, value.values())),
+        "an object of numbers of usual size",
     ),
     "opt_name": (lambda value: value is None or type(value) is str, "text"),
 }

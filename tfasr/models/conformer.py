@@ -6,7 +6,7 @@ import math
 import keras
 import numpy as np
 
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import Dropout, valid_frames, widened
 from tfasr.layers.geometry import padded_conv_output_frames
@@ -160,6 +160,7 @@ class ConformerConfig:
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
+        require_within(self, 1, num_blocks=MOST_LAYERS)
         require(self.width % self.num_heads == 0, self, "width", "a multiple of num_heads")
         require(self.width % 2 == 0, self, "width", "even")
         require(self.subsampling >= 0, self, "subsampling", "at least 0")

@@ -9,11 +9,11 @@ from tfasr.layers.geometry import conv_output_frames
 # Operations and elements moved for an element of an activation, forward and backward together:
 # batch normalisation reads its input twice and writes once, backwards it reads input and gradient
 # twice and writes once; dropout and the rectifier read one and write one each way.
-_NORMALISATION_FLOPS, _NORMALISATION_MOVES = 20, 13
+NORMALISATION_FLOPS, NORMALISATION_MOVES = 20, 13
 # Gates of the LSTM, per unit and step, transcendental functions counted as one operation.
 _GATE_FLOPS = 60
 # AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
-_UPDATE_FLOPS, _UPDATE_MOVES = 12, 7
+UPDATE_FLOPS, UPDATE_MOVES = 12, 7
 
 # Of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
 # matmuls, "elementwise" the rest.
@@ -80,7 +80,7 @@ def model_costs(
     lattice, scores = positions * (2 * labels + 1), positions * num_classes
     costs.append(_elementwise("loss", 12 * lattice + 10 * scores, 4 * lattice + 6 * scores))
     weights = num_weights(config, num_features, num_classes)
-    return [*costs, _elementwise("update", _UPDATE_FLOPS * weights, _UPDATE_MOVES * weights)]
+    return [*costs, _elementwise("update", UPDATE_FLOPS * weights, UPDATE_MOVES * weights)]
 
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
@@ -114,8 +114,8 @@ def _front_end(config, num_features: int, inputs: int, positions: int, size: int
     moves = 2 * (inputs * num_features + outputs + weights)
     return ModuleCost(
         "front end",
-        {"convolution": 2 * 2 * positions * weights, "elementwise": _NORMALISATION_FLOPS * outputs},
-        {"convolution": size * moves, "elementwise": size * _NORMALISATION_MOVES * outputs},
+        {"convolution": 2 * 2 * positions * weights, "elementwise": NORMALISATION_FLOPS * outputs},
+        {"convolution": size * moves, "elementwise": size * NORMALISATION_MOVES * outputs},
     )
 
 
@@ -129,7 +129,7 @@ def _recurrent(
         # Inputs times weights, both gradients of that, the recurrent weights' gradient.
         "matmul": directions * 2 * positions * (3 * kernel + recurrent),
         "recurrence": directions * 2 * 2 * positions * recurrent + _GATE_FLOPS * outputs,
-        "elementwise": _NORMALISATION_FLOPS * outputs,
+        "elementwise": NORMALISATION_FLOPS * outputs,
     }
     matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
     # Forward: projected inputs in, 6 saved numbers a unit and the output out; and back again.
@@ -138,7 +138,7 @@ def _recurrent(
     moved = {
         "matmul": directions * size * matmul_moves,
         "recurrence": directions * size * loop_moves,
-        "elementwise": size * _NORMALISATION_MOVES * outputs,
+        "elementwise": size * NORMALISATION_MOVES * outputs,
     }
     return ModuleCost(f"recurrent {number + 1}", flops, moved)
 

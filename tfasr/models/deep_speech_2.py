@@ -6,7 +6,7 @@ from typing import Literal
 import keras
 
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
 from tfasr.layers.fused_call import valid_frames, widened
@@ -39,7 +39,7 @@ class DeepSpeech2Config:
         for field in ("conv_filters", "units", "clip"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.num_classes is None or self.num_classes > 0, self, "num_classes", "positive")
-        require(self.num_recurrent_layers >= 0, self, "num_recurrent_layers", "at least 0")
+        require_within(self, 0, num_recurrent_layers=MOST_LAYERS)
         bins = NUM_BINS if self.num_bins is None else self.num_bins
         require(frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5")
 

@@ -7,6 +7,7 @@ import keras
 
 from tfasr.kit.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
+from tfasr.models import costs
 
 # Where the channels of an image stand, and what Keras calls it.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
@@ -145,3 +146,45 @@ def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
     rows.append(LayerMemory("mean over time and frequency", (channels,), 0))
     weights = (channels + 1) * config.num_words
     return [*rows, LayerMemory("fully connected", (config.num_words,), weights)]
+
+
+# The parts of a step that kernels of one name compute: convolutions forward, the gradients of
+# their filters and of their inputs, the classifier's product and its two gradients, the rest.
+FORWARD, OF_FILTERS, OF_INPUTS = "convolution", "filter gradient", "input gradient"
+CLASSIFIER, CLASSIFIER_BACK, REST = "classifier", "classifier gradient", "elementwise"
+
+
+def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
+    """Counts a training step's operations and bytes from shapes, by part.
+
+    Convolutions and products are exact; the rest has `tfasr.models.costs`'s round numbers. Every
+    tensor is read and written once wherever it is used, in numbers of 32 bits.
+    """
+    parts = (FORWARD, OF_FILTERS, OF_INPUTS, CLASSIFIER, CLASSIFIER_BACK, REST)
+    flops, moves = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
+
+    def add(part: str, operations: int, moved: int) -> None:
+        flops[part] += operations
+        moves[part] += moved
+
+    sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
+    inputs, channels, weights = batch * config.num_frames * config.num_bins, 1, 0
+    for number, (filters, (kernel, pooled)) in enumerate(zip(config.filters, LAYERS, strict=True)):
+        kernels = math.prod(kernel) * channels * filters
+        outputs = batch * math.prod(next(sizes)) * filters
+        work = (2 * outputs * kernels // filters, inputs + outputs + kernels)
+        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):  # features need none
+            add(part, *work)
+        add(REST, costs.NORMALISATION_FLOPS * outputs, costs.NORMALISATION_MOVES * outputs)
+        inputs, channels, weights = outputs, filters, weights + kernels + 2 * filters
+        if pooled:
+            inputs = batch * math.prod(next(sizes)) * filters
+            add(REST, 2 * outputs, 2 * (outputs + inputs))
+    add(REST, 2 * inputs, 2 * inputs)  # the mean, and its gradient
+    product = channels * config.num_words
+    moved = batch * (channels + config.num_words) + product
+    add(CLASSIFIER, 2 * batch * product, moved)
+    add(CLASSIFIER_BACK, 4 * batch * product, 2 * moved)
+    weights += product + config.num_words
+    add(REST, costs.UPDATE_FLOPS * weights, costs.UPDATE_MOVES * weights)
+    return costs.ModuleCost("keyword spotter", flops, {part: 4 * n for part, n in moves.items()})

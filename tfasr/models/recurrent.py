@@ -8,7 +8,7 @@ from typing import Any, Literal
 import keras
 
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import Dropout, valid_frames
 from tfasr.layers.geometry import conv_output_frames
@@ -161,7 +161,7 @@ class RecurrentStackConfig:
     def check(self) -> None:
         for field in ("conv_filters", "conv_kernel", "conv_stride", f"{self.kind}_units"):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(self.num_layers >= 0, self, f"num_{self.kind}_layers", "at least 0")
+        require_within(self, 0, **{f"num_{self.kind}_layers": MOST_LAYERS})
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):

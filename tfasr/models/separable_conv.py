@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import Dropout, valid_frames, widened
 from tfasr.layers.geometry import padded_conv_output_frames
@@ -35,6 +35,7 @@ class SeparableConvConfig:
             require(getattr(self, field) > 0, self, field, "positive")
         require(len(self.kernels) == len(self.filters), self, "kernels", "as many as filters")
         require(bool(self.filters), self, "filters", "one or more numbers")
+        require_within(self, 1, repeats=MOST_LAYERS // len(self.filters))
         for field in ("filters", "kernels", "last_filters"):
             require(min(getattr(self, field)) > 0, self, field, "positive numbers")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")

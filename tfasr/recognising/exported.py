@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -70,22 +71,30 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, written by "
             f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
         )
-    with wrong_values_are_wrong_use():
+    with wrong_values_are_wrong_use():  # of flags
+        dataclasses.replace(DecoderConfig(), **decoder_changes)
+    try:
         decoder = dataclasses.replace(DecoderConfig(**content["decoder"]), **decoder_changes)
-        kernel, stride = content["geometry"]
+        kernel, stride = map(operator.index, content["geometry"])
         statistics = content["statistics"]
         return RecogniserSpec(
-            model=content["model"],
+            model=str(content["model"]),
             features=FeatureConfig(**content["features"]),
             statistics=statistics
             and tuple(np.asarray(statistics[name], np.float32) for name in ("mean", "deviation")),
             alphabet=Alphabet.load(folder / ALPHABET_FILE),
             decoder=decoder,
             lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
-            geometry=(int(kernel), int(stride)),
+            geometry=(kernel, stride),
             streams=bool(content["streams"]),
             identity=file_hash(folder / _WEIGHTS[exported_runtime(folder)]),
         )
+    except UsageError:
+        raise
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:300]}"
+        message = f"{path} must be as tfasr export wrote it. {reason} {_AGAIN}"
+        raise UsageError(message) from error
 
 
 def exported_runtime(folder: Path) -> str:
@@ -93,7 +102,7 @@ def exported_runtime(folder: Path) -> str:
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime", ONNX)  # exports without it are ONNX's
-    if runtime not in MODEL_FILES:
+    if not isinstance(runtime, str) or runtime not in MODEL_FILES:
         raise UsageError(
             f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "
             f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
@@ -123,6 +132,15 @@ def write_sums(folder: Path) -> None:
     write_whole(folder / SUMS_FILE, "".join(lines))
 
 
+def _needed(folder: Path) -> set[str]:
+    """The names of the files that an export is read from."""
+    model = folder / MODEL_FILES[exported_runtime(folder)]
+    paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
+    paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]
+    paths += [path for path in [folder / LEXICON_FILE] if path.exists()]
+    return {path.relative_to(folder).as_posix() for path in paths}
+
+
 def check_sums(folder: Path) -> None:
     """Raises UsageError unless all files of an export are unchanged."""
     text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
@@ -138,3 +156,8 @@ def check_sums(folder: Path) -> None:
                 f"An exported folder's files must be as they were written. {path} has changed: "
                 f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
+    # One for sherpa has no description: sherpa reads it, tfasr does not.
+    missing = _needed(folder) - {name for _, name in listed} if is_exported(folder) else ()
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise UsageError(f"{folder / SUMS_FILE} must hold the hashes of {names}. {_AGAIN}")

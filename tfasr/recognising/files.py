@@ -1,6 +1,10 @@
 """Transcribes many recordings to files: finds them, resumes, and leaves out those it can't read."""
 
+import contextlib
+import errno
+import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,8 +15,8 @@ import numpy as np
 
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading import walk
-from tfasr.errors import UsageError
-from tfasr.kit.files import make_folder, read_object, write_whole
+from tfasr.errors import UsageError, explained, printable
+from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import Segment, recognised_in_batches
 from tfasr.recognising.spec import StreamResult, Transcript, Word
@@ -21,7 +25,8 @@ from tfasr.recognising.spec import StreamResult, Transcript, Word
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
-SETTINGS_FILE = "transcribe.json"
+SETTINGS_FILE = "transcribe.json"  # of all results in a folder
+RESULTS_FILE = "transcribe-results.jsonl"  # which of its files are results, with their hashes
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,9 @@ def to_srt(_: str, transcript: Transcript) -> str:
 
 
 def to_vtt(_: str, transcript: Transcript) -> str:
+    marks = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
     blocks = [
-        f"{_clock(start, '.')} --> {_clock(end, '.')}\n{text}\n"
+        f"{_clock(start, '.')} --> {_clock(end, '.')}\n{text.translate(marks)}\n"
         for start, end, text in _subtitles(transcript.words)
     ]
     return "\n".join(["WEBVTT\n", *blocks])
@@ -93,7 +99,7 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
-    file = name.replace("\t", " ").replace("\n", " ")
+    file = printable(name, one_line=True)
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
         for word in transcript.words
@@ -208,16 +214,28 @@ def transcribe_sources(
             outcome.failed[source.name] = reasons.pop(number)
             failed(source, outcome.failed[source.name])
             continue
+        try:
+            finished(source, transcript)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            outcome.failed[source.name], _ = explained(error)
+            failed(source, outcome.failed[source.name])
+            continue
         outcome.done += 1
         outcome.audio_s += transcript.duration_s
-        finished(source, transcript)
     return outcome
+
+
+_EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class ResultFolder:
     """A folder with a result for each recording in one of `FORMATS`, complete or absent.
 
-    Raises UsageError if it has results of other settings, or two recordings would share a name.
+    Each result's hash is noted before it is written, which tells it from a text of the user's. A
+    result that the user has changed stays as it is. Raises UsageError if the folder has results of
+    other settings or files of others in their places, or two recordings would share a name.
     """
 
     def __init__(
@@ -226,18 +244,36 @@ class ResultFolder:
         self._folder = folder
         self._format = FORMATS[output_format]
         self._paths = dict(zip(sources, self._named(sources), strict=True))
+        settings = folder / SETTINGS_FILE
+        wanted = _settings(output_format, recogniser)
+        owned = wanted.keys() <= object_or_empty(settings).keys()
+        check_owned(folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned)
+        if owned:
+            self._check_settings(wanted)
+        listed = folder / RESULTS_FILE
+        self._hashes = dict(_listed_results(listed))
+        if owned and not listed.exists():  # an older tfasr wrote the results, and no list
+            results = filter(Path.is_file, self._paths.values())
+            self._hashes = {str(path): _hash_of(path) for path in results}
+        lost = [str(path.relative_to(folder)) for path in self._others()]
+        check_owned(folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False)
         make_folder(folder)
-        self._claim(output_format, recogniser)
+        for path, content_hash in self._hashes.items() if not listed.exists() else ():
+            self._note(Path(path), content_hash)
+        listed.touch()  # first: without it, the settings are those of an older tfasr
+        if not owned:
+            write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 
     def _named(self, sources: list[Source]) -> list[Path]:
         """A file for each recording; ``.wav.txt`` where two names differ only in the suffix."""
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
-        times = Counter(short)
+        long = [name.with_name(name.name + suffix) for name in names]
+        times = Counter([*short, *long, Path(SETTINGS_FILE)])
         paths = [
-            self._folder / (path if times[path] == 1 else name.with_name(name.name + suffix))
-            for name, path in zip(names, short, strict=True)
+            self._folder / (path if times[path] == 1 else longer)
+            for path, longer in zip(short, long, strict=True)
         ]
         twice = sorted(str(path) for path, count in Counter(paths).items() if count > 1)
         if twice:
@@ -247,39 +283,75 @@ class ResultFolder:
             )
         return paths
 
-    def _claim(self, output_format: str, recogniser: Recogniser) -> None:
-        """Writes the settings of the results, or compares them with those in the folder."""
-        spec = recogniser.spec
-        wanted = {
-            "recogniser": spec.identity,
-            "format": output_format,
-            "decoder": spec.decoder.name,
-            "beam_width": spec.decoder.beam_width,
-            "recombine": spec.decoder.recombine,
-        }
-        path = self._folder / SETTINGS_FILE
-        if path.exists():
-            written = read_object(path, "Choose another --out.")
-            differing = [name for name in wanted if written.get(name) != wanted[name]]
-            if differing:
-                raise UsageError(
-                    f"The results in --out must be of one recogniser and format. {self._folder} "
-                    f"has others: its {', '.join(differing)} differ. Choose another --out."
-                )
-            return
-        write_whole(path, json.dumps(wanted, indent=1) + "\n")
+    def _check_settings(self, wanted: dict[str, Any]) -> None:
+        written = read_object(self._folder / SETTINGS_FILE, "Choose another --out.")
+        differing = [name for name in wanted if written.get(name) != wanted[name]]
+        if differing:
+            raise UsageError(
+                f"The results in --out must be of one recogniser and format. {self._folder} "
+                f"has others: its {', '.join(differing)} differ. Choose another --out."
+            )
+
+    def _others(self) -> Iterator[Path]:
+        # What the user wrote, or changed since, and what a new result would replace.
+        for source, path in self._paths.items():
+            if os.path.lexists(path) and not self.has(source):
+                content_hash = _hash_of(path)
+                if content_hash not in (self._hashes.get(str(path)), _EMPTY):
+                    yield path
+
+    def _note(self, path: Path, content_hash: str) -> None:
+        line = {"file": str(path.relative_to(self._folder)), "sha256": content_hash}
+        with (self._folder / RESULTS_FILE).open("ab") as file:
+            file.write(b"\n" + json.dumps(line).encode())  # before it: a kill may cut a line
+            file.flush()
+            os.fsync(file.fileno())
 
     def has(self, source: Source) -> bool:
-        """Whether a recording's result exists and is not older than the recording."""
+        """Whether a recording has a result, not emptied and not older than the recording."""
+        path, content_hash = self._paths[source], self._hashes.get(str(self._paths[source]))
         try:
-            return self._paths[source].stat().st_mtime >= source.path.stat().st_mtime
+            about = path.stat()
+            newer = about.st_mtime >= source.path.stat().st_mtime
         except OSError:
             return False
+        return content_hash is not None and newer and (about.st_size or content_hash == _EMPTY)
 
     def write(self, source: Source, transcript: Transcript) -> None:
         path = self._paths[source]
+        text = self._format.header + self._format.write(source.name, transcript)
         make_folder(path.parent)
-        write_whole(path, self._format.header + self._format.write(source.name, transcript))
+        self._note(path, _hash(text.encode(errors="backslashreplace")))
+        write_whole(path, text)
+
+
+def _settings(output_format: str, recogniser: Recogniser) -> dict[str, Any]:
+    spec = recogniser.spec
+    return {
+        "recogniser": spec.identity,
+        "format": output_format,
+        "decoder": spec.decoder.name,
+        "beam_width": spec.decoder.beam_width,
+        "recombine": spec.decoder.recombine,
+    }
+
+
+def _listed_results(path: Path) -> Iterator[tuple[str, str]]:
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            result = json.loads(line)
+            yield str(path.parent / result["file"]), result["sha256"]
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _hash_of(path: Path) -> str:
+    try:
+        return _hash(path.read_bytes())
+    except OSError:
+        return ""
 
 
 def _inside(name: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import EXPERIMENT_FILE
 from tfasr.kit.process import load_tensorflow
 from tfasr.recognising.exported import SPEC_FILE, is_exported
@@ -53,7 +53,8 @@ def load_recogniser(
     if is_exported(run_dir):
         from tfasr.recognising.runtimes import open_exported
 
-        return Recogniser(*open_exported(run_dir, changes))
+        with wrong_values_are_wrong_use():
+            return Recogniser(*open_exported(run_dir, changes))
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
             f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
@@ -63,7 +64,8 @@ def load_recogniser(
     from tfasr.recognising.tensorflow_runtimes import open_run
     from tfasr.training.trained import open_trained
 
-    return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))
+    with wrong_values_are_wrong_use():
+        return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))
 
 
 class Recogniser:
@@ -122,7 +124,8 @@ class Recogniser:
         def count(seconds: float) -> None:
             durations[number] += seconds
 
-        yield from cut_segments(self.blocks(audio), self.sample_rate_hz, count)
+        blocks = map(as_samples, self.blocks(audio))
+        yield from cut_segments(blocks, self.sample_rate_hz, count)
 
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
         """Transcribes a recording that comes block by block, as from a pipe.
@@ -191,4 +194,4 @@ class Recogniser:
             )
         size = _BLOCK_S * self.sample_rate_hz
         for start in range(0, len(samples), size):
-            yield as_samples(samples[start : start + size])
+            yield samples[start : start + size]

@@ -1,6 +1,7 @@
 """Runs the model of an exported folder; each runtime is imported when it is needed."""
 
 import contextlib
+import os
 import queue
 import warnings
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
+from tfasr.kit.files import ALPHABET_FILE
 from tfasr.kit.process import load_tensorflow, usable_cores
 from tfasr.recognising.exported import (
     KERAS,
     LITERT,
     MODEL_FILES,
     ONNX,
+    SPEC_FILE,
     check_sums,
     exported_runtime,
     read_spec,
@@ -25,6 +28,7 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, Reco
 NEXT = "next_"  # in ONNX, begins the name of a state after a chunk
 # LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
 STEP, WHOLE = "step", "whole"
+_TRIED = 3  # output frames on which an exported model is tried
 STATES = "states_"  # in LiteRT, begins the name of the states after each output frame
 
 
@@ -34,7 +38,29 @@ def open_exported(
     """Opens what `tfasr export` wrote, with decoder fields replaced; UsageError if it can't."""
     check_sums(folder)
     runtime, spec = exported_runtime(folder), read_spec(folder, decoder_changes)
-    return spec, open_model(runtime, folder / MODEL_FILES[runtime], spec)
+    path = folder / MODEL_FILES[runtime]
+    acoustics = open_model(runtime, path, spec)
+    _check_fits(acoustics, spec, path)
+    return spec, acoustics
+
+
+def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
+    """Raises UsageError unless a model's outputs are those that the description promises."""
+    kernel, stride = spec.geometry
+    frames = kernel + (_TRIED - 1) * stride
+    features = np.zeros((1, frames, spec.features.num_features), np.float32)
+    expected = (1, _TRIED, spec.alphabet.num_classes)
+    try:
+        log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
+        fault = f"shape {log_probs.shape}" if not np.isnan(log_probs).any() else "NaN"
+    except Exception as error:  # the runtimes' own kinds
+        log_probs, fault = None, " ".join(str(error).split())[:300]
+    if log_probs is None or log_probs.shape != expected or fault == "NaN":
+        raise UsageError(
+            f"{path} must fit {SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} frames of "
+            f"{spec.features.num_features} features must give {_TRIED} of "
+            f"{spec.alphabet.num_classes} classes. Received: {fault}. Export the run again."
+        )
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
@@ -59,20 +85,8 @@ class OnnxAcoustics:
     """Computes log-probabilities with ONNX Runtime, in one thread per usable core by default."""
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
-        runtime = _onnx_runtime()
         self.batches_at_once = num_threads or usable_cores()
-        options = runtime.SessionOptions()
-        # Use the caller's threads, each with its own batch: ONNX Runtime's share an LSTM's step
-        # badly, and take a quarter more of the processor while they wait.
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        source = graph if isinstance(graph, bytes) else str(graph)
-        provider = ["CPUExecutionProvider"]
-        try:
-            self._session = runtime.InferenceSession(source, options, providers=provider)
-        except Exception as error:  # ONNX Runtime's own kinds, none of them public
-            message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
-            raise UsageError(message) from error
+        self._session = onnx_session(graph)
         inputs = self._session.get_inputs()
         states = [value for value in inputs if value.name not in (FEATURES, LENGTHS)]
         self._states = {state.name: state.shape[2] for state in states}
@@ -95,11 +109,31 @@ class OnnxAcoustics:
         return log_probs[0], state
 
 
+def onnx_session(graph: str | Path | bytes) -> Any:
+    """Opens a graph with ONNX Runtime in the caller's thread; UsageError if it can't be loaded."""
+    runtime = onnx_runtime()
+    options = runtime.SessionOptions()
+    # Use the caller's threads, each with its own batch: ONNX Runtime's share an LSTM's step badly,
+    # and take a quarter more of the processor while they wait.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Its own reader takes no name that isn't UTF-8.
+    source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
+    try:
+        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's own kinds, none of them public
+        message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
+        raise UsageError(message) from error
+
+
 def _shown(graph: str | Path | bytes) -> str:
     return "these bytes" if isinstance(graph, bytes) else str(graph)
 
 
-def _onnx_runtime() -> Any:
+def onnx_runtime() -> Any:
+    """Imports ONNX Runtime, which then sends no telemetry; UsageError if it is missing."""
+    # Its own `disable_telemetry_events` comes too late.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ModuleNotFoundError as error:

@@ -8,7 +8,12 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
+from tfasr.data.features import (
+    FeatureConfig,
+    check_statistics,
+    normalise_frames,
+    numpy_features,
+)
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import UsageError
 
@@ -17,6 +22,11 @@ State = list[Any]
 FEATURES, LENGTHS = "features", "lengths"
 LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
 STREAMING_PRESET = "an4_streaming.gin"
+# Beyond these, what is in a file is damage: memory would not hold it, or float32 its squares.
+_LOUDEST = 1e12
+_MOST = {"sample_rate_hz": 10**6, "window_samples": 2**16, "step_samples": 2**16}
+_MOST |= {"num_features": 2**14}
+_MOST_FRAMES = 2**16
 
 
 class Acoustics(Protocol):
@@ -87,7 +97,7 @@ class StreamResult:
 
 
 def as_samples(samples: np.ndarray) -> np.ndarray:
-    """Floats in -1..1 or int16 as float32 in -1..1; ValueError for other types and NaN."""
+    """Floats in -1..1 or int16 as float32 in -1..1; ValueError where features can't be finite."""
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
     if samples.dtype.kind != "f":
@@ -96,6 +106,12 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
     if not np.isfinite(samples).all():
         bad = int(np.flatnonzero(~np.isfinite(samples))[0])
         raise ValueError(f"samples must be finite. Received: samples[{bad}]={samples[bad]}.")
+    loudest = float(np.abs(samples).max(initial=0))
+    if loudest > _LOUDEST:
+        raise ValueError(
+            f"samples must be at most {_LOUDEST:g} times full scale, or their features are no "
+            f"finite numbers. Received: samples up to {loudest:g}, where full scale is 1."
+        )
     return samples
 
 
@@ -122,6 +138,17 @@ class RecogniserSpec:
     geometry: tuple[int, int]  # feature frames of the first output frame, and from one to the next
     streams: bool  # whether no output frame depends on later feature frames than its own
     identity: str  # a hash of the weights: what tells one recogniser from another
+
+    def __post_init__(self):
+        for name, most in _MOST.items():
+            if getattr(self.features, name) > most:
+                raise ValueError(f"The features' {name} must be at most {most}.")
+        if not all(1 <= frames <= _MOST_FRAMES for frames in self.geometry):
+            raise ValueError(f"The geometry must be two whole numbers, 1 to {_MOST_FRAMES}.")
+        if self.features.normalisation == "corpus":
+            if self.statistics is None:
+                raise ValueError("Normalisation 'corpus' needs statistics, which are missing.")
+            check_statistics(*self.statistics, self.features.num_features)
 
     @property
     def frame_step_s(self) -> float:

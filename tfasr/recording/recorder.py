@@ -3,7 +3,9 @@
 import contextlib
 import hashlib
 import json
+import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,17 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.kit.files import RUN_FILE, write_whole
+from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
 from tfasr.recording.session import Order, Session, check_facts, claimed, position, settings_of
-from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.scoring.errors import ErrorCounts, count_errors, read_transcripts
 from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
-from tfasr.tta.metrics import BUILT_IN, Metric, Target
+from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
 from tfasr.tta.policies import rule_met
+from tfasr.tta.run import load_run
 
+_log = logging.getLogger(__name__)
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
+# More insertions than that is a rate in percent: an untrained model may well reach 5.
+_LARGEST_ERROR_RATE = 10.0
+_SURROGATE = re.compile("[\ud800-\udfff]")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 
 
@@ -54,7 +61,7 @@ class Step:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self._order.leave()
+        self._order.leave("step")
         if kind is not None:
             return
         loss = number(self.loss)  # which waits for it
@@ -107,16 +114,18 @@ class Evaluation:
             yield
         finally:
             self._ledger.stop("decode", **self._where)
-            self._order.leave()
+            self._order.leave("decoding")
 
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
         """Counts word and character errors of plain texts; several calls add up.
 
-        Raises UsageError if the two differ in number, or outside the block.
+        Raises UsageError if the two differ in number or aren't texts, or outside the block; at the
+        block's end, if no reference has a character.
         """
         self._check_running("e.score(...)")
+        references, hypotheses = _texts(references, "references"), _texts(hypotheses, "hypotheses")
         try:
-            counts = count_errors(list(references), list(hypotheses))
+            counts = count_errors(references, hypotheses)
         except ValueError as error:
             raise UsageError(str(error)) from error
         self._counts = counts if self._counts is None else self._counts + counts
@@ -126,7 +135,7 @@ class Evaluation:
         """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
         A later value replaces an earlier one. Raises UsageError for a metric that is neither built
-        in nor declared, or a value that isn't a number.
+        in nor declared, or a value that isn't a number, or of a rate no fraction.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
@@ -136,7 +145,7 @@ class Evaluation:
                     f"A metric must be one of {', '.join(sorted(BUILT_IN))}, or declared with its "
                     f"direction: {example}. Received: {name}."
                 )
-            self.scores[name] = number(value, name)
+            self.scores[name] = measured(value, name)
 
     def takes(self, metric: str) -> bool:
         return metric in BUILT_IN or metric in self._run._settings.metrics
@@ -146,13 +155,14 @@ class Evaluation:
             raise UsageError(f"{method} must be called within its own with run.evaluation() as e:.")
 
     def __exit__(self, kind, error, trace) -> None:
+        self._order.leave("evaluation")
         self._ledger.stop("eval_forward", **self._where)
         self._running = False
-        self._order.leave()
+        empty = self._counts is not None and not self._counts.characters
         counts = {} if self._counts is None else self._counts.to_json()
         self.scores = counts | self.scores
         missing = [name for name, _ in self._run._settings.targets if name not in self.scores]
-        usable = kind is None and self.scores and not missing
+        usable = kind is None and self.scores and not missing and not empty
         if usable:
             if "wer" in self.scores:
                 self._ledger.event("eval_accuracy", self.scores["wer"], **self._where)
@@ -160,6 +170,11 @@ class Evaluation:
         self._ledger.stop("eval", **self._where)
         if usable:
             self._run._end_evaluation(self.scores, self._references)
+        elif kind is None and empty:
+            raise UsageError(
+                "An evaluation must score at least one character of a reference. Received: "
+                f"{self._counts.utterances} utterances without any."
+            )
         elif kind is None:
             raise UsageError(
                 f"An evaluation must find {', '.join(missing) or 'something'}: call e.score("
@@ -179,7 +194,7 @@ class Saving:
         self._run._ledger.start("checkpoint", **self._run._where)
 
     def __exit__(self, kind, error, trace) -> None:
-        self._order.leave()
+        self._order.leave("saving")
         # An event without a step ends the interval, but no run continues from it.
         self._run._ledger.stop("checkpoint", **(self._run._where if kind is None else {}))
         self._run._ledger.sync()
@@ -218,7 +233,7 @@ def amount(name: str, value: Any) -> float:
     """Returns an amount for the ledger; raises UsageError unless it is a number of at least 0."""
     result = number(value, name)
     if result is None or result < 0:
-        raise UsageError(f"{name} must be a number of at least 0. Received: {value!r}.")
+        raise UsageError(f"{name} must be a number of at least 0. Received: {_shown(value)}.")
     return int(result) if result == int(result) else result
 
 
@@ -228,10 +243,47 @@ def number(value: Any, name: str = "loss") -> float | None:
         return None
     try:
         # float() of a PyTorch tensor with a gradient would warn.
-        result = float(value.item() if hasattr(value, "item") else value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} must be a number. Received: {value!r}.") from error
+        plain = value.item() if hasattr(value, "item") else value
+        if isinstance(plain, bool | str | bytes | bytearray):
+            raise TypeError  # which float() would take
+        result = float(plain)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{name} must be a number. Received: {_shown(value)}.") from error
     return round(result, 9) if math.isfinite(result) else None
+
+
+def measured(value: Any, name: str) -> float | None:
+    """Returns a metric's value for the ledger; raises UsageError if it can't be one."""
+    result = number("missing" if value is None else value, name)
+    metric = metric_named(name)
+    most = 1.0 if metric.better == HIGHER else _LARGEST_ERROR_RATE
+    if metric.rate and result is not None and not 0 <= result <= most:
+        raise UsageError(
+            f"{name} must be a fraction between 0 and {most:g}, such as 0.1 for 10 %. Received: "
+            f"{_shown(value)}."
+        )
+    return result
+
+
+def _texts(values: Iterable[str], name: str) -> list[str]:
+    texts = [] if isinstance(values, str | bytes) else list(values)
+    if isinstance(values, str | bytes):
+        raise UsageError(
+            f"{name} must be a list of texts, one for each utterance. Received: {_shown(values)}."
+        )
+    for number, text in enumerate(texts):
+        if not isinstance(text, str) or not text.isascii() and _SURROGATE.search(text):
+            raise UsageError(
+                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, number {number}."
+            )
+    return texts
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:100]
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return f"a {type(value).__name__}"
 
 
 class Recorder:
@@ -268,6 +320,10 @@ class Recorder:
         facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
         comparability: what makes results comparable, JSON: reports refuse to rank runs that differ
             in it. By default the references that are scored, and the targets' rule.
+        comparable_with: another run's folder, which this one is meant to be ranked with. What makes
+            that run's results comparable is taken over, but for ``comparability`` and what the
+            recorder knows: if other references are scored, or the targets' rule is another, reports
+            still refuse to rank the two.
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
         resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
@@ -291,6 +347,7 @@ class Recorder:
         seed: int | None = None,
         facts: Mapping[str, Any] | None = None,
         comparability: Mapping[str, Any] | None = None,
+        comparable_with: str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         resumed_from_step: int | None = None,
         utilisation: bool = False,
@@ -298,6 +355,11 @@ class Recorder:
     ):
         self.run_dir = Path(run_dir)
         sizes = {"train_samples": train_samples, "global_batch_size": global_batch_size}
+        self._model: Comparable | None = None
+        if comparable_with is not None:
+            self._model = Comparable(Path(comparable_with), dict(comparability or {}))
+            facts = {**(facts or {}), "comparable_with": self._model.fact()}
+            comparability = None
         self._settings = settings_of(
             targets,
             metrics or {},
@@ -369,6 +431,12 @@ class Recorder:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
+        if self._order.inherited:
+            return  # the process that opened the recorder ends the run
+        if not self._order.open:
+            if kind is None:
+                self._order.check("The end of the recorder's block")
+            return
         try:
             if kind is None:
                 self._order.check("The end of the recorder's block")
@@ -488,18 +556,58 @@ class Recorder:
         self._order.evaluated = True
         if self._settings.comparability is None and references and not self._hashed:
             self._hashed = True
-            lines = "\n".join(sorted(" ".join(text.split()) for text in references))
+            lines = "\n".join(_in_order(references))
             comparability = {
                 "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
                 "validation_utterances": len(references),
                 "target_rule": f"median of {self._settings.target_window} epochs",
             }
+            if self._model is not None:
+                comparability = self._model.taken_over(comparability, references)
             self._ledger.event("comparability", comparability)
         self._end_epoch()
         self._ledger.sync()
 
     def _touch(self) -> None:
         self._last_at = time.perf_counter()  # from now on, time is waiting for the next batch
+
+
+def _in_order(texts: Iterable[str]) -> list[str]:
+    return sorted(" ".join(text.split()) for text in texts)
+
+
+class Comparable:
+    """What makes the results of another run comparable, for a run that is to be ranked with it."""
+
+    def __init__(self, run_dir: Path, stated: dict[str, Any]):
+        comparability = load_run(run_dir).comparability
+        if comparability is None:
+            raise UsageError(
+                f"comparable_with must name a run that states what makes it comparable, after its "
+                f"first evaluation. Received: {run_dir}."
+            )
+        self._run_dir, self._theirs, self._stated = run_dir, comparability, stated
+        self._references: list[str] | None = None  # None if unknown
+        files = sorted((run_dir / HYPOTHESES_FOLDER).glob("*.jsonl"))
+        scored = read_transcripts(files[0]) if files else []
+        if scored and len(scored) == comparability.get("validation_utterances"):
+            self._references = _in_order(transcript.reference for transcript in scored)
+
+    def fact(self) -> dict[str, Any]:
+        return {"run": str(self._run_dir), "stated": self._stated}
+
+    def taken_over(self, own: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
+        """Returns the other run's comparability with what the recorder knows to be different."""
+        # tfasr train hashes the references with their utterances' ids, which no recorder knows.
+        if self._references == _in_order(references):
+            own["validation_references"] = self._theirs.get("validation_references")
+        taken = {name: value for name, value in self._theirs.items() if name != "hash"}
+        both = {**taken, **own, **self._stated}
+        if both == taken:
+            return dict(self._theirs)
+        differing = ", ".join(name for name in both if both[name] != taken.get(name, both))
+        _log.warning("Reports will not rank this run with %s: %s.", self._run_dir, differing)
+        return both
 
 
 def _system() -> dict[str, Any]:

@@ -3,12 +3,13 @@
 import contextlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import (
     CPU_FILE,
     EVENTS_FILE,
@@ -19,12 +20,14 @@ from tfasr.kit.files import (
     PARTIAL_SUFFIX,
     RECORDER_FILE,
     RUN_FILE,
+    check_owned,
     locked,
     make_folder,
+    object_or_empty,
     read_object,
     write_whole,
 )
-from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
 from tfasr.telemetry.machine import process_age_s
@@ -197,12 +200,11 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
             f"A recorder must have a folder of its own. {run_dir} holds a run of tfasr train: "
             "choose another."
         )
-    names = [name for name in (*WRITTEN_AT_START, EVENTS_FILE) if (run_dir / name).exists()]
-    if names and not (run_dir / RECORDER_FILE).exists():
-        raise UsageError(
-            f"A recorder must have a folder of its own. {run_dir} holds {', '.join(names)}, which "
-            "no recorder wrote: choose another folder."
-        )
+    settings_file, ledger = run_dir / RECORDER_FILE, run_dir / EVENTS_FILE
+    owned = "target_window" in object_or_empty(settings_file)
+    owned = owned and (is_ledger(ledger) or not ledger.exists())
+    names = (*WRITTEN_AT_START, EVENTS_FILE, RECORDER_FILE)
+    check_owned(run_dir, "A recorder's folder", "run of a recorder", names, owned=owned)
     events = events_so_far(run_dir)
     if not has_begun(events):
         remove_start(run_dir, EVENTS_FILE, RECORDER_FILE)
@@ -257,9 +259,20 @@ class Order:
     evaluated: bool = False
     _open_blocks: list[str] = field(default_factory=list)
     _promised: str | None = None
+    _process: int = field(default_factory=os.getpid)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a fork's copy, which records nothing."""
+        return os.getpid() != self._process
 
     def check(self, what: str, within: str | None = None) -> None:
         """Raises UsageError unless a call may come now; ``within`` is the block it needs."""
+        if self.inherited:
+            raise UsageError(
+                f"{what} must be called by the process that opened the recorder. Received: a call "
+                f"in process {os.getpid()}, a fork of it: record there, or open another recorder."
+            )
         if not self.open:
             raise UsageError(
                 f"{what} must be called within the recorder's block: with tfasr.Recorder(...) as "
@@ -297,8 +310,10 @@ class Order:
         self.check(_BLOCK_ORDER[block], within)
         self._open_blocks.append(block)
 
-    def leave(self) -> None:
+    def leave(self, block: str) -> None:
         self._promised = None
+        if self._open_blocks[-1:] != [block]:
+            raise UsageError(f"{_BLOCK_ORDER[block]} must end once, and after what began in it.")
         self._open_blocks.pop()
 
 
@@ -333,7 +348,7 @@ class Session:
             return
         status = "interrupted" if isinstance(error, self._interruptions) else "aborted"
         about = {"status": status, "reason": f"{type(error).__name__}: {error}"[:500]}
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RunError):
             self.ledger.event("run_stop", event_type="INTERVAL_END", **about)
             self.ledger.sync()
 

@@ -11,9 +11,8 @@ from tfasr.tta.costs import Cost, HardwareConfig, cost_of, load_hardware
 from tfasr.tta.energy import (
     EnergySpan,
     EnergyUse,
-    added,
+    energy_of_hosts,
     energy_spans,
-    energy_use,
     read_samples,
 )
 from tfasr.tta.run import Run
@@ -34,9 +33,7 @@ class MeasuredEnergy:
         """Returns the energy of a run's beginning, or None if that of a host is unknown."""
         if self.problem or not self.sources:
             return None
-        pieces = run.timeline.pieces
-        each = [energy_use(spans, pieces, of, until_us=until_us) for spans, of in self.sources]
-        return None if None in each else added(each)
+        return energy_of_hosts(self.sources, run.timeline.pieces, until_us=until_us)
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:

@@ -48,7 +48,7 @@ Steps = dict[tuple[int, int], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class WorkerPart:
+class WorkerTimes:
     """A worker's part of a run, over the steps that all workers noted and none compiled in."""
 
     rank: int  # of the worker; 0 is the chief
@@ -68,7 +68,7 @@ class WorkerPart:
         return self.waited_s / self.step_s if self.step_s else 0.0
 
 
-def parts_of(files: Mapping[int, Events]) -> list[WorkerPart]:
+def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
     noted = {
         rank: {place: value for place, value, _ in _places(events, "worker_step") if _whole(value)}
         for rank, events in files.items()
@@ -100,11 +100,11 @@ def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any
     return together
 
 
-def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart:
+def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerTimes:
     steps = [parts for parts in together if rank in parts]
     waits = [_waits(parts) for parts in steps]
     of_rank = [parts[rank] for parts in steps]
-    return WorkerPart(
+    return WorkerTimes(
         rank,
         len(of_rank),
         sum(step["utterances"] for step in of_rank),
@@ -147,7 +147,7 @@ class Exchange:
     latency_s: float | None  # of a sum of a few numbers; None likewise
 
 
-def exchange_of(parts: Sequence[WorkerPart], cluster: Any) -> Exchange | None:
+def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
     """Returns the exchange from the workers' parts and the ledger's fact, or None if unknown."""
     known = cluster if isinstance(cluster, dict) else {}
     size, count = known.get("gradient_bytes"), known.get("workers")
@@ -285,6 +285,6 @@ def _number(value: Any) -> bool:
     return number and math.isfinite(value)
 
 
-def worker_parts(run_dir: Path) -> list[WorkerPart]:
+def worker_times(run_dir: Path) -> list[WorkerTimes]:
     """Returns the parts of a run's workers by rank, [] if fewer than two noted their steps."""
-    return parts_of(read_worker_files(run_dir))
+    return times_of_workers(read_worker_files(run_dir))

@@ -413,7 +413,7 @@ def errors_text(
             write_whole(folder / "errors.json", errors_to_json(report))
             table = table_of("Utterances", _UTTERANCES, utterances)
             write_whole(folder / "errors.csv", table_to_csv(table))
-    return WRITERS[output_format](report), errors_to_html(report)
+    return WRITERS.call(output_format, report), errors_to_html(report)
 
 
 def errors_alone(

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfasr.display.table import REFUSED
 from tfasr.kit.files import EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
 from tfasr.reports.numbers import Report, RunAnalysis, target_label
-from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups
+from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups, interval_text
 from tfasr.tta.decomposition import FACTORS, Decomposition, decompose
 from tfasr.tta.groups import FEWEST_FOR_INTERVAL, FEWEST_FOR_TEST, GroupStatistics, group_statistics
 from tfasr.tta.metrics import Target
@@ -151,6 +151,7 @@ def _decomposition(
 # Range of coefficients of variation of times to accuracy over seeds, in published logs
 SEEDS_ALONE = (0.03, 0.20)
 _WORTH_NAMING = math.log(1.02)
+_OTHER_CLOCK = math.log(1.005)
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
@@ -158,9 +159,9 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     label = target_label(*other.target)
     if other.comparison is None:
         return f"{label}: {other.group} against {first.group}: {REFUSED}."
-    warning = reading_warning(first, other)
-    text = f"{label}: {_answer(first, other)}.{'' if warning is None else f' {warning}.'}"
-    return text + ("" if other.decomposition is None else _why(other.group, other.decomposition))
+    text = f"{label}: {_answer(first, other)}."
+    ratio, product = other.comparison.ratio, other.decomposition
+    return text + ("" if product is None else _why(other.group, product, ratio))
 
 
 def one_run_each(variation: float | None = None) -> str:
@@ -184,23 +185,10 @@ def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
     return max((variation for variation in known if variation), default=None)
 
 
-def reading_warning(first: GroupResult, other: GroupResult) -> str | None:
-    """Returns a warning if late evaluations bias the ratio by 2 % or more, else None."""
-    compared = other.comparison
-    bias = compared and compared.reading_bias
-    if bias is None or abs(math.log(bias)) < _WORTH_NAMING:
-        return None
-    late = [f"{group.statistics.bracket_s / 120:.2g} min" for group in (first, other)]
-    return (
-        f"First hits are late by half the time between evaluations, {late[0]} in {first.group} and "
-        f"{late[1]} in {other.group}: that alone makes the ratio {_ratio(compared.ratio)}, which "
-        f"is {_ratio(compared.ratio_of_middles)} at the middles of the brackets"
-    )
-
-
 def _answer(first: GroupResult, other: GroupResult) -> str:
     compared = other.comparison
-    times = f"{other.group} takes {_ratio(compared.ratio)} times as long as {first.group}"
+    ratio = _ratio(compared.ratio, compared.digits)
+    times = f"{other.group} takes {ratio} times as long as {first.group}{compared.crossing_text}"
     arrived = all(group.statistics.reached == group.statistics.n for group in (first, other))
     if compared.p_value is None and arrived:
         return f"{times} ({_few(first, other)})"
@@ -214,8 +202,7 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
 def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
     compared = other.comparison
     if compared.interval is not None:
-        low, high = compared.interval
-        text = f"{times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, "
+        text = f"{times} ({compared.interval_text}; Welch's t on logarithms, "
     else:
         text = f"{_arrived(first)}, {_arrived(other)}"
         if compared.ratio is not None:
@@ -235,16 +222,18 @@ def _tested(compared: GroupComparison) -> str:
     text = f"{gehan}p = {compared.p_value:.2g}"
     if compared.comparisons > 1:
         text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
+    if not compared.decidable:
+        text += f"; so few runs cannot decide, as the smallest p is {compared.least_p:.2g}: take "
+        text += "more runs or fewer comparisons"
     if compared.test == "welch" and compared.permutation_p is not None:
         text += f"; permutation test p = {compared.permutation_p:.2g}"
     if compared.below_bracket:
         share = f"{100 * compared.bracket:.2g} % of the time to the target"
         text += f"; the gap is no larger than the time between evaluations, {share}"
     if compared.interpolated_interval is not None:
-        low, high = compared.interpolated_interval
-        ratio = _ratio(compared.interpolated_ratio)
+        ratio = _ratio(compared.interpolated_ratio, compared.digits)
         text += f"; second reading, interpolated between evaluations: {ratio} "
-        text += f"({low:.2f} to {high:.2f})"
+        text += f"({interval_text(*compared.interpolated_interval)})"
     return text
 
 
@@ -261,8 +250,8 @@ def _few(first: GroupResult, other: GroupResult) -> str:
     return "no interval: a run met the target at its first evaluation"
 
 
-def _ratio(ratio: float | None) -> str:
-    return "n/a" if ratio is None else f"{ratio:.2f}"
+def _ratio(ratio: float | None, digits: int = 2) -> str:
+    return "n/a" if ratio is None else f"{ratio:.{digits}f}"
 
 
 def _arrived(group: GroupResult) -> str:
@@ -271,7 +260,7 @@ def _arrived(group: GroupResult) -> str:
     return reached if of.median_s is None else f"{reached}, median {of.median_s / 60:.3g} min"
 
 
-def _why(group: str, product: Decomposition) -> str:
+def _why(group: str, product: Decomposition, ratio: float | None) -> str:
     direction = 1 if product.ratio >= 1 else -1
     logs = {name: direction * math.log(factor) for name, factor in product.factors.items()}
     parts = [
@@ -285,6 +274,9 @@ def _why(group: str, product: Decomposition) -> str:
     if any(product.never):
         arrived = f"{product.runs[0]} and {product.runs[1]}"
         where = f"By the geometric means of the {arrived} runs that arrived, "
+    elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
+        since = "since the model's creation, a clock on which the ratio is"
+        where = f"{where.removesuffix(', ')} {since} {_ratio(product.ratio)}, "
     return f" {where}{group} {', against which it '.join(parts)}."
 
 

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from tfasr.display.chart import INK, Axis, Chart, Line, Mark, Panel, Points, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of, to_json_text
@@ -24,16 +26,20 @@ from tfasr.reports.numbers import (
     merged_targets,
     target_label,
 )
-from tfasr.tta.decomposition import parts_until
+from tfasr.tta.decomposition import Throughput, parts_until, throughput
 from tfasr.tta.metrics import Target, check_target
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run, load_run
 
-FEWEST_BEFORE = 8  # measurements before a change, from which the noise is known
+FEWEST_BEFORE = 8  # measurements before a change
 FEWEST_AFTER = 4  # measurements after it
 LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
-_Z = 2.5  # what the standardised rank sum has to reach; chosen by benchmarks/history.py
-_SPREADS = 3.0  # how many standard errors of the median difference the shift has to reach
+_RANK_Z = 2.5  # what the standardised rank sum has to reach, so that no few runs decide
+# What Student's t has to reach, as the probability of its tail: at most 1.25 % false alarms in 50
+# measurements of one series, so 5 % in four (Bonferroni); chosen by benchmarks/history.py
+_TAIL = 4e-5
+_CLIP = 3.0  # residuals count up to so many standard deviations
+_MADE_GOOD = 2.0  # standard errors by which a level may miss the best one and count as equal
 
 
 @dataclass(frozen=True)
@@ -48,19 +54,24 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        return self.after / self.before
+        return self.after / self.before if self.before > 0 else math.inf
 
 
-def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> list[Change]:
+def changes(
+    values: Sequence[float], starts: Sequence[bool] | None = None, *, base: float = 0.0
+) -> list[Change]:
     """Returns where a series changed, as it would have been found while it grew.
 
-    With each measurement, every place since the last change is tried: values after it are compared
-    with those before by the sum of their ranks, so that neither a single slow run nor the shape of
-    the noise matters. ``values`` are in the order of time, NaN if missing; ``starts`` says where a
-    change may begin, by default anywhere.
+    With each measurement, every place since the last change is tried: Student's t compares the
+    logarithms after it with those before, and the sum of their ranks must agree, so that no single
+    slow run decides. The noise is that of the values themselves. ``values`` are in the order of
+    time, NaN if missing; ``starts`` says where a change may begin, by default anywhere. ``base`` is
+    added to all values: what they are a part of, and changes are measured by.
+
+    Source: D. M. Hawkins, P. Qiu, C. W. Kang, The changepoint model for statistical process
+    control, Journal of Quality Technology 35 (2003).
     """
-    known = [i for i, value in enumerate(values) if value > 0 and math.isfinite(value)]
-    logs = np.log(np.asarray(values, float)[known]) if known else np.zeros(0)
+    known, logs = _known_logs(values, base)
     # A missing run that began a commit leaves its start to the next one.
     may = np.array(
         [starts is None or any(starts[a + 1 : b + 1]) for a, b in pairwise([-1, *known])], bool
@@ -72,10 +83,39 @@ def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> li
         if split is None:
             continue
         at, z = begin + split[0], split[1]
-        before, after = np.median(logs[begin:at]), np.median(logs[at:end])
-        changes.append(Change(known[at], known[end - 1], math.exp(before), math.exp(after), z))
+        levels = (math.exp(np.median(part)) - base for part in (logs[begin:at], logs[at:end]))
+        changes.append(Change(known[at], known[end - 1], *levels, z))
         begin = at
     return changes
+
+
+def standing_slowdown(
+    values: Sequence[float], changes: Sequence[Change], *, base: float = 0.0
+) -> Change | None:
+    """Returns the change that made a series slower than its best earlier level and still does.
+
+    Its ``before`` and ``after`` are the best level and the present one. None if the present level
+    is the best, within 3 % and two standard errors.
+    """
+    known, logs = _known_logs(values, base)
+    edges = [0, *np.searchsorted(known, [change.index for change in changes]), len(known)]
+    parts = [logs[begin:end] for begin, end in pairwise(edges)]
+    levels = [float(np.median(part)) for part in parts] if changes else []
+    if not levels:
+        return None
+    best = min(range(len(levels) - 1), key=levels.__getitem__)
+    excess = levels[-1] - levels[best]
+    if excess <= max(LEAST_CHANGE - 1e-9, _MADE_GOOD * _error(parts[best], parts[-1])):
+        return None
+    before, after = (math.exp(levels[place]) - base for place in (best, -1))
+    slowdowns = (change for change in changes[best:] if change.z > 0)
+    return next((replace(one, before=before, after=after) for one in slowdowns), None)
+
+
+def _known_logs(values: Sequence[float], base: float) -> tuple[list[int], np.ndarray]:
+    moved = np.asarray(values, float) + base
+    known = [i for i, value in enumerate(moved) if value > 0 and math.isfinite(value)]
+    return known, np.log(moved[known])
 
 
 def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
@@ -94,12 +134,16 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
         return None
     z = (sums - after * (count + 1) / 2) / np.sqrt(variance)
     for place in np.argsort(-np.abs(z)):
-        if abs(z[place]) < _Z:
+        if abs(z[place]) < _RANK_Z:
             return None
         at = int(splits[place])
-        shift = np.median(logs[at:]) - np.median(logs[:at])
-        enough = max(LEAST_CHANGE, _SPREADS * _error(logs[:at], logs[at:]))
-        if abs(shift) >= enough and shift * z[place] > 0:
+        before, after = logs[:at], logs[at:]
+        shift = np.median(after) - np.median(before)
+        if abs(shift) < LEAST_CHANGE or shift * z[place] < 0:
+            continue
+        means = [_clipped(side).mean() for side in (before, after)]
+        needed = stdtrit(count - 2, 1 - _TAIL) * _error(before, after)
+        if abs(means[1] - means[0]) >= needed:
             return _place(logs, may), float(z[place])
     return None
 
@@ -112,25 +156,30 @@ def _place(logs: np.ndarray, may: np.ndarray) -> int:
     return int(splits[int(np.argmin(spreads))])
 
 
+def _clipped(values: np.ndarray) -> np.ndarray:
+    # Winsorised: a run beside a busy neighbour counts, but not for more than a slow one.
+    middle = np.median(values)
+    reach = _CLIP * 1.4826 * np.median(np.abs(values - middle))
+    return np.clip(values, middle - reach, middle + reach) if reach else values
+
+
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    # The standard error of the difference of medians, from both sides' own spread. A machine that
-    # wanders makes neighbours alike: their correlation, if positive, makes medians err more.
-    sides = [side - np.median(side) for side in (before, after)]
-    spreads = [(1.4826 * np.median(np.abs(side))) ** 2 * side.size for side in sides]
-    spread = math.sqrt(sum(spreads) / (before.size + after.size))
-    products = sum(float(side[1:] @ side[:-1]) for side in sides)
+    # The standard error of the difference of means. A machine that wanders makes neighbours alike:
+    # their correlation, if positive, makes means err more.
+    sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
+    products = sum(float(side[1:] @ side[:-1]) for side in sides)
     alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
-    inflated = spread * math.sqrt((1 + alike) / (1 - alike))
-    return 1.2533 * inflated * math.sqrt(1 / before.size + 1 / after.size)
+    spread = math.sqrt(squares / max(before.size + after.size - 2, 1) * (1 + alike) / (1 - alike))
+    return spread * math.sqrt(1 / before.size + 1 / after.size)
 
 
-# What is followed over time; the first is the product of the others
+# What is followed over time: labels, factors to the units shown, and units
 SERIES = {
     "time_s": ("time to the target", 1 / 60, "min"),
     "utterances": ("utterances to the target", 1.0, ""),
     "step_s": ("step time per utterance", 1000.0, "ms"),
-    "rest": ("time that is not steps", 1.0, "times the steps"),
+    "rest_s": ("time per epoch that is not steps", 1.0, "s"),
 }
 
 
@@ -141,6 +190,8 @@ class Entry:
     began_ms: float  # wall clock of its first event
     mark: str  # the commit it was trained at, or the date where it does not say one
     values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
+    epochs: int  # until the target; 0 if it was not reached
+    once_s: float  # seconds of starting and of lost work until then
     about: dict[str, Any] | None  # what makes it comparable
     configuration: str | None  # what runs of one history have in common
 
@@ -152,12 +203,11 @@ class History:
     target: Target  # metric and value
     entries: list[Entry]  # the runs
     changes: dict[str, list[Change]]  # the changes of each series, by its name
+    slower: dict[str, Change]  # the slowdown that stands, by its series, see `standing_slowdown`
     notes: list[str]  # what a reader has to know, such as which runs are left out and why
 
-    def standing(self) -> list[tuple[str, Change]]:
-        """Returns the slowdowns that stand: the last change of a series, if it made it slower."""
-        last = [(name, changes[-1]) for name, changes in self.changes.items() if changes]
-        return [(name, change) for name, change in last if change.ratio > 1]
+    def stands(self, series: str, change: Change) -> bool:
+        return series in self.slower and self.slower[series].index == change.index
 
     def starts(self) -> list[bool]:
         """Returns for each run whether it is the first of its commit or date."""
@@ -196,12 +246,45 @@ def load_history(
     if not force:
         entries, more = _alike(entries)
         notes += more
-    history = History(target, _since(entries, since), {}, notes)
-    starts, changes_by_series = history.starts(), {}
+    return followed(target, _since(entries, since), notes)
+
+
+def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()) -> History:
+    """Returns a history with its changes; it computes the entries' ``rest_s``."""
+    entries, steps_s = _with_rest(entries)
+    history = History(target, entries, {}, {}, list(notes))
     for name in SERIES:
-        values = [entry.values[name] for entry in history.entries]
-        changes_by_series[name] = changes([math.nan if v is None else v for v in values], starts)
-    return replace(history, changes=changes_by_series)
+        known = [entry.values[name] for entry in entries]
+        values = [math.nan if value is None else value for value in known]
+        # What is no step is a part of an epoch, and a change of it counts by its share of that.
+        base = steps_s if name == "rest_s" else 0.0
+        history.changes[name] = changes(values, history.starts(), base=base)
+        slowdown = standing_slowdown(values, history.changes[name], base=base)
+        if slowdown is not None:
+            history.slower[name] = slowdown
+    return history
+
+
+def _with_rest(entries: Sequence[Entry]) -> tuple[list[Entry], float]:
+    """Fills in ``rest_s``; also returns the usual seconds of steps in an epoch.
+
+    The seconds of starting are spread over the usual number of epochs, so that a run that needs
+    fewer epochs, or has faster steps, has no more of them.
+    """
+    reached = [entry for entry in entries if entry.epochs and entry.values["step_s"]]
+    if not reached:
+        return list(entries), 0.0
+    epochs = statistics.median(entry.epochs for entry in reached)
+    steps = {e.path: e.values["utterances"] * e.values["step_s"] for e in reached}
+    with_rest = []
+    for entry in entries:
+        if entry.path in steps:
+            rest_s = entry.values["time_s"] - steps[entry.path]
+            once_s = max(0.0, min(entry.once_s, rest_s))
+            rest_s = once_s / epochs + (rest_s - once_s) / entry.epochs
+            entry = replace(entry, values={**entry.values, "rest_s": rest_s})
+        with_rest.append(entry)
+    return with_rest, statistics.median(steps[e.path] / e.epochs for e in reached)
 
 
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -228,32 +311,31 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     began_ms = float(run.events[0]["time_ms"])
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
     values: dict[str, float | None] = dict.fromkeys(SERIES)
-    speed = run.throughput().utterances_per_s
-    values["step_s"] = 1 / speed if speed else None
+    values["step_s"] = _step_s(throughput(run.timeline))
+    epochs, once_s = 0, 0.0
     if reached.reached:
-        values |= _until(run, policy, metric, reached.epoch, reached.seconds)
+        values["time_s"] = reached.seconds
+        reading = next(r for r in policy.readings(run.timeline, metric) if r.epoch == reached.epoch)
+        until_s = run.timeline.elapsed_s[reading.index]
+        with suppress(ValueError):  # a log without steps
+            parts = parts_until(run.timeline, until_s)
+            step_s = _step_s(throughput(run.timeline, until_s=until_s))
+            values["step_s"] = step_s or 1 / parts.utterances_per_s
+            values["utterances"], epochs = parts.utterances, max(parts.epochs, 1)
+            once_s = parts.seconds["startup"] + parts.seconds["lost_work"]
     commit = object_or_empty(run.path / RUN_FILE).get("revision")
     mark = date_text(began_ms)
     if isinstance(commit, str):
         mark = commit[:12] + ("+" if commit.endswith("+") else "") or mark
-    return Entry(run.path, name, began_ms, mark, values, run.comparability, configuration(run))
+    about = (run.comparability, configuration(run))
+    return Entry(run.path, name, began_ms, mark, values, epochs, once_s, *about)
 
 
-def _until(
-    run: Run, policy: Policy, metric: str, epoch: int, seconds: float
-) -> dict[str, float | None]:
-    reading = next(r for r in policy.readings(run.timeline, metric) if r.epoch == epoch)
-    try:
-        parts = parts_until(run.timeline, run.timeline.elapsed_s[reading.index])
-    except ValueError:  # a log without steps
-        return {"time_s": seconds}
-    steps_s = parts.utterances / parts.utterances_per_s
-    return {
-        "time_s": seconds,
-        "utterances": parts.utterances,
-        "step_s": 1 / parts.utterances_per_s,
-        "rest": seconds / steps_s,
-    }
+def _step_s(speed: Throughput) -> float | None:
+    # With waiting for input: steps that became faster wait more for the same input.
+    if not speed.utterances_per_s or speed.input_wait_share is None:
+        return None
+    return 1 / speed.utterances_per_s / (1 - speed.input_wait_share)
 
 
 def date_text(began_ms: float) -> str:
@@ -299,10 +381,11 @@ SLOWER, FASTER = "#d9660d", "#1f9e6e"
 def history_table(history: History) -> Table:
     notes = [
         *findings(history),
-        "Medians over the runs of a commit, or of a date where runs say no commit. The time is the "
-        "product of the utterances, the step time per utterance and the rest, which is the whole "
-        "time over that of the steps. A change is told with the "
-        f"{FEWEST_AFTER}th run after it or so, and needs {FEWEST_BEFORE} runs before it.",
+        "Medians over the runs of a commit, or of a date for runs without one. Step time includes "
+        "waiting for input. Not steps: starting, lost work (both spread over the median number of "
+        f"epochs), evaluations and checkpoints. A change needs {FEWEST_BEFORE} runs before it and "
+        f"{FEWEST_AFTER} after it, more if it is small compared with the spread of the runs. A "
+        "slowdown stands until the best earlier level is reached again; --since accepts it.",
         *history.notes,
     ]
     label = target_label(*history.target)
@@ -322,7 +405,7 @@ def history_table(history: History) -> Table:
         median(f"{label}\nmin", "time_s", NEVER),
         median("utterances\nto target", "utterances"),
         median("ms per\nutterance", "step_s"),
-        median("rest", "rest"),
+        median("s per epoch\nnot steps", "rest_s"),
     ]
     by_mark = [list(entries) for _, entries in groupby(history.entries, lambda entry: entry.mark)]
     return table_of(f"History of the time to {label}", columns, by_mark, notes, name="history")
@@ -330,12 +413,11 @@ def history_table(history: History) -> Table:
 
 def findings(history: History) -> list[str]:
     """Returns a sentence for each change, slowdowns that stand first, or that there is none."""
-    standing = history.standing()
-    lines = [f"SLOWER: {_change_text(history, name, change)}." for name, change in standing]
+    lines = [f"SLOWER: {_change_text(history, *standing)}." for standing in history.slower.items()]
     for name, changed in history.changes.items():
         for change in changed:
-            if (name, change) not in standing:
-                verb = "Faster" if change.ratio < 1 else "Was slower"
+            if not history.stands(name, change):
+                verb = "Faster" if change.z < 0 else "Was slower"
                 lines.append(f"{verb}: {_change_text(history, name, change)}.")
     runs, enough = len(history.entries), FEWEST_BEFORE + FEWEST_AFTER
     few = f"Not known yet: {runs} of the {enough} runs that a change needs to be told from noise."
@@ -346,9 +428,10 @@ def _change_text(history: History, name: str, change: Change) -> str:
     label, scale, unit = SERIES[name]
     levels = " to ".join(f"{scale * value:.4g}" for value in (change.before, change.after))
     levels += f" {unit}" if unit else ""
-    shift = f"{label} {100 * (change.ratio - 1):+.1f} %"
+    by = f" {100 * (change.ratio - 1):+.1f} %" if math.isfinite(change.ratio) else ""
+    best = "; before is its best level so far" if history.stands(name, change) else ""
     first, found_with = history.entries[change.index], history.entries[change.found_at].name
-    return f"{shift} from {first.mark} on ({levels}; found with {found_with})"
+    return f"{label}{by} from {first.mark} on ({levels}{best}; found with {found_with})"
 
 
 def history_chart(history: History) -> Chart:
@@ -371,7 +454,7 @@ def _panel(history: History, name: str) -> Panel:
     span = _span([y for _, y in known]) if known else (0.0, 1.0)
     marks: list[Mark] = []
     for change in changes:
-        look = (SLOWER, "slower from here") if change.ratio > 1 else (FASTER, "faster from here")
+        look = (SLOWER, "slower from here") if change.z > 0 else (FASTER, "faster from here")
         about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
         marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
     for begin, end in pairwise([0, *(change.index for change in changes), len(entries)]):
@@ -404,17 +487,24 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def history_json(history: History) -> str:
-    entries, standing = history.entries, history.standing()
-    runs = [{"run": e.name, "mark": e.mark, "began_ms": e.began_ms, **e.values} for e in entries]
+    runs = [
+        {"run": entry.name, "mark": entry.mark, "began_ms": entry.began_ms, **entry.values}
+        for entry in history.entries
+    ]
     change_rows = [
-        {
-            "series": name, "from_run": entries[change.index].name,
-            "from": entries[change.index].mark,
-            "found_with": entries[change.found_at].name, "before": change.before,
-            "after": change.after, "ratio": change.ratio, "stands": (name, change) in standing,
-        }
+        _change_json(history, name, change) | {"stands": history.stands(name, change)}
         for name, changed in history.changes.items()
         for change in changed
-    ]  # fmt: skip
-    about = {"metric": history.target[0], "target": history.target[1]}
-    return to_json_text({**about, "runs": runs, "changes": change_rows, "notes": history.notes})
+    ]
+    slower = [_change_json(history, *standing) for standing in history.slower.items()]
+    about = {"metric": history.target[0], "target": history.target[1], "runs": runs}
+    return to_json_text({**about, "changes": change_rows, "slower": slower, "notes": history.notes})
+
+
+def _change_json(history: History, series: str, change: Change) -> dict[str, Any]:
+    first = history.entries[change.index]
+    return {
+        "series": series, "from_run": first.name, "from": first.mark,
+        "found_with": history.entries[change.found_at].name, "before": change.before,
+        "after": change.after, "ratio": change.ratio if math.isfinite(change.ratio) else None,
+    }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE
+from tfasr.kit.process import end_with
 from tfasr.kit.registry import load_plugin, loaded_plugins
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.groups import configuration, named_groups
@@ -86,7 +87,7 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
     if processes > 1:
         try:
             context = get_context("spawn")  # a fork would take the parent's threads' locks with it
-            known = loaded_plugins(), declared()
+            known = os.getpid(), loaded_plugins(), declared()
             with ProcessPoolExecutor(processes, context, _begin, known) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
@@ -94,7 +95,8 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
     return [analyse(task) for task in tasks]
 
 
-def _begin(plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
+def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
+    end_with(parent)  # its queue would stay open: the processes hold both ends of it
     for name in plugin_names:  # which may register the policy of a task
         load_plugin(name)
     declare(metrics, "another run of the report")

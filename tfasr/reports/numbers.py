@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import read_text
+from tfasr.kit.files import check_owned, object_or_empty, read_text
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import RunCharges
 from tfasr.reports.cluster import (
     Exchange,
     WorkerMachine,
-    WorkerPart,
+    WorkerTimes,
     exchange_of,
     machines_of,
-    parts_of,
     read_worker_files,
+    times_of_workers,
 )
 from tfasr.reports.series import RunSeries, run_series
 from tfasr.tta.decomposition import Parts, Throughput, parts_until
@@ -47,32 +48,56 @@ from tfasr.tta.run import Run
 Differences = dict[str, tuple[str, str]]
 ABSENT = "not stated"
 _LONGEST = 60
+# Their values are hashes: a reader is told what they are of.
+_HASHES = {"validation_references": "the transcripts that are scored", "lexicon": "the lexicon"}
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what keeps two runs' results from being comparable; both may lack a comparability."""
+    """Returns what keeps two runs' results from being comparable; both may lack a comparability.
+
+    A setting within another is named "decoder.beam_width".
+    """
     if first is None or other is None:
         states = tuple(ABSENT if value is None else "stated" for value in (first, other))
         return {} if first is other else {"comparability": states}
     missing = object()
-    return {
-        key: (_shown(first, key), _shown(other, key))
-        for key in first | other
-        if first.get(key, missing) != other.get(key, missing)
-    }
+    differing: Differences = {}
+    for key in first | other:
+        values = first.get(key, missing), other.get(key, missing)
+        if all(isinstance(value, dict) for value in values):
+            within = differences(*values)
+            differing |= {f"{key}.{name}": shown for name, shown in within.items()}
+        elif values[0] != values[1]:
+            differing[key] = _shown(*(ABSENT if v is missing else _json(v) for v in values))
+    return differing
 
 
 def difference_text(differences: Differences) -> str:
-    return ", ".join(
-        f"{key} ({first}, here {other})" for key, (first, other) in differences.items()
-    )
+    """Returns what differs in words, with both values; what hashes stand for is named instead."""
+    # A hash of all the others says nothing more, unless it is all that differs.
+    named = {key: both for key, both in differences.items() if key != "hash"} or differences
+    return ", ".join(_difference_text(key, *both) for key, both in named.items())
 
 
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    if key not in values:
-        return ABSENT
-    text = json.dumps(values[key], ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+def _difference_text(key: str, first: str, other: str) -> str:
+    if key not in _HASHES:
+        return f"{key} ({first}, here {other})"
+    states = [text if text in (ABSENT, "null") else "stated" for text in (first, other)]
+    lacking = f": {states[0]}, here {states[1]}" if states[0] != states[1] else ""
+    return f"{key} ({_HASHES[key]}{lacking})"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _shown(first: str, other: str) -> tuple[str, str]:
+    # Long values are cut to where they begin to differ.
+    same = len(os.path.commonprefix([first, other]))
+    begin = max(0, same - _LONGEST // 3) if same > _LONGEST // 2 else 0
+    shown = [f"…{text[begin + 1 :]}" if begin else text for text in (first, other)]
+    cut = [text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…" for text in shown]
+    return cut[0], cut[1]
 
 
 @dataclass(frozen=True)
@@ -88,6 +113,7 @@ class RunFacts:
     beam_width: int | None  # its beam width
     evaluations: int  # how many were finished
     epoch_s: float | None  # the median seconds of an epoch without its evaluation
+    epoch_variation: float | None  # the coefficient of variation of those, of three or more
     placement: str | None  # where they were done: "shared", "swapped" or "beside"
     forward_s: float | None  # the mean seconds of an evaluation's forward passes
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
@@ -118,6 +144,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
         beam_width=None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
         evaluations=evaluations,
         epoch_s=statistics.median(epochs) if epochs else None,
+        epoch_variation=variation(epochs) if len(epochs) > 2 else None,
         placement=placement.get("name") if isinstance(placement, dict) else None,
         forward_s=each("eval_forward"),
         decode_s=each("decode"),
@@ -125,6 +152,12 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
         wait_s=each("eval_wait") or None,
         utilisation=mean_utilisation(run) if with_utilisation else {},
     )
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """Returns the coefficient of variation of two values or more, or None if their mean is 0."""
+    mean = statistics.fmean(values)
+    return statistics.stdev(values) / mean if mean else None
 
 
 def epoch_seconds(run: Run) -> list[float]:
@@ -282,7 +315,7 @@ class RunAnalysis:
     notes: list[str]  # sentences that a reader of its results must know
     facts: RunFacts  # the machine, what was trained, how long an epoch takes
     charges: RunCharges | None = None  # cost and energy; None unless asked for
-    workers: tuple[WorkerPart, ...] = ()  # parts of a cluster's workers, by rank
+    workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
     exchange: Exchange | None = None  # of their gradients; None where it is not known
     machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
 
@@ -337,6 +370,21 @@ class Report:
         return seconds / first
 
 
+def check_report_folder(out: Path, names: Iterable[str], *, owned: bool) -> None:
+    """Raises UsageError if files of others in ``out`` have names that a report is to write."""
+    check_owned(out, "--out", "report of tfasr", names, owned=owned)
+
+
+def holds_report(out: Path) -> bool:
+    with suppress(OSError):
+        if b"<footer>tfasr " in (out / "report.html").read_bytes():
+            return True
+    # A killed report has written one of these and no page.
+    with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
+        return "time_to_accuracy_s" in json.loads((out / "report.json").read_bytes())[0]
+    return "comparisons" in object_or_empty(out / "errors.json")
+
+
 @contextmanager
 def report_written_to(out: object) -> Iterator[None]:
     try:
@@ -363,7 +411,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
     if not any(curves.values()):  # a run of another task, without targets
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     files = read_worker_files(run.path)
-    workers = tuple(parts_of(files))
+    workers = tuple(times_of_workers(files))
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
         group=group or run.name,
@@ -451,6 +499,11 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
             f"TFASR_INSTRUCTION_SET held its compiled layers to {instructions.get('name')}: they "
             "may be slower than the processor allows"
         )
+    model = run.fact("comparable_with")
+    if isinstance(model, dict) and run.comparability:
+        known = {"validation_references", "validation_utterances", "target_rule", "hash"}
+        declared = ", ".join(name for name in run.comparability if name not in known)
+        notes.append(f"as its program declares after {model.get('run')}, unchecked: {declared}")
     shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None

@@ -24,16 +24,14 @@ from tfasr.display.vega import (
     write_chart,
 )
 from tfasr.kit.files import whole_file
-from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import (
     Results,
     colours,
     finding,
     group_members,
-    group_results,
     one_run_each,
 )
-from tfasr.reports.numbers import Report, sentence, target_label
+from tfasr.reports.numbers import Report, difference_text, sentence, target_label
 
 _WIDE = ' class="wide"'
 _TIP = '<div id="tip" role="status" hidden></div>\n'  # about the place that a reader points at
@@ -152,15 +150,15 @@ def write_page(
     shown: Sequence[Table],
     appendix: str = "",
     *,
-    results: Results | None = None,
+    results: Results,
+    charts: Sequence[Chart],
+    left_out: Sequence[str],
 ) -> None:
     """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.
 
     The page refers to no other file, and its content policy forbids the browser to fetch anything.
     What comes from the runs, names and configurations, is escaped.
     """
-    results = group_results(report) if results is None else results
-    charts, left_out = report_charts(report, results)
     drawn = pictures(charts, folder)
 
     def body() -> Iterator[str]:
@@ -173,6 +171,7 @@ def write_page(
         for table in others:
             yield f"<h2>{escape(table.title)}</h2>{table_element(table, of_runs)}"
         yield appendix
+        yield _comparability(report)
         yield _configurations(report)
 
     write_document(folder / "report.html", "Time to accuracy", body(), charts)
@@ -190,33 +189,58 @@ def answers(report: Report, results: Results) -> list[str]:
             times = "never" if of.median_s is None else f"median {of.median_s / 60:.3g} min"
             parts.append(f"{result.group}: {times} ({of.reached} of {of.n} runs reached it)")
         if len(of_target) > 4:
-            parts.append(f"{len(of_target) - 4} more groups")
+            more = [result.statistics for result in of_target[4:]]
+            reached = f"{sum(of.reached for of in more)} of {sum(of.n for of in more)} runs"
+            parts.append(f"{len(more)} more groups ({reached} reached it)")
         label = sentence(target_label(*of_target[0].target))
         sentences.append(f"{label}: {'; '.join(parts)}.")
-        sentences += [finding(of_target[0], other) for other in of_target[1:4]]
+        for other in of_target[1:4]:
+            differing = [report.differences[run] for run in other.members if report.refused(run)]
+            text = finding(of_target[0], other)
+            if differing:
+                text = f"{text.rstrip('.')}: they differ in {difference_text(differing[0])}."
+            sentences.append(text)
     return sentences
 
 
 def _answer(report: Report, target: int) -> str:
     label = sentence(target_label(*report.targets[target]))
-    runs = [run for index, run in enumerate(report.runs) if not report.refused(index)]
-    compared = [(run.name, run.results[target].tta) for run in runs]
-    reached = [(tta.minutes, name, tta.epoch) for name, tta in compared if tta.reached]
-    if not reached:
+    times = [(run.name, run.results[target].tta) for run in report.runs]
+    reached: dict[bool, list[tuple[float, str, int]]] = {False: [], True: []}  # by refused or not
+    for index, (name, tta) in enumerate(times):
+        if tta.reached:
+            reached[report.refused(index)].append((tta.minutes, name, tta.epoch))
+    compared, refused = (sorted(runs, key=itemgetter(0)) for runs in reached.values())
+    if not compared and not refused:
         return f"{label}: no run has reached it."
-    (fastest, name, epoch), *slower = sorted(reached, key=itemgetter(0))
-    parts = [f"{label}: {name} in {fastest:.3g} min (epoch {epoch})"]
+    parts = [f"{name} in {took:.3g} min (epoch {epoch})" for took, name, epoch in compared[:1]]
+    slower = compared[1:]
     for took, other, _ in slower[:3]:
-        parts.append(f"{other} in {took:.3g} min, {took / fastest:.2f} times as long")
+        parts.append(f"{other} in {took:.3g} min, {took / compared[0][0]:.2f} times as long")
     if slower:
         parts.append(f"n = 1 each, and {one_run_each()}")
     if len(slower) > 3:
         parts.append(f"{len(slower) - 3} more runs after them")
-    never = [name for name, tta in compared if not tta.reached]
+    for took, other, epoch in refused[:3]:
+        parts.append(f"{other}, not comparable, in {took:.3g} min (epoch {epoch})")
+    if len(refused) > 3:
+        parts.append(f"{len(refused) - 3} more runs that are not comparable")
+    never = [name for name, tta in times if not tta.reached]
     if never:
         more = f" and {len(never) - 3} more" if len(never) > 3 else ""
         parts.append(f"never: {', '.join(never[:3])}{more}")
-    return "; ".join(parts) + "."
+    return f"{label}: {'; '.join(parts)}."
+
+
+def _comparability(report: Report) -> str:
+    refused = [index for index, differing in enumerate(report.differences) if differing]
+    shown = "".join(
+        f"<details><summary>{escape(report.runs[index].name)}</summary><pre>"
+        f"{escape(json.dumps(report.runs[index].comparability, indent=1, ensure_ascii=False))}"
+        "</pre></details>\n"
+        for index in ([0, *refused] if refused else [])[:_MOST_CONFIGURATIONS]
+    )
+    return f"<h2>What makes results comparable</h2>\n{shown}" if shown else ""
 
 
 def _configurations(report: Report) -> str:

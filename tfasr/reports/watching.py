@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE, object_or_empty
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
@@ -138,7 +138,10 @@ def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -
     if future.met_s is not None:
         return f"{label} met after {duration(future.met_s)}"
     if not future.known:
-        return f"{label} not known yet ({future.reason})"
+        text = f"{label} not known yet ({future.reason})"
+        if (future.not_before_s or 0.0) < now_s + 1:
+            return text
+        return f"{text}; not in the next {duration(future.not_before_s - now_s)} (95 %)"
     low, high = max(0.0, future.low_s - now_s), future.high_s - now_s
     if high <= 0:
         return f"{label} due: it was expected by now"
@@ -216,7 +219,7 @@ def screen(runs: Sequence[Watched]) -> "RenderableType":
             "\n".join([*targets_text(run), *([run.note] if run.note else [])]),
         ]
         # Text, not str: a run's name may hold what would pass for markup.
-        table.add_row(*map(Text, cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     if len(runs) > len(shown):
         table.caption = f"and {len(runs) - len(shown)} more"
     return table

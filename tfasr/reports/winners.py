@@ -28,7 +28,7 @@ from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results, group_members, one_run_each
 from tfasr.reports.numbers import Report, metric_label, target_label
 from tfasr.reports.tables.runs import minutes_of
-from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups
+from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups, interval_text
 from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, mean_difference
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, medians
@@ -351,7 +351,8 @@ def _ticks(low: float, high: float) -> list[float]:
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
     "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
-    "interval: at that target by itself. Together: intervals that hold at all targets and for all "
+    "interval: at that target by itself, of 95 % or more where runs differ by less than the time "
+    "between evaluations. Together: intervals that hold at all targets and for all "
     "groups of the table at once with 95 % (Bonferroni); between the targets nothing is claimed. "
     "Faster: p < 0.05 after Holm's method over the same, and a gap larger than the time between "
     "evaluations."
@@ -399,7 +400,7 @@ def _columns(report: Report) -> list[Column[Row]]:
 
         def shown(row: Row) -> str:
             low_end = of_low(row)
-            return UNKNOWN if low_end is None else f"{low_end:.2f} to {of_high(row):.2f}"
+            return UNKNOWN if low_end is None else interval_text(low_end, of_high(row))
 
         return [
             Column(heading, f"{name}_95_low", of_low, shown=shown),

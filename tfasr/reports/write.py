@@ -31,9 +31,17 @@ from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
 from tfasr.reports.groups import GroupResult, Results, finding, group_members, group_results
 from tfasr.reports.load import load_report
-from tfasr.reports.numbers import Report, ask, eval_s, report_written_to, train_s
+from tfasr.reports.numbers import (
+    Report,
+    ask,
+    check_report_folder,
+    eval_s,
+    holds_report,
+    report_written_to,
+    train_s,
+)
 from tfasr.reports.tables.costs import charges_json, cost_tables
-from tfasr.reports.tables.paper import beside_tables, paper_tables
+from tfasr.reports.tables.paper import paper_tables, published_tables
 from tfasr.reports.tables.runs import (
     RunAtTarget,
     accuracy_columns,
@@ -179,8 +187,12 @@ def compare(
     return Comparison(report, group_results(report))
 
 
+def table_names(tables: Sequence[Table]) -> list[str]:
+    return file_names([table.name or table.title for table in tables])
+
+
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    for name, table in zip(file_names([t.name or t.title for t in tables]), tables, strict=True):
+    for name, table in zip(table_names(tables), tables, strict=True):
         write_whole(folder / f"{name}.csv", table_to_csv(table))
         write_whole(folder / f"{name}.tex", PREAMBLE + table_to_latex(table, name))
 
@@ -223,7 +235,7 @@ _TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
 _TIMES |= {f"{name}_s" for name in INTERVALS}
 _AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
 _AGAINST_FIRST |= {"interpolated_ratio", "p_value", "p_adjusted", "permutation_p"}
-_INTERVAL = {"mean_95_low_s", "mean_95_high_s"}
+_INTERVAL = {"median_95_low_s", "median_95_high_s"}
 
 
 def _others(columns: Sequence[Column[Row]], row: Row, stated: Container[str]) -> dict[str, Any]:
@@ -285,6 +297,13 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     }
 
 
+# Of every report, or of one on errors; names of tables and figures are known once it is made.
+_FILES = (
+    *("report.html", "report.json", "report.md", "groups.json"),
+    *("errors.txt", "errors.md", "errors.json", "errors.csv"),
+)
+
+
 def report(
     run_dirs: Sequence[str | Path],
     *,
@@ -329,10 +348,14 @@ def report(
         beside: whose published results to show too, such as "paper".
 
     Raises:
-        UsageError: if there is no run, a folder holds none, or an argument is wrong.
+        UsageError: if there is no run, a folder holds none, an argument is wrong, or ``out`` holds
+            files of others in the places of the report's.
         RunError: if ``out`` cannot be written.
     """
     check_format(output_format)
+    owned = out is not None and holds_report(Path(out))  # before errors_text writes there
+    if out is not None:
+        check_report_folder(Path(out), _FILES, owned=owned)
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
     policies = POLICIES.values() if full or out is not None else ()
@@ -353,12 +376,13 @@ def report(
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
-        _write(analysed, results, Path(out), _tables(analysed, True, power, source), appendix)
+        shown = _tables(analysed, True, power, source)
+        _write(analysed, results, Path(out), shown, appendix, owned=owned)
     if errors:
         return wrong
     if output_format == JSON:
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
-    return WRITERS[output_format](_tables(analysed, full, power, source))
+    return WRITERS.call(output_format, _tables(analysed, full, power, source))
 
 
 def _tables(report: Report, full: bool, power: bool, source: PublishedSource | None) -> list[Table]:
@@ -373,20 +397,32 @@ def _tables(report: Report, full: bool, power: bool, source: PublishedSource | N
         *worker_tables(report),
         *([*policy_tables(report), *paper_tables(report, results)] if full else []),
         *others,
-        *([] if source is None else beside_tables(report, source)),
+        *([] if source is None else published_tables(report, source)),
     ]
 
 
 def _write(
-    report: Report, results: Results, out: Path, shown: Sequence[Table], appendix: str
+    report: Report,
+    results: Results,
+    out: Path,
+    shown: Sequence[Table],
+    appendix: str,
+    *,
+    owned: bool,
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
+    from tfasr.reports.figures.registry import report_charts
     from tfasr.reports.page import write_page
 
+    charts, left_out = report_charts(report, results)
+    names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
+    names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
+    check_report_folder(out, names, owned=owned)
     with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(report))
         write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
         write_tables(shown, out)
-        write_page(report, out, shown, appendix, results=results)
+        drawn = {"charts": charts, "left_out": left_out}
+        write_page(report, out, shown, appendix, results=results, **drawn)

@@ -7,29 +7,41 @@ import functools
 import ipaddress
 import json
 import logging
+import os
+import resource
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Callable, Collection, Sequence
 from importlib import resources
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import STREAMING_PRESET
 from tfasr.serving.conversation import converse
-from tfasr.serving.service import Limits, Service
+from tfasr.serving.service import Limits, Service, client_may_leave
 from tfasr.serving.uploads import transcribe
 
 # What the system keeps of answers to a client that does not read them; it doubles the number.
 _UNREAD_BYTES = 1 << 16
-_BACKLOG = 128
+_BACKLOG = 1024
 _ENDING_S = 10.0
+# Connections beyond streams and files. If there are too many, one that has waited for its request
+# for `_REQUEST_S` gives way to the next.
+_MOST_WAITING = 256
+_REQUEST_S, _LOOK_S = 0.25, 0.01
+_FILES_EACH, _FILES_MORE = 3, 16  # that an upload has open, and the process later than now
+_NO_FILES_S = 0.2  # until the next try to accept a connection, if no more files can be opened
+_MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # of the log about requests
 
 log = logging.getLogger("tfasr")
+requests_log = logging.getLogger("tfasr.requests")
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -112,7 +124,16 @@ def make_application(
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
         if refused is not None:
             return web.json_response({"error": refused}, status=403)
-        return await handler(request)
+        transport = request.transport  # which the request forgets when the client is gone
+        service.busy.add(transport)
+        try:
+            response = await handler(request)
+            if isinstance(response, web.Response):  # sent here: the client may not read it
+                with client_may_leave(request):
+                    await asyncio.wait_for(_sent(request, response), service.limits.idle_s)
+            return response
+        finally:
+            service.busy.discard(transport)
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)
@@ -130,6 +151,11 @@ def make_application(
     application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
     application.router.add_get("/stream", functools.partial(converse, service=service))
     return application
+
+
+async def _sent(request: web.Request, response: web.Response) -> None:
+    await response.prepare(request)
+    await response.write_eof()
 
 
 def serve(
@@ -205,16 +231,103 @@ async def _run(
 
     for number in ended_by:
         loop.add_signal_handler(number, end)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_ENDING_S)
+    requests_log.addFilter(few_lines := FewLines())
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        logger=requests_log,
+        shutdown_timeout=_ENDING_S,
+        keepalive_timeout=service.limits.idle_s,  # also until the first request is complete
+    )
     await runner.setup()
+    accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
+    ending = asyncio.ensure_future(service.ending.wait())
     try:
-        await web.SockSite(runner, listening).start()
         started(_url(listening))
-        await service.ending.wait()
+        done, _ = await asyncio.wait({accepting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if accepting in done:
+            accepting.result()
         log.info("The server ends: open streams are finished.")
     finally:
+        requests_log.removeFilter(few_lines)
+        for task in (accepting, ending):
+            task.cancel()
+        await asyncio.wait({accepting, ending})
         await runner.cleanup()
         service.close()
+
+
+async def _accept(server: web.Server, listening: socket.socket, service: Service) -> None:
+    """Accepts connections; closes the one that has waited longest for its request if too many."""
+    loop = asyncio.get_running_loop()
+    listening.setblocking(False)
+    most = _most_connections(service.limits.max_streams)
+    since_s: dict[asyncio.BaseTransport, float] = {}
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listening)
+        except OSError as error:
+            requests_log.error("A connection could not be accepted: %s", error)
+            await asyncio.sleep(_NO_FILES_S)
+            continue
+        while True:
+            now_s = time.monotonic()
+            transports = [handler.transport for handler in server.connections]
+            since_s = {it: since_s.get(it, now_s) for it in transports if it is not None}
+            if len(since_s) < most:
+                break
+            oldest = next((it for it in since_s if it not in service.busy), None)
+            if oldest is None or now_s - since_s[oldest] < _REQUEST_S:
+                await asyncio.sleep(_LOOK_S)
+            else:
+                oldest.abort()
+                await asyncio.sleep(0)  # in which it is closed
+        try:
+            await loop.connect_accepted_socket(server, connection)
+        except OSError as error:  # such as of a client that is gone already
+            requests_log.error("A connection could not be accepted: %s", error)
+            connection.close()
+
+
+def _most_connections(max_streams: int) -> int:
+    """How many connections may be open at once; fewer than wanted if the system allows fewer."""
+    wanted = 2 * max_streams + _MOST_WAITING
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return wanted
+    probe = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: so many are open
+    os.close(probe)
+    left = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
+    if left < max_streams:
+        log.warning(
+            "ulimit -n is %d, too few for --max_streams %d: clients will have to wait. Raise it "
+            "to %d.",
+            *(limit, max_streams, limit + max_streams - left),
+        )
+    return max(min(wanted, left), 1)
+
+
+class FewLines(logging.Filter):
+    """Makes each malformed request one line of the log, and only a few in a minute."""
+
+    def __init__(self):
+        super().__init__()
+        self._began_s = -_LINES_S
+        self._count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
+            record.msg, record.args = "A request was refused: %s", (printable(reason),)
+            record.exc_info = None
+        now_s = time.monotonic()
+        if now_s - self._began_s > _LINES_S:
+            self._began_s, self._count = now_s, 0
+        self._count += 1
+        if self._count == _MOST_LINES:
+            log.warning("Many requests fail: no more lines about them for a minute.")
+        return self._count < _MOST_LINES
 
 
 def _url(listening: socket.socket) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,8 @@ import numpy as np
 from tfasr.errors import UsageError
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.stream import EndpointRules
+
+_LARGEST = 1e9  # of any limit: 31 years, or a million gigabytes
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Limits:
     def __post_init__(self):
         for field in fields(self):
             value = getattr(self, field.name)
-            if not 0 < value < math.inf:
-                message = f"--{field.name} must be more than 0, and finite. Received: {value}."
-                raise UsageError(message)
+            if not 0 < value <= _LARGEST:
+                message = f"--{field.name} must be more than 0, at most {_LARGEST:g}."
+                raise UsageError(f"{message} Received: {value}.")
 
     @property
     def max_upload_bytes(self) -> int:
@@ -103,6 +104,7 @@ class Service:
         self.streams = Places(limits.max_streams, "streams")
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
+        self.busy: set[Any] = set()  # transports of requests that are being answered
         threads = max(2, os.cpu_count() or 1)
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")

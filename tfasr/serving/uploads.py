@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import logging
 import tempfile
@@ -11,8 +12,9 @@ from typing import BinaryIO
 
 import numpy as np
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
-from tfasr.corpora.audio_header import AUDIO_SUFFIXES, opened_audio
+from tfasr.corpora.audio_header import opened_audio
 from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
 from tfasr.recognising.files import to_json, words_json
@@ -75,14 +77,26 @@ async def _answer(
 
 @contextlib.asynccontextmanager
 async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
-    suffix = Path(name).suffix.lower()
     with contextlib.ExitStack() as stack:
+        stack.callback(_give_memory_back)
         with _disk_errors_explained():
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
-            path = Path(folder) / ("audio" + (suffix if suffix in AUDIO_SUFFIXES else ""))
-            with path.open("wb") as file:
-                await _receive(request, file, name, service)
+            # A file without a name: nothing is left of it even if the server is killed.
+            file = stack.enter_context(tempfile.TemporaryFile())
+            path = Path(f"/proc/self/fd/{file.fileno()}")
+            if name.lower().endswith(".mp3"):  # libsndfile knows some by their suffix alone
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
+                link = Path(folder) / "audio.mp3"
+                link.symlink_to(path)
+                path = link
+            await _receive(request, file, name, service)
+            await service.soon(file.flush)
         yield path
+
+
+def _give_memory_back() -> None:
+    """Returns to the system what glibc would keep for each of the many threads."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager
@@ -121,6 +135,9 @@ async def _receive(request: web.Request, file: BinaryIO, name: str, service: Ser
                 f"{limits.idle_s:g} s (--max_stream_s, --idle_s).",
                 status=408,
             ) from error
+        except (HttpProcessingError, web.RequestPayloadError) as error:
+            reason = " ".join(str(error).split())[:_LONGEST_NAME]
+            raise RefusedError(f"The body of a request must be whole: {reason}") from error
         if not piece:
             return
         count += len(piece)

@@ -16,7 +16,8 @@ from tfasr.kit.process import call, start_module
 from tfasr.studies.plan import PLAN_FILE, Plan, PlannedRun, begin, check_runs, load_plan
 from tfasr.studies.progress import Lap, StudyProgress
 from tfasr.studies.steps import Step, finished, study_steps
-from tfasr.tta.comparison import LOOKS, Decision, decide
+from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p
+from tfasr.tta.groups import FEWEST_FOR_TEST
 from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import PAPER, Bracket, bracket
 from tfasr.tta.run import load_run
@@ -48,6 +49,32 @@ def check_until(until: str, plan: Plan) -> None:
             )
 
 
+def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
+    """Returns the steps with the second experiment's training first at every other seed."""
+    rounds = zip(*(_runs(plan, name) for name in plan.experiments), strict=False)
+    turns = [pair[:: -1 if number % 2 else 1] for number, pair in enumerate(rounds)]
+    order = [folder / run.folder for pair in turns for run in pair]
+    kinds = list(dict.fromkeys(step.kind for step in steps))
+    place = {path: number for number, path in enumerate(order)}
+    return sorted(steps, key=lambda s: (kinds.index(s.kind), place.get(s.run_dir, len(order))))
+
+
+def undecidable(plan: Plan) -> list[str]:
+    """Returns a sentence for each part whose runs can't be told apart if some never arrive."""
+    sentences = []
+    for part, names in plan.parts().items():
+        runs = min(len(_runs(plan, name)) for name in names)
+        comparisons = (len(names) - 1) * plan.number_of_targets(names[0])
+        least_p = least_order_p(runs, runs)
+        if runs >= FEWEST_FOR_TEST and comparisons * least_p >= LEVEL:
+            sentences.append(
+                f"{part}: where runs never arrive, {runs} seeds can't decide {comparisons} "
+                f"comparisons, as the smallest p is {least_p:.2g}, adjusted "
+                f"{min(1.0, comparisons * least_p):.2g}. Take more seeds or fewer targets."
+            )
+    return sentences
+
+
 def decision(plan: Plan, folder: Path) -> Decision:
     """Returns what the finished runs of two experiments, in the order of seeds, decide."""
     return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
@@ -63,6 +90,7 @@ def perform_until_decided(
     plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
     """Does a study's steps look by look until it is decided; returns the names of failed ones."""
+    steps = alternating(plan, folder, steps)
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
@@ -98,7 +126,8 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
             run.targets, key=lambda target: metric_named(target[0]).hardness(target[1])
         )
         points = run.accuracy_curve(metric)
-        brackets.append(bracket(points, value, window=PAPER.window, metric=metric))
+        rule = {"window": run.target_window or PAPER.window, "metric": metric}
+        brackets.append(bracket(points, value, **rule))
     return brackets
 
 
@@ -152,6 +181,8 @@ def study(
             log.info("Reading the presets of %d experiments.", len(requests))
             call(check_runs, requests, backend="tensorflow", show_messages=False)
         begin(folder, plan, shards, resume=resume)
+        for sentence in [] if until else undecidable(plan):
+            log.warning(sentence)
         with _alone(folder) as held:
             if until:
                 failed = perform_until_decided(plan, folder, steps, partial(perform, held=held))
@@ -234,8 +265,11 @@ def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
         # In a session of its own: a terminal's Ctrl-C comes to this process alone, which passes
         # it on once, since a second one would end a training without a checkpoint.
         process = start_module(
-            *("tfasr.studies.child_process", str(os.getpid()), *words),
-            environment={"TF_CPP_MIN_LOG_LEVEL": "2"},
+            *("tfasr.cli", *words),
+            environment={
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                **dict(line.split("=", 1) for line in step.environment),
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

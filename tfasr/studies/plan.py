@@ -1,14 +1,17 @@
 """From a study's gin file to the runs that it asks for, and the folder that holds them."""
 
+import ast
 import json
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
-from tfasr.kit.files import read_object, write_whole
+from tfasr.kit.files import check_owned, object_or_empty, read_object, write_whole
 from tfasr.kit.gin import (
     GinText,
     binding_place,
@@ -48,6 +51,8 @@ class ExperimentConfig:
 
     gin_files: tuple[str, ...] = ()  # presets, or files also looked for next to the study's
     bindings: tuple[str, ...] = ()  # lines of gin that override them
+    # of the trainings' processes, such as "TF_NUM_INTRAOP_THREADS=1" for TensorFlow's threads
+    environment: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
     label: str = ""  # what reports call it; "" takes its name
     part: str = "runs"  # one table, compared with its first experiment
@@ -55,6 +60,7 @@ class ExperimentConfig:
 
     def check(self) -> None:
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
+        require(all("=" in line for line in self.environment), self, "environment", "NAME=VALUE")
         require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
 
 
@@ -96,6 +102,7 @@ class StudyConfig:
 
 
 PLAN_FILE = "study.json"  # in a study's folder: what it was begun with
+_WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decision.txt")
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,7 @@ class PlannedRun:
     folder: Path  # below the study's
     gin_files: tuple[str, ...]  # absolute paths
     bindings: tuple[str, ...]  # lines of gin, the seed's last
+    environment: tuple[str, ...] = ()  # of its process: lines of NAME=VALUE
 
     @property
     def name(self) -> str:
@@ -121,6 +129,16 @@ class Plan:
 
     def label(self, experiment: str) -> str:
         return self.experiments[experiment].label or experiment
+
+    def number_of_targets(self, experiment: str) -> int:
+        """Returns how many targets an experiment's runs have; 0 if that can't be read."""
+        run = next(run for run in self.runs if run.experiment == experiment)
+        number = 0
+        for text in self.identity["runs"][str(run.folder)]:
+            if re.match(r"TrainingConfig\.targets\s*=", text):
+                with suppress(ValueError, SyntaxError, TypeError):
+                    number = len(ast.literal_eval(text.split("=", 1)[1].strip()))
+        return number
 
     def parts(self) -> dict[str, list[str]]:
         names: dict[str, list[str]] = {}
@@ -150,12 +168,16 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     runs = _runs(config, experiments, path.parent)
     texts = {str(run.folder): read_gin(run.gin_files, run.bindings).statements for run in runs}
     statements = {folder: [lines.text for lines in of_run] for folder, of_run in texts.items()}
+    for run in runs:
+        statements[str(run.folder)] += run.environment
     return Plan(config, experiments, runs, {"corpus": config.corpus, "runs": statements})
 
 
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
     """Writes a study's plan into its folder, or checks it against the one already there."""
     path = folder / PLAN_FILE
+    owned = isinstance(object_or_empty(path).get("runs"), dict)
+    check_owned(folder, "--run_dir", f"{PLAN_FILE} of tfasr study", _WRITTEN, owned=owned)
     wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
     if not path.exists():
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
@@ -216,7 +238,8 @@ def _runs(
             if len(seeds[name]) > 1:
                 folder /= f"seed_{seed}"
             bindings = (*experiment.bindings, f"TrainingConfig.seed = {seed}")
-            runs.append(PlannedRun(name, seed, folder, files[name], bindings))
+            more = (files[name], bindings, experiment.environment)
+            runs.append(PlannedRun(name, seed, folder, *more))
     return runs
 
 

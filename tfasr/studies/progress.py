@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfasr.errors import printable
 from tfasr.kit.files import PROGRESS_FILE, object_or_empty
 
 
@@ -101,7 +102,7 @@ class StudyProgress:
             self._done.append(Lap(self._running.kind, self._running.alike, took_s))
         line = f"{self._behind}/{self._all} {self._name}: {outcome}"
         if self._live is not None:  # above the live line, which a log would write over
-            self._live.console.print(line)
+            self._live.console.print(printable(line))
         else:
             log.info("%s", line)
         self._running = None
@@ -122,7 +123,7 @@ class StudyProgress:
 
     def _show(self, text: str) -> None:
         if self._live is not None:
-            self._live.update(text)
+            self._live.update(printable(text))
         else:
             log.info("%s", text)
 

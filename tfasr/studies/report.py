@@ -25,7 +25,12 @@ from tfasr.reports.groups import colours, group_results
 from tfasr.reports.load import load_report
 from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentence
 from tfasr.reports.page import Section, answers, write_sections
-from tfasr.reports.tables.paper import Measured, beside_table, scores_table, time_to_accuracy_table
+from tfasr.reports.tables.paper import (
+    Measured,
+    published_table,
+    scores_table,
+    time_to_accuracy_table,
+)
 from tfasr.reports.write import write_tables
 from tfasr.studies.plan import Plan, PlannedRun
 from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
@@ -46,7 +51,7 @@ _PAPER = {
 }
 
 
-def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
+def figures_of_section(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
     (prefix,) = file_names([part])
     order = {name: number for number, name in enumerate(_SHOWN)}
     shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]
@@ -71,13 +76,14 @@ def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
     return [
         {"run": _run_name(plan, run)} | _picked(row, "split", "decoder", "beam_width")
         for run in plan.runs
-        for row in rows_of(scores_path(folder, run))
+        for row in rows_of(scores_path(folder, run), "split", "decoder", "beam_width")
     ]
 
 
 def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
     run = {"run": plan.label(widths_run(plan).experiment)}
-    rows = [row for row in rows_of(widths_path(folder)) if row["beam_width"] is not None]
+    rows = rows_of(widths_path(folder), "beam_width", "evaluation_s")
+    rows = [row for row in rows if row["beam_width"] is not None]
     return [run | _picked(row, "beam_width", "evaluation_s") for row in rows]
 
 
@@ -99,7 +105,7 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Chapter:
     name: str  # the part's
     report: Report  # on its runs, groups called as the study calls its experiments
     published_table: str  # what stands beside its times, "" for nothing
@@ -107,7 +113,7 @@ class Part:
 
 def write_report(plan: Plan, folder: Path) -> Path:
     """Writes the report on a study's runs, finished or not, and returns the page."""
-    parts = [part for name in plan.parts() if (part := _part(plan, folder, name)) is not None]
+    parts = [part for name in plan.parts() if (part := _chapter(plan, folder, name)) is not None]
     if not parts:
         raise RunError(
             f"A study's report must be of at least one run with an evaluation. {folder} has none; "
@@ -130,19 +136,21 @@ def write_report(plan: Plan, folder: Path) -> Path:
     return page
 
 
-def _part(plan: Plan, folder: Path, name: str) -> Part | None:
+def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
     experiments = plan.parts()[name]
     runs = dict(_runs(plan, folder, experiments))
     if not runs:
         return None
-    question = ask(beside=POLICIES.values(), over_time=True)
+    windows = {run.target_window for run in runs}
+    window = windows.pop() if len(windows) == 1 else None
+    question = ask(window=window, beside=POLICIES.values(), over_time=True)
     loaded = load_report(list(runs), question, machines=Machines())
     labels = {run.name: label for run, label in runs.items()}
     # A group is an experiment, also where two of them have one configuration.
     grouped = [dataclasses.replace(run, group=labels[run.name]) for run in loaded.runs]
     report = make_report(grouped, loaded.question)
     tables = {plan.experiments[name].published_table for name in experiments} - {""}
-    return Part(name, report, min(tables, default=""))
+    return Chapter(name, report, min(tables, default=""))
 
 
 def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
@@ -159,13 +167,13 @@ def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Ru
 
 
 def _sections(
-    plan: Plan, parts: Sequence[Part], source: PublishedSource | None, measured: Measured
+    plan: Plan, parts: Sequence[Chapter], source: PublishedSource | None, measured: Measured
 ) -> list[Section]:
     kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
     runs = [run for part in parts for run in part.report.runs]
     everything = make_report(runs, parts[0].report.question)
     whole = [
-        beside_table(report, source, kinds[kind], measured)
+        published_table(report, source, kinds[kind], measured)
         for kind, report in (("systems", parts[0].report), ("parameters", everything))
         if kind in kinds
     ]
@@ -173,13 +181,13 @@ def _sections(
     for part in parts:
         results, paper = group_results(part.report), {}
         if source is not None and part.published_table:
-            table = beside_table(part.report, source, part.published_table, measured)
+            table = published_table(part.report, source, part.published_table, measured)
             paper = _PAPER.get(part.published_table, {})
         else:
             table = time_to_accuracy_table(part.report, results)
             table = dataclasses.replace(table, title=f"{table.title}: {part.name}")
         charts, notes = report_charts(part.report, results)
-        charts = figures_of_part(charts, part.name, paper)
+        charts = figures_of_section(charts, part.name, paper)
         about = answers(part.report, results), [table], colours(part.report), charts, notes
         sections.append(Section(sentence(part.name), *about))
     later = []
@@ -189,7 +197,7 @@ def _sections(
         later.append(("Beam widths", "evaluation", widths_table(measured.widths)))
     for heading, kind, table in later:
         if kind in kinds:
-            table = beside_table(everything, source, kinds[kind], measured)
+            table = published_table(everything, source, kinds[kind], measured)
         sections.append(Section(heading, (), [table], colours(everything)))
     return sections
 
@@ -202,7 +210,7 @@ def _text(plan: Plan, sections: Sequence[Section]) -> str:
     return "\n\n".join(blocks)
 
 
-def _values(parts: Sequence[Part], measured: Measured) -> dict:
+def _values(parts: Sequence[Chapter], measured: Measured) -> dict:
     def result(tta: TimeToAccuracy) -> dict:
         time = {"time_to_accuracy_s": tta.seconds, "epoch": tta.epoch}
         return {"metric": tta.metric, "target": tta.target, **time}

@@ -9,7 +9,7 @@ from typing import Any
 from tfasr.corpora.utterance import SPLITS
 from tfasr.data.manifest import INDEX_FILE
 from tfasr.errors import UsageError
-from tfasr.kit.files import EVENTS_FILE, object_or_empty
+from tfasr.kit.files import EVENTS_FILE, read_object
 from tfasr.kit.registry import loaded_plugins
 from tfasr.studies.plan import SYNTHETIC, Plan, PlannedRun
 from tfasr.tta.run import load_run
@@ -29,6 +29,7 @@ class Step:
     log: Path  # gets what the command prints
     run_dir: Path | None = None  # of a training, whose progress can be watched
     alike: str = ""  # the experiment, among whose steps of a kind times are alike
+    environment: tuple[str, ...] = ()  # of its process: lines of NAME=VALUE
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
@@ -98,7 +99,8 @@ def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
         return ["train", *_imports(), *files, *bindings, *folders, *resume]
 
     done, name = partial(finished, run_dir), f"train {run.name}"
-    return Step("train", name, words, done, lambda: "", log, run_dir, alike=run.experiment)
+    more = {"alike": run.experiment, "environment": run.environment}
+    return Step("train", name, words, done, lambda: "", log, run_dir, **more)
 
 
 def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
@@ -112,7 +114,7 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
     wanted = [(split, config.final_beam_width) for split in config.final_splits]
 
     def done() -> bool:
-        rows = rows_of(path)
+        rows = rows_of(path, "split", "decoder", "beam_width")
         return all(any((r["split"], r["beam_width"]) == cell for r in rows) for cell in wanted)
 
     log = folder / "logs" / f"{run.name}-scores.log"
@@ -129,7 +131,8 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
     ]
 
     def done() -> bool:
-        return {row["beam_width"] for row in rows_of(path)} == set(config.beam_widths)
+        rows = rows_of(path, "beam_width", "evaluation_s")
+        return {row["beam_width"] for row in rows} == set(config.beam_widths)
 
     log = folder / "logs" / "beam_widths.log"
     needs = _needs(folder / run.folder)
@@ -140,9 +143,20 @@ def _needs(run_dir: Path) -> Callable[[], str]:
     return lambda: "" if finished(run_dir) else f"{run_dir} is not finished"
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a command's JSON, [] if it is missing or was cut by a kill."""
-    return list(object_or_empty(path).get("rows", []))
+def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
+    """Returns the rows of a command's JSON, [] if the file is missing.
+
+    Raises UsageError if the file has no rows, or one without error rates or what is ``names``.
+    """
+    if not path.exists():
+        return []
+    remedy = "Another program wrote it: move it away, and --resume computes it again."
+    rows = read_object(path, remedy, ("rows",))["rows"]
+    needed = {"wer", "cer", *names}
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and needed <= {*r} for r in rows):
+        names_needed = ", ".join(sorted(needed))
+        raise UsageError(f"Every row of {path} must have {names_needed}. {remedy}")
+    return rows
 
 
 def _imports() -> list[str]:

@@ -17,7 +17,7 @@ INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
 log = logging.getLogger("tfasr")
 
 
-def missing_parts() -> dict[str, str]:
+def missing_extensions() -> dict[str, str]:
     """Returns what does not load though this platform should have it, each with the reason."""
     missing = {}
     for name, module in _PARTS.items():
@@ -31,9 +31,9 @@ def missing_parts() -> dict[str, str]:
     return missing
 
 
-def warn_of_missing_parts() -> list[str]:
+def warn_of_missing_extensions() -> list[str]:
     """Logs which compiled parts are missing, and returns their names for the ledger."""
-    missing = missing_parts()
+    missing = missing_extensions()
     if missing:
         log.warning(
             "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
@@ -57,9 +57,9 @@ def layers_instruction_set() -> dict[str, str | bool] | None:
     return {"name": name, "forced": bool(os.environ.get(INSTRUCTION_SET_VARIABLE))}
 
 
-def require_compiled_parts() -> None:
+def require_extensions() -> None:
     """Raises RunError if a compiled part is missing: the measurement would not be of tfasr."""
-    missing = missing_parts()
+    missing = missing_extensions()
     if missing:
         raise RunError(
             "A benchmark must measure tfasr with its compiled parts. Missing: "

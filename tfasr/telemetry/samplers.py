@@ -174,6 +174,7 @@ class SampleFile:
         self._path = path
         self._columns = list(columns)
         self._file = None
+        self._lines: list[str] = []  # not the file's buffer, which a fork would write too
         self._flushed_s = time.monotonic()
         try:
             self._chosen = self._prepared()
@@ -189,10 +190,10 @@ class SampleFile:
         if self._file is None:
             return
         try:
-            self._file.write(",".join(str(values[index]) for index in self._chosen) + "\n")
+            self._lines.append(",".join(str(values[index]) for index in self._chosen) + "\n")
             now_s = time.monotonic()
             if now_s - self._flushed_s >= FLUSH_S:
-                self._file.flush()
+                self._flush()
                 self._flushed_s = now_s
         except OSError as error:
             self._give_up(error)
@@ -200,9 +201,15 @@ class SampleFile:
     def close(self) -> None:
         try:
             if self._file is not None:
+                self._flush()
                 self._file.close()
         except OSError as error:
             self._give_up(error)
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        self._file.write("".join(lines))
+        self._file.flush()
 
     def _prepared(self) -> list[int]:
         content = self._path.read_bytes() if self._path.exists() else b""

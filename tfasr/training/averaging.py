@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfasr.data.batches import Batch, BatchSource
+from tfasr.data.batches import Batch, BatchSource, Reading
 from tfasr.errors import UsageError
 from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import TrainingState, model_variables, plain_array, values_kept
@@ -201,8 +201,8 @@ class WeightsForUse:
         utterances = min(count * batch_size, len(self._source.split.frames))
         frames = utterances * self._source.boundaries[-1]  # at most
         if frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
-            return batches
-        self._in_memory = {alike: list(batches)}
+            return Reading(batches, self._source.split)
+        self._in_memory = {alike: list(Reading(batches, self._source.split))}
         return self._in_memory[alike]
 
 

@@ -25,11 +25,13 @@ from tfasr.kit.files import (
     whole_file,
     write_whole,
 )
+from tfasr.ledger.events import ledger_covers
 
 log = logging.getLogger("tfasr")
 
 DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
+_LEDGER = "ledger"  # `tfasr.ledger.events.Ledger.mark` of the moment when it was saved
 # Before the names of what inference uses in place of the training's own.
 _AVERAGED = "averaged/"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
@@ -89,11 +91,12 @@ def save_checkpoint(
     state: TrainingState,
     keep: int,
     for_use: Mapping[str, np.ndarray] | None = None,
+    ledger: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes ``checkpoints/step-<step>.npz``, then removes all but the newest ``keep``.
 
     ``for_use`` holds the values that inference takes in place of the model's own, by the names of
-    `model_variables`; see `restore_for_use`.
+    `model_variables`; see `restore_for_use`. ``ledger`` is the mark of the ledger that covers it.
 
     Raises:
         OSError: if the file cannot be written; older checkpoints are then still there.
@@ -113,17 +116,19 @@ def save_checkpoint(
         )
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
+    if ledger is not None:
+        arrays[_LEDGER] = np.asarray(json.dumps(ledger))
     with whole_file(path) as file:
         np.savez(file, **arrays)
     others = [old for old in sorted(folder.glob("step-*.npz")) if old != path]
-    for old in others[: len(others) - (keep - 1)]:
+    for old in others[: max(0, len(others) - (keep - 1))]:
         old.unlink()
     return path
 
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
     """Which of the first ``count`` arrays, a model's by `state_variables`, are not all finite."""
-    names = sorted(name for name in arrays if name != _STATE)[:count]
+    names = sorted(name for name in arrays if name not in (_STATE, _LEDGER))[:count]
     floats = [name for name in names if arrays[name].dtype.kind == "f"]
     return [name for name in floats if not np.isfinite(arrays[name]).all()]
 
@@ -140,6 +145,11 @@ def give_second_name(path: Path, name: Path) -> None:
     link.unlink(missing_ok=True)
     try:
         os.link(path, link)
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{path} must stay until its epoch is evaluated. It was removed while the run went on: "
+            "--resume continues from the checkpoints that are left."
+        ) from error
     except OSError:  # a file system without hard links
         write_whole(name, path.read_bytes())
         return
@@ -150,13 +160,16 @@ def give_second_name(path: Path, name: Path) -> None:
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
     """The newest checkpoint that can be read, or else the best, or None.
 
-    ``set_aside`` renames unreadable ones, so that a resumed run does not try or count them again.
+    ``set_aside`` is for a run that is resumed: it passes over checkpoints whose steps the ledger
+    doesn't hold, too, and renames what it passes over, so that it isn't tried or counted again.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     for path in [*sorted(folder.glob("step-*.npz"), reverse=True), folder / BEST_CHECKPOINT]:
         if not path.is_file():
             continue
-        cause = damage(path)
+        cause, use = damage(path), "read"
+        if cause is None and set_aside and not _covered(path, run_dir):
+            cause, use = "the ledger does not hold the steps before it", "resumed from"
         if cause is None:
             if path.name == BEST_CHECKPOINT:
                 log.warning("%s is the last checkpoint that can be read.", path)
@@ -165,8 +178,13 @@ def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
         if set_aside:
             renamed = path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
             aside = f"; it is set aside as {renamed.name}"
-        log.warning("%s cannot be read (%s)%s; trying the one before.", path, cause, aside)
+        log.warning("%s cannot be %s (%s)%s; trying the one before.", path, use, cause, aside)
     return None
+
+
+def _covered(path: Path, run_dir: Path) -> bool:
+    with _opened(path) as arrays:
+        return _LEDGER not in arrays or ledger_covers(run_dir, json.loads(str(arrays[_LEDGER])))
 
 
 def damage(path: Path) -> str | None:

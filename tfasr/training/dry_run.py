@@ -6,11 +6,13 @@ from pathlib import Path
 
 import psutil
 
+from tfasr.data.batches import Reading
 from tfasr.models.model import model_name
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.checkpoint import TrainingState
-from tfasr.training.experiment import Experiment
+from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import buffer_need, check_memory, longest_batch
+from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import EpochBatches, open_run
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.team import Team
@@ -19,14 +21,26 @@ _STEPS = 3
 _ENOUGH_S = 30.0  # of measured steps: those of a large model take minutes on processors
 
 
-def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool = True) -> str:
+def _limited(training: TrainingConfig) -> str:
+    hours = training.stop_after_hours
+    return f" or the {hours:g} h after which it ends" if hours else ""
+
+
+def dry_run(
+    experiment: Experiment,
+    *,
+    shard_dir: str | Path,
+    lexicon: str | Path | None = None,
+    memory_probe: bool = True,
+) -> str:
     """Trains a few steps in memory; describes parameters, steps, estimated hours and memory.
 
     Raises:
         UsageError: for whatever would stop the run before its first step.
         RunError: if the longest batch does not fit into memory (unless ``memory_probe`` is False).
     """
-    run = open_run(experiment, shard_dir, Path(), Team())
+    leave_to_evaluation(experiment.training.evaluation_devices)
+    run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
     strategy = make_strategy(experiment.training.num_replicas)
     with strategy.scope():
@@ -39,7 +53,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
         need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
     step = TimedStep(model)
     frames, seconds, steps = 0, 0.0, 0
-    iterator = iter(dataset)
+    iterator = Reading(dataset, source.split)
     began = time.perf_counter()
     while steps < _STEPS and (result := step(iterator)):
         steps += 1
@@ -61,7 +75,8 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "
-        f"for {epochs} epochs, without evaluations (from {steps} steps)\n"
+        f"for {epochs} epochs{_limited(experiment.training)}, "
+        f"without evaluations (from {steps} steps)\n"
         f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {steps} steps"
         f"{f'; {need}' if need else ''}\n"
         f"buffer: {buffer}"

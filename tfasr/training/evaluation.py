@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import BatchSource
+from tfasr.data.batches import BatchSource, Reading
 from tfasr.data.shards import ShardedUtterance
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import make_decoder
@@ -166,7 +166,7 @@ class Evaluator:
         They are the utterances' positions in the split ``(batch,)``, float32 log-probabilities
         ``(batch, frames, classes)``, valid frames ``(batch,)`` and CTC losses ``(batch,)``.
         """
-        for batch in self._batches:
+        for batch in Reading(self._batches, self._source.split):
             log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
             yield batch["positions"].numpy(), log_probs, lengths, loss
 

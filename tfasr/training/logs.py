@@ -71,7 +71,7 @@ def check_logs(names: Sequence[str]) -> None:
 
 
 def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> list[Log]:
-    return [LOGS[name](run_dir, events) for name in dict.fromkeys(names)]
+    return [LOGS.call(name, run_dir, events) for name in dict.fromkeys(names)]
 
 
 class MlflowLog(Log):

@@ -57,7 +57,8 @@ class Checkpoints:
             # The ledger first: after a power loss, no checkpoint may be newer than its lines.
             ledger.sync()
             keep = run.training.keep_checkpoints
-            self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use)
+            mark = ledger.mark()
+            self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
         except OSError as error:
             raise RunError(
                 f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not be "

@@ -11,9 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import Batch, BatchSource
+from tfasr.data.batches import Batch, BatchSource, Reading
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.data.shares import Share
+from tfasr.decoding.choice import read_lexicon, require_lexicon_use
 from tfasr.decoding.decoder import lexicon_from_transcripts
 from tfasr.ledger.events import Ledger
 from tfasr.ledger.intervals import Event
@@ -55,14 +56,15 @@ class EpochBatches:
     def prefetch(self, epoch: int) -> None:
         """Starts to read an epoch's batches, unless the run ends before it."""
         if epoch <= self.training.epochs:
-            self._prefetched = epoch, iter(self.dataset(TrainingState(epoch=epoch)))
+            batches = self.dataset(TrainingState(epoch=epoch))
+            self._prefetched = epoch, Reading(batches, self.source.split)
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
         """The batches that remain of a state's epoch, which start to be read."""
         prefetched, self._prefetched = self._prefetched, None
         if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
             return prefetched[1]
-        return iter(self.dataset(state))
+        return Reading(self.dataset(state), self.source.split)
 
     def dataset(self, state: TrainingState) -> Any:
         """The remaining batches of a state's epoch, over all replicas; nothing is read yet."""
@@ -100,6 +102,7 @@ class TrainingRun:
     sources: dict[str, BatchSource]  # the batches of each
     alphabet: Alphabet
     team: Team
+    dictionary: list[str] | None = None  # the words of a file, if one was given
     ledger: Ledger = field(init=False)  # this worker's
     interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
     model: CtcModel = field(init=False)
@@ -117,7 +120,9 @@ class TrainingRun:
 
     @functools.cached_property
     def lexicon(self) -> list[str]:
-        """The words of the training transcripts."""
+        """The words of the dictionary: the training transcripts' unless a file has others."""
+        if self.dictionary is not None:
+            return self.dictionary
         return lexicon_from_transcripts(self.splits["train"].transcripts())
 
     def request_stop(self) -> None:
@@ -136,7 +141,11 @@ class TrainingRun:
 
 
 def open_run(
-    experiment: Experiment, shard_dir: str | Path, run_dir: Path, team: Team
+    experiment: Experiment,
+    shard_dir: str | Path,
+    run_dir: Path,
+    team: Team,
+    lexicon: str | Path | None = None,
 ) -> TrainingRun:
     """Opens what an experiment is trained and evaluated on; writes nothing."""
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
@@ -148,7 +157,10 @@ def open_run(
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
     sources = {n: BatchSource(s, *configs, statistics, lengths) for n, s in splits.items()}
-    return TrainingRun(experiment, run_dir, splits, sources, alphabet, team)
+    if lexicon is not None:
+        require_lexicon_use(lexicon, experiment.decoder, experiment.second_decoder)
+    dictionary = None if lexicon is None else read_lexicon(lexicon, alphabet)
+    return TrainingRun(experiment, run_dir, splits, sources, alphabet, team, dictionary)
 
 
 def build(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tfasr.data.features import check_statistics
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import (
     ALPHABET_FILE,
@@ -29,10 +30,12 @@ from tfasr.kit.files import (
     PLUGINS_FILE,
     PROGRESS_FILE,
     RUN_FILE,
+    check_owned,
+    object_or_empty,
     read_object,
     write_whole,
 )
-from tfasr.ledger.events import last_value, read_events
+from tfasr.ledger.events import is_ledger, last_value, read_events
 from tfasr.recording.session import (
     WRITTEN_AT_START,
     claimed,
@@ -102,10 +105,11 @@ class Interruption:
         self._before = {}
 
 
-# What tfasr train writes before the first step, besides every run's files; the ledger goes last.
+# What tfasr train writes before the first step, besides every run's files. What shows that the
+# folder is its own goes last: the experiment, then the ledger.
 _START = (
-    *(EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
-    *(GIN_OPERATIVE_FILE, ENERGY_FILE),
+    *(ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
+    *(GIN_OPERATIVE_FILE, ENERGY_FILE, EXPERIMENT_FILE),
 )
 _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
 # Files that a killed process may not have finished writing, by folder.
@@ -142,6 +146,7 @@ def own_run_folder(
         with claimed(run_dir, "--run_dir"):
             events = events_so_far(run_dir)
             if (run_dir / EVENTS_FILE).exists() and not has_begun(events):
+                _check_own_start(run_dir)
                 log.info("%s holds a run that ended before training; it starts over.", run_dir)
                 remove_start(run_dir, *_START, EVENTS_FILE)
                 events = []
@@ -174,7 +179,8 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
     """Returns the session's number; rejects a folder that holds another run."""
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
-        _refuse_parts(run_dir)
+        names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
+        check_owned(run_dir, "--run_dir", f"ledger {EVENTS_FILE}", names, owned=False)
         return 0
     if not resume:
         raise UsageError(
@@ -208,15 +214,13 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {f"{group}.{name}": value for group in groups for name, value in groups[group].items()}
 
 
-def _refuse_parts(run_dir: Path) -> None:
-    names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
-    existing = [name for name in names if (run_dir / name).exists()]
-    if existing:
-        raise UsageError(
-            "--run_dir must be a new folder, or one without files that a run writes. Received: "
-            f"{run_dir}, which has {', '.join(existing)} but no ledger {EVENTS_FILE}. Bring the "
-            "ledger back, move those files away, or choose another folder."
-        )
+def _check_own_start(run_dir: Path) -> None:
+    # A start writes the ledger, then the experiment, then all else.
+    begun = is_ledger(run_dir / EVENTS_FILE)
+    named = isinstance(object_or_empty(run_dir / EXPERIMENT_FILE).get("training"), dict)
+    names = _WRITTEN_AT_START if begun else (EVENTS_FILE, *_WRITTEN_AT_START)
+    claim = f"{EXPERIMENT_FILE} of tfasr train"
+    check_owned(run_dir, "--run_dir", claim, names, owned=begun and named)
 
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
@@ -266,17 +270,30 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
 
 
 def record_sources(
-    run_dir: Path, shard_dir: Path, statistics: tuple[np.ndarray, np.ndarray]
+    run_dir: Path,
+    shard_dir: Path,
+    statistics: tuple[np.ndarray, np.ndarray],
+    own_words: bool = False,
 ) -> None:
-    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics."""
+    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
+
+    ``own_words`` says that the words in ``lexicon.txt`` are not the training transcripts'.
+    """
     mean, deviation = statistics
     content = {
         "shard_dir": str(shard_dir.resolve()),
         "revision": revision(),
         "system": describe_system(),
         "feature_statistics": {"mean": mean.tolist(), "deviation": deviation.tolist()},
+        **({"dictionary": "a file's words"} if own_words else {}),
     }
     write_whole(run_dir / RUN_FILE, json.dumps(content, indent=1) + "\n")
+
+
+def recorded_lexicon(run_dir: Path) -> Path | None:
+    """The file of a run's words, if they are not those of the training transcripts."""
+    own_words = "dictionary" in object_or_empty(run_dir / RUN_FILE)
+    return run_dir / LEXICON_FILE if own_words else None
 
 
 def recorded_shard_dir(run_dir: Path) -> Path:
@@ -284,15 +301,15 @@ def recorded_shard_dir(run_dir: Path) -> Path:
     return Path(str(content["shard_dir"]))
 
 
-def load_feature_statistics(run_dir: Path) -> tuple[np.ndarray, np.ndarray]:
+def load_feature_statistics(run_dir: Path, num_features: int) -> tuple[np.ndarray, np.ndarray]:
     """Reads mean and deviation of the training split's features, float32 ``(num_features,)``."""
     remedy = "The run's features cannot be normalised without it: copy it from where the run was."
     path = run_dir / RUN_FILE
     statistics = read_object(path, remedy, ("feature_statistics",))["feature_statistics"]
     try:
         mean, deviation = (np.asarray(statistics[n], np.float32) for n in ("mean", "deviation"))
-    except (TypeError, ValueError, KeyError):
-        mean = deviation = np.zeros(0)
-    if not mean.size or mean.ndim != 1 or mean.shape != deviation.shape:
-        raise UsageError(f"{path} must hold the features' mean and deviation. {remedy}")
+        check_statistics(mean, deviation, num_features)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        message = f"{path} must hold the features' mean and deviation: {error!r} {remedy}"
+        raise UsageError(message) from error
     return mean, deviation

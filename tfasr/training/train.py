@@ -14,13 +14,14 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.manifest import check_shards
 from tfasr.data.prepare_corpus import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes
-from tfasr.decoding.choice import needs_lexicon, save_lexicon
+from tfasr.decoding.choice import load_lexicon, needs_lexicon, save_lexicon, words_hash
+from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import record_plugins, require_plugins
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.recording.session import Session
-from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_parts
+from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
@@ -28,7 +29,7 @@ from tfasr.training.build import check_model, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.experiment import CLOSED, Experiment, is_closed
 from tfasr.training.hooks.keras import KerasCallbacks
-from tfasr.training.hooks.record import PrintSentences, RecordSteps, ScalarLog
+from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.logs import check_logs, open_logs
@@ -44,6 +45,7 @@ from tfasr.training.run_folder import (
     log_resumption,
     own_run_folder,
     record_sources,
+    recorded_lexicon,
 )
 from tfasr.training.step import book_traces
 from tfasr.training.workers.follow import WorkerSteps, follow
@@ -73,6 +75,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
             "devices": list(training.evaluation_devices),
         },
         **_second_decoder_facts(training.second_decoder),
+        **({} if run.dictionary is None else {"dictionary_words": len(run.dictionary)}),
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
@@ -108,7 +111,6 @@ def comparability(
     references = hashlib.sha256()
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
-    words = hashlib.sha256("\n".join(lexicon).encode()).hexdigest()[:16]
     facts = {
         "validation_references": references.hexdigest()[:16],
         "validation_utterances": len(validation.utterances),
@@ -116,7 +118,7 @@ def comparability(
         "text_normalisation": "NFC, lower case, single spaces",
         "alphabet": [alphabet.characters, alphabet.separator],
         "decoder": to_json(experiment.decoder),
-        "lexicon": words if needs_lexicon(experiment.decoder) else None,
+        "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs",
         # Open runs do not state it, as none did before: they stay comparable with those.
@@ -140,6 +142,7 @@ def train(
     memory_probe: bool = True,
     log_to: Sequence[str] = (),
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    lexicon: str | Path | None = None,
     own_process: bool = False,
     team: Team | None = None,
 ) -> list[dict[str, float]]:
@@ -165,6 +168,8 @@ def train(
         callbacks: ordinary Keras callbacks, called as `fit` calls them. See
             `tfasr.training.hooks.keras.KerasCallbacks` for the ``logs`` they are given
             and for what a resumed run restores.
+        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
+            training transcripts' words. A resumed run keeps its own.
         own_process: whether this process was started for this training alone, as the command line
             does. Its age, which includes the imports, is then written into the ledger.
         team: of `tfasr.training.workers.team.joined`, where several workers train together. Each
@@ -182,25 +187,33 @@ def train(
         RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
     """
     team, run_dir = team or Team(), Path(run_dir)
+    words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
     if team.share is not None:
         check_clustered(experiment, callbacks)
     if team.workers.rank:
-        return follow(experiment, Path(shard_dir), run_dir, team, resume=resume)
+        follows = {"resume": resume, "lexicon": words_file}
+        return follow(experiment, Path(shard_dir), run_dir, team, **follows)
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
             experiment = experiment.continued(run_dir)
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
-        run = open_run(experiment, shard_dir, run_dir, team)
+        run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if team.share is None:  # in a cluster nothing may be built before the workers have met
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
         claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
-        check_offers(team.workers, team.gate.passed(offered(experiment, hashes, claim)))
+        offer = offered(experiment, hashes, claim, run.dictionary)
+        check_offers(team.workers, team.gate.passed(offer))
         if claim.history is not None:
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
             return claim.history
+        if claim.session and lexicon is not None and run.lexicon != load_lexicon(run_dir):
+            raise UsageError(
+                f"A resumed run must keep its dictionary. {lexicon} has other words than {run_dir} "
+                "was begun with: leave --lexicon out, or choose another --run_dir."
+            )
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
         # Only now, because the ledger is what marks a folder as a run's.
         _write_settings(run, Path(shard_dir), gin_texts or {}, begins=not claim.session)
@@ -229,8 +242,8 @@ def train(
         # MLPerf's rules: no data may be read before run_start. So far only the indices were.
         machine = {} if hardware is None else {"hardware": to_json(hardware)}
         session.begin_training(run_facts(run, machine))
-        validation = run.splits["validation"]
-        check_shards(validation.folder, validation.index, content=True)
+        for name in ("train", "validation") if claim.session else ("validation",):
+            check_shards(run.splits[name].folder, run.splits[name].index, content=True)
         loop.train()
         book_traces(ledger, run.take_step.traces, placement.traces)
         team.part()
@@ -246,7 +259,8 @@ def _write_settings(
         write_whole(run.run_dir / name, text)
     save_lexicon(run.run_dir, run.lexicon)
     record_plugins(run.run_dir)
-    record_sources(run.run_dir, shard_dir, run.splits["train"].feature_statistics())
+    statistics = run.splits["train"].feature_statistics()
+    record_sources(run.run_dir, shard_dir, statistics, run.dictionary is not None)
 
 
 def _begin(
@@ -260,7 +274,7 @@ def _begin(
     shared = overlap(run.splits["train"].utterances, run.splits["validation"].utterances)
     warn_of_overlap(shared, "validation")
     ledger.event("shared_with_training", shared.to_json())
-    ledger.event("missing_compiled_parts", warn_of_missing_parts())
+    ledger.event("missing_compiled_parts", warn_of_missing_extensions())
     ledger.event("instruction_set", layers_instruction_set())
     if resumes:
         log_resumption(run.run_dir, step)
@@ -271,7 +285,8 @@ def _hooks(
     run: TrainingRun, callbacks: Sequence[keras.callbacks.Callback], log_to: Sequence[str]
 ) -> list[Hook]:
     targets = WatchTargets()
-    hooks: list[Hook] = [RecordSteps()]  # first: nothing else works with a loss that is not finite
+    # First: nothing else works with a loss that is not finite.
+    hooks: list[Hook] = [RecordSteps(), CheckData()]
     if run.team.share is not None:
         hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
     hooks += [ShowProgress(), PrintSentences(run)]

@@ -17,6 +17,8 @@ from tfasr.decoding.choice import (
     load_lexicon,
     make_decoder,
     needs_lexicon,
+    read_lexicon,
+    require_lexicon_use,
     with_language_model,
 )
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
@@ -47,7 +49,7 @@ class TrainedRun:
 
     @cached_property
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        return load_feature_statistics(self.path)
+        return load_feature_statistics(self.path, self.experiment.features.num_features)
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
         """The training transcripts' words if a decoder needs them, otherwise []."""
@@ -103,6 +105,7 @@ class TrainedRun:
         decoder: DecoderConfig,
         *,
         shard_dir: str | Path | None = None,
+        lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
     ) -> EvaluationResult:
@@ -111,10 +114,15 @@ class TrainedRun:
                 "A language model needs the decoder word_beam, which writes the words that it "
                 f"scores. Received: the decoder {decoder.name}. Choose --decoder word_beam."
             )
+        if lexicon is None:
+            words = self.lexicon(decoder)
+        else:
+            require_lexicon_use(lexicon, decoder)
+            words = read_lexicon(lexicon, self.alphabet)
         source, model = self.source(split, shard_dir), self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
-        chosen = decoder, self.alphabet, self.lexicon(decoder)
+        chosen = decoder, self.alphabet, words
         try:
             if language_model is None:
                 written_by = make_decoder(*chosen)
@@ -122,8 +130,8 @@ class TrainedRun:
                 written_by = with_language_model(*chosen, language_model)
         except ValueError as error:
             raise UsageError(
-                f"{self.path / LEXICON_FILE} must fit the run's alphabet and the language model: "
-                f"{error}"
+                f"{lexicon or self.path / LEXICON_FILE} must fit the run's alphabet and the "
+                f"language model: {error}"
             ) from None
         return Evaluator(model, source, written_by).evaluate()
 
@@ -147,6 +155,7 @@ def evaluate(
     decoder: str | None = None,
     beam_width: int | None = None,
     recombine: bool | None = None,
+    lexicon: str | Path | None = None,
     language_model: "KenlmModel | None" = None,
     checkpoint: str = "best",
 ) -> EvaluationResult:
@@ -159,8 +168,10 @@ def evaluate(
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
         recombine: of word beam search; the run's own by default.
+        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
+            run's, which holds the training transcripts' words.
         language_model: scores the words of word beam search in addition to the model; it must know
-            all words of the training transcripts.
+            all words of the dictionary.
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Raises:
@@ -173,6 +184,7 @@ def evaluate(
         split,
         trained.decoder(name=decoder, beam_width=beam_width, recombine=recombine),
         shard_dir=shard_dir,
+        lexicon=lexicon,
         language_model=language_model,
         checkpoint=checkpoint,
     )

@@ -99,6 +99,20 @@ def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
         yield np.array([rng.permutation(size)[:n] for _ in rows], dtype=np.int32)
 
 
+def least_order_p(first: int, second: int) -> float:
+    """Returns the smallest p-value that Gehan's test of so many runs can have."""
+    return 2 / min(math.comb(first + second, first), _RESAMPLES + 1)
+
+
+def decimals(low: float, high: float) -> int:
+    """Returns how many decimals show an interval's width with two digits: 2 or more."""
+    return max(2, min(6, 1 - math.floor(math.log10(high - low)))) if high > low else 2
+
+
+def interval_text(low: float, high: float) -> str:
+    return f"{low:.{decimals(low, high)}f} to {high:.{decimals(low, high)}f}"
+
+
 @dataclass(frozen=True)
 class GroupComparison:
     """How much longer the second group takes than the first.
@@ -106,12 +120,14 @@ class GroupComparison:
     None where the data do not allow it; most fields need that every run arrived.
     """
 
-    # of times at first hits: of geometric means if every run arrived, otherwise of restricted means
+    # of the rule's times: of geometric means if every run arrived, otherwise of restricted means
     ratio: float | None
     restricted_to_s: float | None = None  # the longest time that both groups observed
-    ratio_of_middles: float | None = None  # of the brackets, free of late evaluations' bias
-    # 95 %, of true times, from the brackets by Welch's t on logarithms; n >= 3 in both
+    # of the brackets, that is of the times at which curves cross the target; the rule is met later
+    ratio_of_middles: float | None = None
+    # 95 %, of the ratio at the crossings, by Welch's t on logarithms; n >= 3 in both
     interval: tuple[float, float] | None = None
+    at_least: bool = False  # whether the interval is one of 95 % or more, as evaluations decide
     # time between two evaluations as a share of the time to the target, the larger mean
     bracket: float | None = None
     interpolated_ratio: float | None = None  # of geometric means of interpolated times
@@ -123,6 +139,12 @@ class GroupComparison:
     later: str | None = None  # "first" or "second", the group that takes longer by the test
     adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
     comparisons: int = 1  # how many those are
+    least_p: float | None = None  # the smallest that Gehan's test of so many runs can have
+
+    @property
+    def decidable(self) -> bool:
+        """Whether the test could ever be below 5 %, adjusted for the report's comparisons."""
+        return self.test != "gehan" or self.least_p * self.comparisons < LEVEL
 
     @property
     def below_bracket(self) -> bool:
@@ -139,22 +161,40 @@ class GroupComparison:
 
     @property
     def verdict(self) -> str:
-        if self.ratio is None:
-            return "no ratio: a group never reached the target"
-        text = f"{self.ratio:.2f} times as long"
+        text = "no ratio: a group never reached the target"
+        if self.ratio is not None:
+            text = f"{self.ratio:.{self.digits}f} times as long{self.crossing_text}"
         if self.restricted_to_s is not None:
             observed = f"{self.restricted_to_s:.3g} s that both observed"
             text += f" within the {observed}, as a run never arrived"
         if self.interval is not None:
-            text += f" (95 % interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+            text += f" ({self.interval_text})"
         if self.adjusted_p is None:
             return f"{text}; no test: too few runs"
+        if not self.decidable:
+            text += f" (so few runs cannot decide {self.comparisons} comparisons)"
         decided = "undecided" if self.sooner is None else f"the {self.sooner} group is faster"
         return f"{text}; {decided}, p = {self.adjusted_p:.2g}"
 
     @property
+    def interval_text(self) -> str:
+        share = "at least 95 %" if self.at_least else "95 %"
+        return f"{share} interval {interval_text(*self.interval)}"
+
+    @property
+    def crossing_text(self) -> str:
+        """The ratio that the interval is about, if the rule's differs by 2 % or more, or ""."""
+        if self.reading_bias is None or abs(math.log(self.reading_bias)) < math.log(1.02):
+            return ""
+        return f" by the rule, {self.ratio_of_middles:.{self.digits}f} times at the crossings"
+
+    @property
+    def digits(self) -> int:
+        return decimals(*self.interval) if self.interval else 2
+
+    @property
     def reading_bias(self) -> float | None:
-        """The factor by which late evaluations bias the ratio; 1 means not at all."""
+        """The factor by which the rule's lateness biases the ratio; 1 means not at all."""
         return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
 
 
@@ -165,12 +205,13 @@ def compare_groups(
     fewest = min(len(first), len(second))
     tested = by_order and fewest >= FEWEST_FOR_TEST
     order = order_test(_ends(first), _ends(second)) if tested else None
-    ratio, restricted_to_s = _ratio_of_hits(first, second)
+    ratio, restricted_to_s = _ratio_by_rule(first, second)
     comparison = GroupComparison(ratio, restricted_to_s)
     if order:
         comparison = replace(
             comparison, p_value=order.p_value, permutation_p=order.p_value, test="gehan",
             later=_later(order.excess), adjusted_p=order.p_value,
+            least_p=least_order_p(len(first), len(second)),
         )  # fmt: skip
     # Where the first evaluation hit there is no lower end, and 0 has no logarithm.
     if not all(b.first_hit_s is not None and b.last_miss_s > 0 for b in (*first, *second)):
@@ -185,13 +226,15 @@ def compare_groups(
     )  # fmt: skip
     if fewest < FEWEST_FOR_INTERVAL:
         return comparison
-    welch = mean_difference(*(bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)))
+    means = [bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)]
+    welch = mean_difference(*means)
     if not welch.reach > 0:
         return comparison  # neither a spread nor a bracket: nothing to judge a gap by
     p_value = float(welch.p_value)
     return replace(
         comparison, interval=_exponentials(shift, float(welch.reach)), p_value=p_value,
         test="welch", later=_later(shift), adjusted_p=p_value,
+        at_least=any(bool(mean.coarse) for mean in means),
     )  # fmt: skip
 
 
@@ -226,11 +269,11 @@ def _exponentials(centre: float, reach: float) -> tuple[float, float]:
     return math.exp(centre - reach), math.exp(centre + reach)
 
 
-def _ratio_of_hits(
+def _ratio_by_rule(
     first: Sequence[Bracket], second: Sequence[Bracket]
 ) -> tuple[float | None, float | None]:
-    hits = [[b.first_hit_s for b in group] for group in (first, second)]
-    if all(time is not None and time > 0 for group in hits for time in group):
+    hits = [[b.read_s for b in group] for group in (first, second)]
+    if not any(b.censored or b.read_s <= 0 for b in (*first, *second)):
         return math.exp(_log_mean(hits[1]) - _log_mean(hits[0])), None
     common = min(longest_seen_s(first), longest_seen_s(second))
     means = [restricted_mean_s(group, common) for group in (first, second)]
@@ -322,8 +365,9 @@ def run_until_decided(
     decision = decide([], [], looks)
     while decision.next_look is not None:
         for seed in range(len(brackets["first"]) + 1, decision.next_look + 1):
-            for group, runs in brackets.items():
-                runs.append(train(group, seed))
+            # Every other seed the second group is first.
+            for group in sorted(brackets, reverse=seed % 2 == 0):
+                brackets[group].append(train(group, seed))
         decision = decide(brackets["first"], brackets["second"], looks)
     return decision
 

@@ -14,15 +14,15 @@ FACTORS = {
     "statistical_efficiency": "amount of training to the target",
     "hardware_throughput": "steady training throughput",
     "input_wait": "waiting for input, per utterance",
-    "evaluation": "cost of an evaluation",
+    "evaluation": "evaluation, per utterance",
     "startup": "initialisation, compilation, warm-up",
     "lost_work": "lost work",
-    "other": "checkpoints and all else, per epoch",
+    "other": "checkpoints and all else, per utterance",
 }
 """The factors' names and labels, in the order of a waterfall."""
-# Parts that are a number, which statistical efficiency decides, times a cost.
-_NUMBERS = {"training": "utterances", "input_wait": "utterances", "evaluation": "evaluations",
-            "other": "epochs"}  # fmt: skip
+# Parts that grow with training: utterances, which statistical efficiency decides, times a cost.
+# How often a run evaluates or saves per utterance is a part of that cost.
+_PER_UTTERANCE = ("training", "input_wait", "evaluation", "other")
 _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
@@ -104,9 +104,6 @@ class Parts:
     epochs: int  # begun until then
     seconds: dict[str, float]  # by the names of `FACTORS`, with ``training`` for the first two
 
-    def number_of(self, name: str) -> float:
-        return getattr(self, _NUMBERS[name])
-
     @property
     def total_s(self) -> float:
         return math.fsum(self.seconds.values())
@@ -173,11 +170,12 @@ def decompose(
 
     Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b,
     the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A, do
-    not depend on an order, and turn into their inverses when the runs change places. A part that is
-    a number times its cost is split in the same way, and the numbers of all such parts are
-    statistical efficiency. For groups a factor is the geometric mean over all pairs of runs, which
-    preserves all of that. ``never``: how many runs of each never arrived and have no parts. Raises
-    ValueError if a group is empty, or a time is not larger than 0.
+    not depend on an order, and turn into their inverses when the runs change places. A part that
+    grows with training is split in the same way into utterances and its seconds per utterance; the
+    utterances of all such parts are statistical efficiency. For groups a factor is the geometric
+    mean over all pairs of runs, which preserves all of that. ``never``: how many runs of each never
+    arrived and have no parts. Raises ValueError if a group is empty, or a time is not larger than
+    0.
 
     Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33 (2005).
     """
@@ -185,14 +183,14 @@ def decompose(
         raise ValueError("Times must be larger than 0 to be decomposed. Received: none, or 0 s.")
     mean = _log_mean(*_pairs(first, second, lambda parts: parts.total_s))
     logs = dict.fromkeys(FACTORS, 0.0)
+    of_utterances = _log_ratio(*_pairs(first, second, lambda parts: parts.utterances))
     for name in first[0].seconds:
         seconds = _pairs(first, second, lambda parts, name=name: parts.seconds[name])
         log = (seconds[1] - seconds[0]) / mean
-        if name in _NUMBERS:
-            numbers = _pairs(first, second, lambda parts, name=name: parts.number_of(name))
-            of_number = _log_mean(*seconds) / mean * _log_ratio(*numbers)
-            logs["statistical_efficiency"] += float(np.mean(of_number))
-            log = log - of_number
+        if name in _PER_UTTERANCE:
+            of_amount = _log_mean(*seconds) / mean * of_utterances
+            logs["statistical_efficiency"] += float(np.mean(of_amount))
+            log = log - of_amount
         factor = "hardware_throughput" if name == "training" else name
         logs[factor] += float(np.mean(log))
     return Decomposition(

@@ -1,5 +1,6 @@
 """Energy by interval: samples of counters, laid over the ledger's named intervals."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -143,17 +144,40 @@ def _by_session(samples: Iterable[EnergySample]) -> dict[int, list[EnergySample]
     return by_session
 
 
-def added(uses: Sequence[EnergyUse]) -> EnergyUse:
-    """Returns the energy of several hosts over the same time; what one doesn't know is unknown."""
+def energy_of_hosts(
+    hosts: Sequence[tuple[Sequence[EnergySpan], Iterable[str]]],
+    pieces: Sequence[Piece],
+    *,
+    until_us: float = math.inf,
+) -> EnergyUse | None:
+    """Returns the energy of hosts that ran at the same time, as `energy_use` does for one.
+
+    ``hosts`` has spans and counters of each. A second is unknown if it is unknown of any of them;
+    the result is None if no moment is known of all.
+    """
+    uses = [energy_use(spans, pieces, names, until_us=until_us) for spans, names in hosts]
+    known = functools.reduce(_overlaps, (spans for spans, _ in hosts))
+    of_all = energy_use(known, pieces, until_us=until_us)
+    if of_all is None:
+        return None
     joules = {}
     for name in uses[0].joules:
         each = [use.joules[name] for use in uses]
         joules[name] = None if None in each else math.fsum(each)
-    return EnergyUse(
-        joules,
-        {name: max(use.unknown_s[name] for use in uses) for name in joules},
-        sorted(counter for use in uses for counter in use.counters),
-    )
+    counters = sorted(counter for use in uses for counter in use.counters)
+    return EnergyUse(joules, of_all.unknown_s, counters)
+
+
+def _overlaps(one: Sequence[EnergySpan], other: Sequence[EnergySpan]) -> list[EnergySpan]:
+    """Returns the time within both, without joules; spans of each are in order."""
+    shared, here, there = [], 0, 0
+    while here < len(one) and there < len(other):
+        a, b = one[here], other[there]
+        low, high = max(a.start_us, b.start_us), min(a.stop_us, b.stop_us)
+        if high > low:
+            shared.append(EnergySpan(low, high, 0.0))
+        here, there = (here + 1, there) if a.stop_us <= b.stop_us else (here, there + 1)
+    return shared
 
 
 def _sample(row: Sequence[str]) -> EnergySample | None:

@@ -228,20 +228,26 @@ def _conclusion(
     limits: Bracket,
     result: TimeToAccuracy,
 ) -> Iterator[Reason]:
-    miss = None
-    if readings and hit != 0:
-        miss = readings[-1 if hit is None else hit - 1].index
-        text = "the last evaluation at which the rule was not met"
-        yield evidence.reason("bracket", text, miss)
+    def at(seconds: float) -> int | None:
+        read = (r.index for r in readings if evidence.times_s[r.index] <= seconds)
+        return max(read, default=None)
+
+    about = f", by the median of {result.window} about it" if result.window > 1 else ""
+    miss = at(limits.last_miss_s) if limits.last_miss_s > 0 else None
+    if miss is not None:
+        yield evidence.reason("bracket", f"the last evaluation that misses{about}", miss)
     if hit is None:
-        known = f"longer than {limits.last_miss_s:.3f} s" if readings else "no evaluation counts"
-        yield evidence.reason("result", f"never: {known}", miss)
+        known = f"longer than {limits.read_s:.3f} s" if readings else "no evaluation counts"
+        yield evidence.reason("result", f"never: {known}", readings[-1].index if readings else None)
         return
     index = readings[hit].index
-    text = f"the rule is met between {limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
+    ends = f"{limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
+    text = f"the curve crosses the target between {ends}"
     if limits.interpolated_s is not None:
-        text += f"; a straight line crosses the target at {limits.interpolated_s:.3f} s"
-    yield evidence.reason("bracket", text, index)
+        text += f"; a straight line crosses it at {limits.interpolated_s:.3f} s"
+    if limits.read_s > limits.first_hit_s:
+        text += f"; the rule is met {limits.read_s - limits.first_hit_s:.3f} s later"
+    yield evidence.reason("bracket", text, at(limits.first_hit_s))
     later = len(readings) - 1 - hit
     ignored = f"; {later} later evaluations change nothing" if later else ""
     rule = f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {evidence.policy.name}"

@@ -1,7 +1,7 @@
 """When a run that goes on will meet a target: an interval from its curve so far and its pace.
 
-The intervals are quantile regressions on the course of published runs, made to cover what they
-promise on half of them and tested on the other half: see ``benchmarks/forecast.py`` and
+The intervals are quantile regressions on the course of published and simulated runs, calibrated on
+half of the systems and tested on the other half: see ``benchmarks/forecast.py`` and
 ``docs/forecast.md``.
 """
 
@@ -14,30 +14,39 @@ import numpy as np
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import WINDOW, AccuracyPoint, first_sustained, medians
 
-# Coefficients of the forecast's quantile regressions, fitted to published runs.
+# Coefficients of the quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. The
+# first quantile, of 95 %, decides whether there is an interval at all.
 COEFFICIENTS = {
     "single": {
-        "not_before": (-0.181, 0.6343), "low": (0.1829, 0.5319),
-        "high": (1.4993, 0.3984), "middle": (1.0434, 0.473),
+        "latest": (2.113, -0.4148, 1.2616, -0.4836, -1.3461),
+        "low": (0.5232, -0.0714, 1.1695, -1.0349, -0.6574),
+        "middle": (1.1339, 0.1123, 0.9131, -1.1397, -0.9177),
+        "high": (2.1238, 0.85, 0.1459, -0.0772, -0.1177),
     },
     "median": {
-        "not_before": (-0.4131, 0.599), "low": (-0.191, 0.4794),
-        "high": (1.0094, 0.3547), "middle": (0.5246, 0.4353),
+        "latest": (1.3575, -0.5503, 1.3277, -1.2786, -1.703),
+        "low": (0.2882, -0.6547, 1.7768, -1.9922, -1.324),
+        "middle": (0.9092, -0.5651, 1.6071, -1.9259, -1.5872),
+        "high": (1.6601, -0.7475, 1.654, -1.7191, -2.331),
     },
-}  # fmt: skip
+}
 FEWEST_EVALUATIONS = 4  # medians below which nothing is known
 MOST_ABOVE = 1.2  # how far above the target, as a logarithm, a curve may be for a forecast
 # What a curve must fall, as a logarithm, if it continued for as long as it has run.
 LEAST_FALL = 0.05
+# What it must have fallen by: error rates of transducers stay near 100 % for long, then collapse,
+# and others pause at what guessing frequent words is worth.
+LEAST_BEND = 0.7
+MOST_SPEEDUP = 0.1  # how much faster it may fall of late, as a logarithm, than over its last third
+LONGEST = 1.5  # with 95 % it must take at most so many times the evaluations so far
 _MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, in the two slopes
-_LEAST_SLOPE = 0.02
+_LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
-# The earliest end is never later than this share of the time at the present slope,
-_SOONER = 0.75
-# nor surely later than this share: a run that might be four times as fast isn't given up.
-_SURELY = 0.25
+# A run surely takes this share of the time at its steepest slope: annealing can make it five times
+# as fast.
+_SURELY = 0.2
 Coefficients = Mapping[str, Sequence[float]]
-"""By quantile: "not_before", "low", "middle" and "high"."""
+"""By quantile: "latest", "low", "middle" and "high"."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,8 @@ class Forecast:
     low_s: float | None = None
     middle_s: float | None = None  # the median
     high_s: float | None = None  # the 80 % interval's upper end
-    # the run meets the target later than this with 95 %, calibrated over entire runs
+    # the run meets the target later than this with 95 %, over all looks of a run; may be known
+    # where the interval isn't
     not_before_s: float | None = None
     reason: str = ""  # why there is no interval, or ""
 
@@ -82,15 +92,19 @@ def forecast(
         # An accuracy is what the errors leave.
         points = [replace(point, value=1 - point.value) for point in points]
         target = 1 - target
-    features, reason = course(points, target, window)
-    if features is None:
+    present, reason = course(points, target, window)
+    if present is None:
         return Forecast(metric, wanted, reason=reason)
     last_s, pace = points[-1].elapsed_s, pace_s(points)
     if not pace > 0:
         reason = "the clock stood still or ran backwards between its evaluations"
         return Forecast(metric, wanted, reason=reason)
-    left = evaluations_left(features, len(points), coefficients[rule_of(window)])
-    middle, high, surely = (last_s + pace * left[name] for name in ("middle", "high", "not_before"))
+    surely = last_s + pace * present.surely
+    left = evaluations_left(present, len(points), coefficients[rule_of(window)])
+    if left is None:
+        reason = f"too early: the rest may take over {LONGEST:g} times as long as the run so far"
+        return Forecast(metric, wanted, not_before_s=surely, reason=reason)
+    middle, high = (last_s + pace * left[name] for name in ("middle", "high"))
     # With the median pace the earliest end would often be wrong by seconds.
     soonest_s = min(gap for gap in _late_gaps_s(points) if gap > 0)
     low = last_s + soonest_s * left["low"]
@@ -99,13 +113,24 @@ def forecast(
     )
 
 
+@dataclass(frozen=True)
+class Course:
+    """Where a curve stands, for the regressions."""
+
+    features: np.ndarray
+    surely: float  # evaluations that it takes at least
+    near: bool  # the target is within the curve's noise
+
+
 def course(
     points: Sequence[AccuracyPoint], target: float, window: int
-) -> tuple[np.ndarray | None, str]:
-    """Returns the features of the regressions, or None and the reason.
+) -> tuple[Course | None, str]:
+    """Returns where the curve stands, or None and the reason why that says nothing yet.
 
-    They are 1 and the logarithm of a ratio: the evaluations that the curve would still take if its
-    logarithm kept falling at the present slope, over those so far.
+    The features are 1 and four logarithms: of the evaluations it would take at the present slope
+    over those so far; of the distance to the target; of the slope of late over that of the last
+    third; and of the fall since the curve's second highest value. Distances and falls are of the
+    error's logarithm.
     """
     if not points or not math.isfinite(points[-1].value):
         missing = "the last evaluation is no number" if points else "there is no evaluation yet"
@@ -120,15 +145,28 @@ def course(
         return None, "no curve of error rates is sure to come down to 0"
     number, values = (np.array(column, float) for column in zip(*usable, strict=True))
     logs, count = np.log(values), len(points)
-    slopes, ends = zip(*(_slope(number, logs, count, share) for share in _MEMORIES), strict=True)
-    if logs[-1] - math.log(target) > MOST_ABOVE:
+    lines = [_line(number, logs, count, share) for share in _MEMORIES]
+    (late, _), (long, noise) = lines
+    above = logs[-1] - math.log(target)
+    if above > MOST_ABOVE:
         return None, f"the target is {float(values[-1]) / target:.1f} times below the last value"
-    if slopes[1] < LEAST_FALL:
+    if long < LEAST_FALL:
         return None, "the curve does not fall"
-    distance = max(min(logs[-1], *ends) - math.log(target), 0.01)
-    # The geometric mean of the falls over the last eighth and over the last third.
-    slope = math.sqrt(math.prod(max(value, _LEAST_SLOPE) for value in slopes))
-    return np.array([1.0, math.log(distance / slope)]), ""
+    # The first evaluation may be far above all others.
+    fallen = float(np.sort(logs)[-2] - logs[-1])
+    if fallen < LEAST_BEND:
+        return None, "the error has not halved yet: the curve may not have begun to bend"
+    late, long = max(late, _LEAST_SLOPE), max(long, _LEAST_SLOPE)
+    speedup = math.log(late / long)
+    if speedup > MOST_SPEEDUP:
+        return None, "the curve falls faster and faster"
+    distance = max(above, 0.01)
+    ratio = distance / math.sqrt(late * long)
+    features = np.array([1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)])
+    surely = _SURELY * count * max(above - noise, 0.01) / max(late, long)
+    # Medians of three scatter by two thirds of what single evaluations do.
+    near = distance < (noise if window == 1 else 1.5 * noise)
+    return Course(features, surely, near), ""
 
 
 def rule_of(window: int) -> str:
@@ -136,23 +174,21 @@ def rule_of(window: int) -> str:
 
 
 def evaluations_left(
-    features: np.ndarray, count: int, coefficients: Coefficients
-) -> dict[str, float]:
-    """Returns how many more evaluations it takes, by quantile; at least one, and in order."""
-    raw = {name: count * math.exp(features @ np.asarray(c)) for name, c in coefficients.items()}
-    # The slope may stay: it does with a constant learning rate, unlike in most published runs. And
-    # noise lets an evaluation meet the target before its curve does.
-    as_lately = count * math.exp(features[1])
+    present: Course, count: int, coefficients: Coefficients
+) -> dict[str, float] | None:
+    """Returns how many more evaluations it takes, by quantile, or None where that may be long.
+
+    Each is at least one, and they are in order.
+    """
+    raw = {name: math.exp(present.features @ np.asarray(c)) for name, c in coefficients.items()}
+    if raw["latest"] > LONGEST:
+        return None
     # Rules are met at evaluations.
-    low, middle, high = (max(1, round(raw[name])) for name in ("low", "middle", "high"))
-    low = min(low, middle, high, max(1, round(_SOONER * as_lately)))
+    low, middle, high = (max(1, round(count * raw[name])) for name in ("low", "middle", "high"))
+    # Noise lets an evaluation meet the target before its curve does.
+    low = 1 if present.near else min(low, middle, high)
     high = max(low, middle, high)
-    return {
-        "low": low,
-        "middle": min(max(middle, low), high),
-        "high": high,
-        "not_before": min(raw["not_before"], _SURELY * as_lately, low),
-    }
+    return {"low": low, "middle": min(max(middle, low), high), "high": high}
 
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
@@ -164,9 +200,11 @@ def _late_gaps_s(points: Sequence[AccuracyPoint]) -> np.ndarray:
     return np.diff([point.elapsed_s for point in points[-_PACE_EVALUATIONS - 1 :]])
 
 
-def _slope(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
+def _line(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
+    """Returns a weighted line's fall in ``count`` evaluations, and how far values lie from it."""
     weight = np.exp((number - number[-1]) / max(share * count, 1.2))
     weight /= weight.sum()
     centre, middle = weight @ number, weight @ logs
     slope = weight @ ((logs - middle) * (number - centre)) / (weight @ (number - centre) ** 2)
-    return -slope * count, middle + slope * (number[-1] - centre)
+    rest = logs - middle - slope * (number - centre)
+    return -slope * count, math.sqrt(weight @ rest**2)

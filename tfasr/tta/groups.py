@@ -13,6 +13,9 @@ CONFIDENCE = 0.95
 FEWEST_FOR_INTERVAL = 3
 FEWEST_FOR_TEST = 5
 _MOST_RUNS = 1000
+_Ends = tuple[float, float]
+_QUARTILES_APART = 1.349  # of a normal distribution, in standard deviations
+_UNEVEN = 0.6  # of at most 1: Hotelling and Solomons 1932 (doi 10.1214/aoms/1177732911)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class BracketedMean:
     bound: np.ndarray
     width: np.ndarray  # the brackets' mean width
     n: int  # runs
+    spread: np.ndarray  # standard deviation of the middles
+    uneven: np.ndarray  # whether the mean is far from the median: the runs are of two kinds
+
+    @property
+    def coarse(self) -> np.ndarray:
+        """Whether runs differ by less than the time between evaluations, which then decides."""
+        return self.spread < self.width
 
     def reach(self) -> np.ndarray:
         from scipy.stats import t
@@ -48,18 +58,24 @@ def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
     """Returns the mean of times between two ends each, ``(..., runs)``, of two runs or more.
 
     Times with a spread ``s``, evaluated on a grid of width ``w``, have middles whose mean is within
-    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. width / sqrt(48) is half the spread of times
-    anywhere in their brackets.
+    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. From 5 runs on ``s`` is at most what their
+    quartiles say, so that a run far from the others does not make them look well spread. width /
+    sqrt(48) is half the spread of times anywhere in their brackets.
     """
     low, high = np.asarray(low, float), np.asarray(high, float)
     middles, n = (low + high) / 2, low.shape[-1]
-    width = np.mean(high - low, axis=-1)
-    variance = np.var(middles, axis=-1, ddof=1)
+    width, mean = np.mean(high - low, axis=-1), np.mean(middles, axis=-1)
+    spread = smooth = np.std(middles, axis=-1, ddof=1)
+    uneven = np.zeros(spread.shape, bool)
+    if n >= FEWEST_FOR_TEST:
+        lower, median, upper = np.percentile(middles, [25, 50, 75], axis=-1)
+        smooth = np.minimum(spread, (upper - lower) / _QUARTILES_APART)
+        uneven = np.abs(mean - median) > np.maximum(_UNEVEN * spread, width)
     with np.errstate(over="ignore"):  # the spread may be any multiple of a width near 0
-        spread = np.divide(np.sqrt(variance), width, out=np.zeros_like(width), where=width > 0)
-        bound = width / 2 * np.exp(-2 * (np.pi * spread) ** 2)
-    error = np.sqrt(np.maximum(variance, width**2 / 48) / n)
-    return BracketedMean(np.mean(middles, axis=-1), error, bound, width, n)
+        share = np.divide(smooth, width, out=np.zeros_like(width), where=width > 0)
+        bound = width / 2 * np.exp(-2 * (np.pi * share) ** 2)
+    error = np.sqrt(np.maximum(spread**2, width**2 / 48) / n)
+    return BracketedMean(mean, error, bound, width, n, spread, uneven)
 
 
 def mean_difference(
@@ -96,11 +112,13 @@ class GroupStatistics:
     mean_without_extremes_s: float | None  # see `mean_without_extremes`
     # n - 1, of the runs that arrived; of interpolated times if all have one
     coefficient_of_variation: float | None
-    bracket_s: float | None  # mean time between last miss and first hit
+    bracket_s: float | None  # mean width of the brackets
     restricted_mean_s: float | None  # up to ``restriction_s``, see `restricted_mean_s`
     restriction_s: float  # the longest observed time
-    # 95 %, of the mean of true times, by Student's t; n >= 3, if every run arrived
+    # 95 %, of the median over seeds of the times at which curves cross the target
     interval_s: tuple[float, float] | None
+    at_least: bool  # whether the interval is one of 95 % or more, see `BracketedMean.coarse`
+    no_interval: str | None  # why there is none
 
 
 def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
@@ -111,18 +129,14 @@ def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
     """
     if not brackets:
         raise ValueError("A group must have at least one run. Received: none.")
-    times = [math.inf if b.first_hit_s is None else b.first_hit_s for b in brackets]
-    arrived = [b for b in brackets if b.first_hit_s is not None]
+    times = [math.inf if b.censored else b.read_s for b in brackets]
+    arrived = [b for b in brackets if not b.censored]
     widths = [b.first_hit_s - b.last_miss_s for b in arrived]
     interpolated = all(b.interpolated_s is not None for b in arrived)
-    hits = [b.interpolated_s if interpolated else b.first_hit_s for b in arrived]
+    hits = [b.interpolated_s if interpolated else b.read_s for b in arrived]
     mean_hit = statistics.fmean(hits) if len(hits) > 1 else 0
     restriction = longest_seen_s(brackets)
-    interval = None
-    if FEWEST_FOR_INTERVAL <= len(brackets) == len(arrived):
-        mean = bracketed_mean([b.last_miss_s for b in brackets], times)
-        reach = float(mean.reach())
-        interval = float(mean.mean) - reach, float(mean.mean) + reach
+    interval, at_least, reason = _interval(brackets)
     return GroupStatistics(
         n=len(times),
         reached=len(arrived),
@@ -134,7 +148,24 @@ def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
         restricted_mean_s=restricted_mean_s(brackets, restriction),
         restriction_s=restriction,
         interval_s=interval,
+        at_least=at_least,
+        no_interval=reason,
     )
+
+
+def _interval(brackets: Sequence[Bracket]) -> tuple[_Ends | None, bool, str | None]:
+    if len(brackets) < FEWEST_FOR_INTERVAL:
+        return None, False, f"fewer than {FEWEST_FOR_INTERVAL} runs"
+    if any(b.censored for b in brackets):
+        return None, False, "a run never arrived"
+    if min(b.last_miss_s for b in brackets) <= 0:
+        return None, False, "a run met the target at its first evaluation"
+    ends = np.log([[b.last_miss_s, b.first_hit_s] for b in brackets])
+    mean = bracketed_mean(*ends.T)
+    if mean.uneven:
+        return None, False, "the runs are of two kinds, some far slower than the others"
+    low, high = (math.exp(mean.mean + sign * mean.reach()) for sign in (-1, 1))
+    return (low, high), bool(mean.coarse), None
 
 
 def mean_without_extremes(times_s: Sequence[float]) -> float | None:
@@ -154,10 +185,10 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
 
     Runs that never arrived count as censored. None if no run reached the target.
     """
-    hits = [b.first_hit_s for b in brackets if b.first_hit_s is not None]
+    hits = [b.read_s for b in brackets if not b.censored]
     if not hits:
         return None
-    last_seen = [b.last_miss_s for b in brackets if b.censored]
+    last_seen = [b.read_s for b in brackets if b.censored]
     if not last_seen:
         return statistics.fmean(min(hit, restriction_s) for hit in hits)
     from scipy.stats import CensoredData, ecdf  # here: a report on single runs needs no SciPy
@@ -170,7 +201,7 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
 
 
 def longest_seen_s(brackets: Sequence[Bracket]) -> float:
-    return max(b.last_miss_s if b.first_hit_s is None else b.first_hit_s for b in brackets)
+    return max(b.read_s for b in brackets)
 
 
 def _finite(value: float) -> float | None:

@@ -161,18 +161,29 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True)
 class Bracket:
-    """The two evaluations between which a rule was first met: all that is known of the time."""
+    """The two times between which a run's error curve crossed a target, as its evaluations show.
 
-    # the last evaluation before the rule was met, or 0; if it never was, the last of all
+    A median of several evaluations is about the middle one: both ends are middles of windows, or
+    of the smaller ones before the first window if that meets the target already.
+    """
+
+    # the middle of the last window that misses, or 0; if none meets, the middle of the last of all
     last_miss_s: float
-    first_hit_s: float | None  # the evaluation at which the rule was met, or None
+    first_hit_s: float | None  # the middle of the first window whose median meets the target
     # where the straight line between the two crosses the target; None if there is no median before
     interpolated_s: float | None
+    # when the rule was met, or the last evaluation if it never was; None: at the bracket's end
+    rule_s: float | None = None
 
     @property
     def censored(self) -> bool:
         """Whether the run never met the target, so that it took longer than ``last_miss_s``."""
         return self.first_hit_s is None
+
+    @property
+    def read_s(self) -> float:
+        times = (self.rule_s, self.first_hit_s, self.last_miss_s)
+        return next(time for time in times if time is not None)
 
 
 def bracket(
@@ -185,22 +196,31 @@ def brackets_at(
     points: Sequence[AccuracyPoint], targets: Iterable[float], *, window: int, metric: str = "cer"
 ) -> list[Bracket]:
     kind = metric_named(metric)
-    middles = list(medians([point.value for point in points], window, kind.worst))
+    values, times = [p.value for p in points], [p.elapsed_s for p in points]
+    # Before the first whole window smaller ones, down to the first evaluation alone.
+    smaller = sorted({1, *range(window - 2, 0, -2)} - {window}) if len(points) >= window else []
+    middles = [next(medians(values[:size], size, kind.worst)) for size in smaller]
+    middles += medians(values, window, kind.worst)
+    at = [statistics.median(times[:size]) for size in smaller] + list(medians(times, window))
+    first = len(smaller)
     # Where the best so far first meets a target, the median of that moment does.
-    best = list(accumulate(map(kind.hardness, middles), max))
+    best = list(accumulate(map(kind.hardness, middles[first:]), max))
     brackets = []
     for target in targets:
-        index = bisect_left(best, kind.hardness(target))
+        index = first + bisect_left(best, kind.hardness(target))
         if index == len(middles):
-            brackets.append(Bracket(points[-1].elapsed_s if points else 0.0, None, None))
+            seen = (at[-1] if best else 0.0, None, None, times[-1] if times else None)
+            brackets.append(Bracket(*seen))
             continue
-        last = index + window - 1
-        miss, hit = points[last - 1].elapsed_s if last else 0.0, points[last].elapsed_s
+        rule_s = times[index - first + window - 1]
+        while 0 < index <= first and kind.met(middles[index - 1], target):
+            index -= 1
+        miss, hit = at[index - 1] if index else 0.0, at[index]
         crossed = None
         if index and not math.isinf(before := middles[index - 1]):
             crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
             crossed = min(max(crossed, miss), hit)  # rounding must not carry it out of the bracket
-        brackets.append(Bracket(miss, hit, crossed))
+        brackets.append(Bracket(miss, hit, crossed, rule_s))
     return brackets
 
 

@@ -1,6 +1,7 @@
 """A finished or growing run: its folder, read."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from tfasr.kit.files import (
     read_object,
     read_text,
 )
-from tfasr.ledger.events import ends_cut, last_value, read_events
+from tfasr.ledger.events import last_value, read_ledger
 from tfasr.ledger.intervals import Event
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
@@ -64,12 +65,15 @@ class Run:
         name: its name in reports; the folder's name, unless two runs of a report share it.
         events: the ledger's events in file order.
         cut: whether a crash cut off the ledger's last line, which is left out.
+        ledger_hash: the hash in the ledger's last line, which rests on all lines before it; None if
+            an older tfasr wrote it.
     """
 
     path: Path
     name: str
     events: list[Event] = field(repr=False)
     cut: bool = False
+    ledger_hash: str | None = None
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -103,6 +107,13 @@ class Run:
     def targets(self) -> list[tuple[str, float]]:
         """The targets the run set itself: metrics and values, error rates as fractions."""
         return [(str(metric), float(value)) for metric, value in self.fact("targets") or []]
+
+    @property
+    def target_window(self) -> int | None:
+        """How many evaluations' median meets the run's targets by its own rule; None: unknown."""
+        rule = str((self.comparability or {}).get("target_rule"))
+        known = re.fullmatch(r"median of (\d+) epochs", rule)
+        return int(known[1]) if known else None
 
     @property
     def declared_metrics(self) -> dict[str, dict[str, Any]]:
@@ -326,13 +337,14 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"A run must be a folder that tfasr train wrote. Received: {path}, which "
                 f"{'is a file' if path.exists() else 'does not exist'}."
             )
-        events = read_events(path)
-        if not events:
-            ledger = path / EVENTS_FILE
+        ledger = read_ledger(path)
+        if not ledger.events:
             raise ValueError(
-                f"A ledger must hold events. {ledger} holds none: the run has not begun."
+                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
+                "begun."
             )
-        run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
+        name = name or path.resolve().name
+        run = Run(path, name, ledger.events, ledger.cut, ledger_hash=ledger.chain)
         wrong = wrong_value(run.timeline)
         if wrong is not None:
             index, kind = wrong

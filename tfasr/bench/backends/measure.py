@@ -15,7 +15,15 @@ from tfasr.bench.steppers import Batch, Kernels, ctc_losses, make_stepper, profi
 from tfasr.bench.workload import BACKENDS
 from tfasr.kit.config import config_class, require
 from tfasr.models.build import build_recogniser
-from tfasr.models.keyword_spotter import KeywordSpotterConfig
+from tfasr.models.keyword_spotter import (
+    CLASSIFIER,
+    CLASSIFIER_BACK,
+    FORWARD,
+    OF_FILTERS,
+    OF_INPUTS,
+    KeywordSpotterConfig,
+    step_cost,
+)
 from tfasr.models.model import RecogniserConfig, output_frames, portable
 
 RUNTIMES = {
@@ -200,7 +208,33 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     placed = stepper.place(random_batch(network, batch))
     for _ in range(3):
         stepper.update(placed)
-    return profile(lambda: stepper.update(placed), steps)
+    return counted(profile(lambda: stepper.update(placed), steps), network, batch)
+
+
+# What operations compute, by their names on a processor, where oneDNN's begin with _MklNative.
+_PARTS = {
+    "Conv2D": [FORWARD],
+    "Conv2DBackpropFilter": [OF_FILTERS],
+    "Conv2DBackpropInput": [OF_INPUTS],
+    "MatMul": [CLASSIFIER, CLASSIFIER_BACK],
+    "aten::mkldnn_convolution": [FORWARD],
+    "aten::cudnn_convolution": [FORWARD],
+    "aten::_slow_conv2d_forward": [FORWARD],
+    "aten::convolution_backward": [OF_FILTERS, OF_INPUTS],
+    "aten::addmm": [CLASSIFIER],
+    "aten::mm": [CLASSIFIER_BACK],
+}
+
+
+def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
+    """Gives the spotter's convolutions and products, by name, their operations and bytes."""
+    cost, told = step_cost(network, batch), []
+    for kernel in kernels.kernels:
+        if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
+            flops, moved = (sum(of[part] for part in parts) for of in (cost.flops, cost.moved))
+            kernel = replace(kernel, flops=flops, moved_bytes=moved)
+        told.append(kernel)
+    return Kernels(told, kernels.reason)
 
 
 @dataclass(frozen=True)
@@ -214,6 +248,7 @@ class AxesTask:
     steps: int  # measured of each
     warmup: int  # steps before those
     xla: bool = False  # whether TensorFlow's graphs are compiled by XLA
+    inter_op: int = 0  # PyTorch's operations at once, which no environment sets; 0 leaves them
 
 
 @dataclass(frozen=True)
@@ -231,6 +266,10 @@ class AxesTimes:
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
     """Measures every network and length; each output frame's cross entropy is the loss."""
+    if task.inter_op and keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_num_interop_threads(task.inter_op)
     times = []
     for name, config in task.networks.items():
         config = portable(config) if task.xla else config

@@ -27,6 +27,7 @@ from tfasr.kit.config import (
 from tfasr.kit.process import usable_cores
 from tfasr.models import model as recogniser
 from tfasr.models.costs import ModuleCost, total_cost
+from tfasr.models.keyword_spotter import KeywordSpotterConfig, step_cost
 from tfasr.telemetry.machine import ROOT, describe_processor, text
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -56,12 +57,18 @@ class RooflineConfig:
     profiled_steps: int = 3  # under TensorFlow's profiler; 0 for no kernels
     small_units: int = 128  # of a second, small model, if the config has one; 0 for none
     spotter_batch: int = 64  # utterances of the keyword spotter's profiled step; 0 leaves it out
+    # of the bandwidth's sweep, as ERT_WORKING_SET_MIN to ERT_MEMORY_MAX; () for powers of 4 from
+    # 4 KiB to memory_megabytes
+    working_set_bytes: tuple[int, ...] = ()
+    experiments: int = 5  # repetitions of that sweep, as ERT_NUM_EXPERIMENTS; 0 leaves it out
+    # other machines' rates to draw: (name, precision, GFLOP/s)
+    reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
         for name in ("ceiling_s", "sweep_s", "batch", "frames", "labels", "rounds"):
             require(getattr(self, name) > 0, self, name, "positive")
         sizes = ("matmul_size", "memory_megabytes", "profiled_steps", "small_units")
-        for name in (*sizes, "spotter_batch", "specified_gigabytes_per_s"):
+        for name in (*sizes, "spotter_batch", "specified_gigabytes_per_s", "experiments"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         require(all(n > 0 for n in self.thread_counts), self, "thread_counts", "positive")
         pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
@@ -70,6 +77,9 @@ class RooflineConfig:
         stated = all(name in known and rate > 0 for name, rate in self.specified_gflops)
         rule = f"pairs of one of {', '.join(multiplied())} and a positive rate"
         require(stated, self, "specified_gflops", rule)
+        stated = all(name in known and rate > 0 for _, name, rate in self.reference_gflops)
+        require(stated, self, "reference_gflops", f"a name and {rule}")
+        require(all(n >= 8 for n in self.working_set_bytes), self, "working_set_bytes", "8 or more")
         require_precision(self, "precisions", multiplied())
         require_precision(self, "sweep_precisions", multiplied())
         require_precision(self, "precision", trained())
@@ -140,6 +150,26 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
         piece = slice(start, start + _PIECE)
         np.multiply(c[piece], np.float32(3), out=a[piece])
         np.add(a[piece], b[piece], out=a[piece])
+
+
+@dataclass(frozen=True)
+class WorkingSet:
+    """The bandwidth of one array that is read and written again and again."""
+
+    size_bytes: int  # of all threads together
+    bytes_per_s: list[float]  # of each experiment, the fastest call
+
+
+def working_set_sweep(
+    sizes: Sequence[int], threads: int, experiments: int, seconds: float
+) -> list[WorkingSet]:
+    """Measures the bandwidth of arrays of each size; a round of all sizes is an experiment."""
+    rounds = [
+        [intensity_sweep("float32", "", size, (1,), threads, seconds)[0] for size in sizes]
+        for _ in range(experiments)
+    ]
+    by_size = zip(sizes, zip(*rounds, strict=True), strict=True)
+    return [WorkingSet(size, [point.bytes_per_s for point in points]) for size, points in by_size]
 
 
 _READ_AND_WRITTEN = 2
@@ -290,6 +320,7 @@ class Ceilings:
     flops_per_s: dict[str, float]  # of large matrix products, by precision
     bytes_per_s: dict[str, dict[str, float]]  # "copy" and "triad" by place
     sweep: list[IntensityPoint] = field(default_factory=list)
+    working_sets: list[WorkingSet] = field(default_factory=list)  # sizes growing
 
     @property
     def memory(self) -> float:
@@ -309,8 +340,9 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # it takes a kernel for each intensity for a mistake
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
+    sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
-    swept = (config.sweep_flops, 1 if on_gpu else threads, config.sweep_s)
+    swept = (config.sweep_flops, sweep_threads, config.sweep_s)
     sweep = [
         point
         for precision in config.sweep_precisions
@@ -326,7 +358,11 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     size = config.matmul_size or None
     matmuls = {name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions}
     moved = {name: bandwidth(size_bytes) for name, size_bytes in arrays.items()}
-    return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep)
+    powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
+    sizes = sorted(config.working_set_bytes) or powers
+    times = (config.experiments, config.sweep_s / max(config.experiments, 1))
+    sets = working_set_sweep(sizes, sweep_threads, *times) if config.experiments else []
+    return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep, sets)
 
 
 def measure_model(
@@ -407,12 +443,30 @@ class RooflineAnalysis:
     specified: Specified = Specified({}, None, "")
     spotter: Mapping[str, Kernels] = field(default_factory=dict)  # by framework
     spotter_batch: int = 0  # utterances
+    references: Sequence[tuple[str, str, float]] = ()  # other machines: name, precision, FLOP/s
 
     @classmethod
     def of(cls, ceilings, models, config: RooflineConfig, **more: Any) -> "RooflineAnalysis":
         """Combines the measurements; ``more``: specified and spotter."""
         sizes = (config.precision, config.batch, config.frames)
+        more |= {"references": [(*of, 1e9 * rate) for *of, rate in config.reference_gflops]}
         return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
+
+    def spotter_points(self) -> dict[str, list[Point]]:
+        """Returns the spotter's counted kernels, slowest first, then all kernels' average."""
+        points = {}
+        for framework, kernels in self.spotter.items():
+            name = f"keyword spotter, {framework}"
+            of_kernels = [
+                Point(name, kernel.name, kernel.flops, kernel.moved_bytes, kernel.seconds)
+                for kernel in kernels.kernels
+                if kernel.flops and kernel.moved_bytes
+            ]
+            if of_kernels:
+                cost = step_cost(KeywordSpotterConfig(), self.spotter_batch)
+                work = (cost.total_flops, cost.total_bytes, kernels.seconds)
+                points[name] = [*of_kernels, Point(name, "average kernel", *work)]
+        return points
 
     @property
     def highest(self) -> Ceilings:
@@ -453,6 +507,10 @@ class RooflineAnalysis:
                 }
                 for model in self.models
             ],
+            "references": [list(reference) for reference in self.references],
+            "spotter_points": {
+                n: list(map(of_point, ps)) for n, ps in self.spotter_points().items()
+            },
             "spotter_kernels": {
                 framework: {"kernels": _kernels_to_json(kernels), "reason": kernels.reason}
                 for framework, kernels in self.spotter.items()

@@ -24,7 +24,18 @@ from tfasr.bench.roofline.measure import (
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import INK, Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
+from tfasr.display.chart import (
+    INK,
+    Axis,
+    Chart,
+    Labels,
+    Line,
+    Panel,
+    Points,
+    Segments,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
@@ -103,9 +114,8 @@ _OF_MODEL = [
     "over the number of kernels."
 ]
 _OF_SPOTTER = [
-    "A training step of the network of 8504 parameters from the framework's own profiler: forward, "
-    "backward, Adam. The most used kernel comes first. GFLOP/s: if PyTorch's profiler reports "
-    "operations."
+    "A training step of the network of 8504 parameters, from the framework's profiler; the most "
+    "used kernel comes first. GFLOP/s: convolutions and products, counted from shapes."
 ]
 
 
@@ -114,6 +124,8 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
     tables = [_ceilings(analysis)]
     if analysis.highest.sweep:
         tables.append(_sweep(analysis))
+    if analysis.highest.working_sets:
+        tables.append(_working_sets(analysis))
     for model in analysis.models:
         tables.append(_point_table(analysis, model))
         tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
@@ -142,6 +154,9 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     ]
     moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
+    for name, precision, rate in analysis.references:
+        rates = (rate if other == precision else None for other in precisions)
+        rows.append((name, *rates, *(None for _ in moves)))
     ridge = analysis.peak / analysis.memory
     notes = [
         "The fastest of all repetitions; each row in its own process. GFLOP/s: large square "
@@ -169,6 +184,22 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
     )
     title = "GFLOP/s over operations for each element"
     return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
+
+
+def _working_sets(analysis: RooflineAnalysis) -> Table:
+    sizes = [one.size_bytes for one in analysis.highest.working_sets]
+    rows = [
+        (_threads(ceilings), label, *(choose(one.bytes_per_s) for one in ceilings.working_sets))
+        for ceilings in analysis.ceilings
+        for label, choose in (("fastest", max), ("slowest", min))
+    ]
+    count = len(analysis.highest.working_sets[0].bytes_per_s)
+    columns = ["threads", f"of {count}\nexperiments", *(f"{n / 1024:,g}\nKiB" for n in sizes)]
+    note = (
+        "ERT's sweep of the working set: an array of float32 of all threads together, read, "
+        "multiplied and written in place. A pass over a few KiB is as short as its loop's own time."
+    )
+    return table_of("GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note])
 
 
 def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
@@ -249,6 +280,8 @@ def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]
     charts = {"roofline": lambda: roofline_chart(analysis)}
     if analysis.highest.sweep:
         charts["roofline_sweep"] = lambda: sweep_chart(analysis)
+    if analysis.highest.working_sets:
+        charts["roofline_working_sets"] = lambda: working_set_chart(analysis)
     return charts
 
 
@@ -258,8 +291,11 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
     points = [point for model in models for point in [*model.modules, model.step]]
     points += [p for model in models for p in (model.most_used, model.average) if p]
+    spotters, named = analysis.spotter_points(), _named(models)
+    points += [point for of_framework in spotters.values() for point in of_framework]
     x, y = _limits(analysis, [(point.intensity, point.flops_per_s) for point in points])
     marks = [*_roofs(analysis, x), *_specified(analysis, x, [analysis.precision])]
+    marks += _references(analysis, x)
     marks += _one_thread(analysis, x)
     rates = list(analysis.highest.flops_per_s.values())
     ridges = {"x": [r / analysis.memory for r in rates], "y": [rate / 1e9 for rate in rates]}
@@ -273,9 +309,15 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
         ("star", "average kernel", 20, "average"),
     ):
         kernels = [point for model in models if (point := getattr(model, attribute)) is not None]
+        kernels += [of[0] if attribute == "most_used" else of[-1] for of in spotters.values()]
         if kernels:
             marks.append(_point_marks(kernels, run_colour(7), symbol, size, name))
-    for label in place_labels(_named(models), x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
+    for number, (name, of_framework) in enumerate(spotters.items(), len(models)):
+        look = (run_colour(4 + number), "circle", 7, f"{name}: kernels")
+        marks.append(_point_marks(of_framework[:-1], *look))
+        place = f" ({name.removeprefix('keyword ')})"
+        named += [(place, p.name, p.intensity, _gflops(p)) for p in of_framework[:-1]]
+    for label in place_labels(named, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
         look = {"align": label.align, "dy": label.dy, "size": _FONT_PX, "colour": INK}
         marks.append(Labels(x=[label.x], y=[label.y], words=[label.words], **look))
     caption = "The roofline of this machine, and what of it layers, steps and kernels reach"
@@ -289,6 +331,7 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     precisions = list(dict.fromkeys(point.precision for point in swept))
     places = list(dict.fromkeys(point.place for point in swept))
     marks = [*_roofs(analysis, x, precisions), *_specified(analysis, x, precisions)]
+    marks += _references(analysis, x)
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
         points = [point for point in swept if (point.precision, point.place) == (precision, place)]
         xs = [point.flops_per_byte for point in points]
@@ -299,6 +342,22 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
         marks += curve(xs, ys, colour, name, symbol="circle" if place == places[0] else "square")
     caption = "Operations per second over operations for each element: ERT's sweep"
     return _chart("roofline_sweep", caption, marks, x, y)
+
+
+def working_set_chart(analysis: RooflineAnalysis) -> Chart:
+    """Returns the bandwidth over the working set; bars from the slowest to the fastest."""
+    marks: list = []
+    for number, ceilings in enumerate(analysis.ceilings):
+        colour, sets = run_colour(number), ceilings.working_sets
+        xs = [one.size_bytes / 1024 for one in sets]
+        y0, y1 = ([choose(one.bytes_per_s) / 1e9 for one in sets] for choose in (min, max))
+        marks.append(Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
+        name = "GPU" if ceilings.device == "GPU" else f"threads: {ceilings.threads}"
+        marks += curve(xs, y1, colour, name)
+    across = Axis("working set of all threads, KiB", log=True)
+    panel = Panel(marks, across, Axis("GB/s", log=True), height=_HEIGHT_PX)
+    caption = "Bandwidth over the working set, from the first cache to memory: ERT's sweep"
+    return Chart("roofline_working_sets", caption, [panel], width=_WIDTH_PX, wide=True)
 
 
 def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
@@ -313,7 +372,8 @@ def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -
     right = 10 ** math.ceil(math.log10(3 * max(intensities)))
     rates = [rate for _, rate in places]
     ceilings = (analysis.highest.flops_per_s, analysis.specified.flops_per_s)
-    top = max([*rates, *ceilings[0].values(), *ceilings[1].values()])
+    others = [rate for *_, rate in analysis.references]
+    top = max([*rates, *ceilings[0].values(), *ceilings[1].values(), *others])
     bottom = min([*rates, analysis.attainable(left)])
     return (left, right), (bottom / 2e9, 2 * top / 1e9)
 
@@ -361,6 +421,13 @@ def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -
         rate = specified.bytes_per_s
         marks.append(_slope(x, top, rate, "specified, memory", width=1.2, **dashed))
     return marks
+
+
+def _references(analysis: RooflineAnalysis, x: Ends) -> list:
+    return [
+        _flat(x[1] / 30, x[1], rate, policy, f"{name}, ", width=1.6, dash="dotted")
+        for name, policy, rate in analysis.references
+    ]
 
 
 def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:

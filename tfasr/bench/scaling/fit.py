@@ -327,7 +327,7 @@ class MeasuredExchange:
 
 
 @dataclass(frozen=True)
-class BesideSteps:
+class ConcurrentSteps:
     """The seconds of a run, up to its target, that are not steps."""
 
     fixed_s: float  # start, compilation, checkpoints and the like
@@ -346,7 +346,7 @@ class Measurements:
     exchanges: Sequence[MeasuredExchange] = ()
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
     targets: Sequence[TargetMet] = ()  # empty: only steps are predicted
-    beside: Sequence[BesideSteps] = ()  # of those runs
+    beside: Sequence[ConcurrentSteps] = ()  # of those runs
     filled: float = 1.0  # mean over nominal batch: the last batches of an epoch are smaller
 
 
@@ -414,7 +414,7 @@ class WorkerPrediction:
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
         # Each draw has the rest of one of the runs.
         which = rng.integers(0, max(len(measured.beside), 1), DRAWS)
-        rests = measured.beside or [BesideSteps(0.0, 0.0, 1.0)]
+        rests = measured.beside or [ConcurrentSteps(0.0, 0.0, 1.0)]
         self._fixed_s = np.array([rest.fixed_s for rest in rests])[which]
         self._shared_s = np.array([rest.shared_s / rest.utterances for rest in rests])[which]
 

@@ -11,7 +11,7 @@ from typing import Any
 from tfasr.bench.perform import Measured, draw, is_file
 from tfasr.bench.scaling.fit import (
     SHARE,
-    BesideSteps,
+    ConcurrentSteps,
     Link,
     MeasuredExchange,
     MeasuredStep,
@@ -27,7 +27,7 @@ from tfasr.display.table import Column, Table, check_format, fixed, records_of, 
 from tfasr.errors import UsageError
 from tfasr.kit.files import read_object
 from tfasr.kit.process import call
-from tfasr.reports.cluster import worker_parts
+from tfasr.reports.cluster import worker_times
 from tfasr.reports.numbers import difference_text, differences
 from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.metrics import Target, parse_target
@@ -47,7 +47,7 @@ class RunData:
     batches: list[int] = field(default_factory=list)  # global ones
     filled: list[float] = field(default_factory=list)  # mean over global batch of each run
     targets: list[TargetMet] = field(default_factory=list)  # runs that met the target
-    beside: list[BesideSteps] = field(default_factory=list)  # of those runs
+    beside: list[ConcurrentSteps] = field(default_factory=list)  # of those runs
     missed: list[str] = field(default_factory=list)  # names of other runs
 
 
@@ -86,7 +86,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
     if workers == 1:
         data.weight_bytes.append(4 * int(run.fact("parameters") or 0))
     else:
-        parts = worker_parts(run.path)
+        parts = worker_times(run.path)
         if len(parts) != workers:
             raise UsageError(
                 f"Of a run of {workers} workers all of events-worker-*.jsonl must be in its "
@@ -132,7 +132,7 @@ def _read_target(
     beside_s = max(reached.seconds - step_s * len(before), 0.0)
     shared_s = min(sum(intervals.get(name, 0.0) for name in ("eval_forward", "decode")), beside_s)
     data.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
-    data.beside.append(BesideSteps(beside_s - shared_s, shared_s * workers, utterances))
+    data.beside.append(ConcurrentSteps(beside_s - shared_s, shared_s * workers, utterances))
 
 
 def read_results(path: Path, data: RunData) -> None:

@@ -53,6 +53,10 @@ class SweepConfig:
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames to compare them at
     axes_batch: int = 8  # utterances, when comparing networks
     axes_steps: int = 10  # measured, when comparing networks
+    # of OpenMP and MKL, of an operation and of operations at once: a process for each, in
+    # TensorFlow and PyTorch
+    threads: tuple[tuple[int, int, int], ...] = ()
+    threads_network: str = "acoustic_model"  # measured then, at the longest of the lengths
     # relative slowdown of an utterance in a larger batch that is no cliff
     cliff_tolerance: float = 0.05
 
@@ -61,8 +65,10 @@ class SweepConfig:
         require("float32" in self.precisions, self, "precisions", "float32 and others")
         for name in ("inference_batches", "training_batches", "lengths"):
             require(all(n > 0 for n in getattr(self, name)), self, name, "positive")
-        known = all(name in MODELS for name in self.networks)
+        known = all(name in MODELS for name in (*self.networks, self.threads_network))
         require(known, self, "networks", f"of {MODELS.listed()}")
+        positive = all(n > 0 for numbers in self.threads for n in numbers)
+        require(positive, self, "threads", "positive numbers of threads")
         known = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
         require(known, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
         for name in ("lengths", "inference_batches"):

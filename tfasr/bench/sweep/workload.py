@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfasr.bench.backends.measure import RUNTIMES, AxesTask, AxesTimes, measure_axes
+from tfasr.bench.backends.measure import (
+    RUNTIMES,
+    AxesTask,
+    AxesTimes,
+    measure_axes,
+)
 from tfasr.bench.devices import cliff_rings, installed_backends
 from tfasr.bench.sweep.measure import (
     SweepConfig,
@@ -177,6 +182,7 @@ class AxesRow:
     runtime: str  # of `RUNTIMES`
     times: AxesTimes
     batch: int  # utterances
+    threads: tuple[int, ...] = ()  # of OpenMP, an operation, and operations at once, if chosen
 
     @property
     def training_s(self) -> float | None:
@@ -215,6 +221,7 @@ class Axes:
             {
                 "runtime": row.runtime,
                 "batch": row.batch,
+                "threads": row.threads,
                 **dataclasses.asdict(row.times),
                 "training_median_s": row.training_s,
                 "inference_median_s": row.inference_s,
@@ -251,6 +258,30 @@ def axes_table(axes: Axes) -> Table:
         named = ", ".join(RUNTIMES[name] for name in axes.absent)
         notes.append(f"Not installed and left out: {named}.")
     return table_of("Kinds of network, lengths and frameworks", columns, axes.rows, notes)
+
+
+def threads_table(rows: Sequence[AxesRow]) -> Table:
+    first = {row.runtime: row.training_s for row in reversed(rows)}
+
+    def times_first(row: AxesRow) -> float | None:
+        before, now = first[row.runtime], row.training_s
+        return before and now and before / now
+
+    columns = [
+        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
+        Column("OMP, MKL\nthreads", "", lambda row: row.threads[0]),
+        Column("intra-op\nthreads", "", lambda row: row.threads[1]),
+        Column("inter-op\nthreads", "", lambda row: row.threads[2]),
+        Column("inference\nms", "", lambda row: row.inference_s, milliseconds),
+        Column("training step\nms", "", lambda row: row.training_s, milliseconds),
+        Column("times the\nfirst row", "", times_first, fixed(2)),
+    ]  # fmt: skip
+    note = (
+        f"{rows[0].times.network}, {rows[0].times.frames} frames, batches of {rows[0].batch}; each "
+        "row has its own process. TensorFlow computes in its own pools, whatever OpenMP has; "
+        "PyTorch's operations take their threads from OpenMP and MKL."
+    )
+    return table_of("Threads", columns, rows, [note])
 
 
 def axes_chart(axes: Axes) -> Chart:
@@ -377,6 +408,9 @@ def run(
         split=context.split if context.run_dir else None,
     )
     tables, values = sweep_tables(analysis), {**analysis.to_json(), "axes": axes and axes.to_json()}
+    if threads := thread_rows(config, features, context.fraction):
+        tables.append(threads_table(threads))
+        values["threads"] = Axes(threads, (), analysis.frame_s).to_json()
     figures = {"hardware_sweep": lambda: sweep_chart(analysis)}
     if axes is not None:
         tables.append(axes_table(axes))
@@ -389,10 +423,7 @@ def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes
         return None
     installed = installed_backends()
     absent = [name for name in config.runtimes if name.removesuffix("_xla") not in installed]
-    networks = {name: smaller(name, config) for name in config.networks}
-    lengths, steps = tuple(sorted(config.lengths)), max(1, round(config.axes_steps * fraction))
-    sizes = (features.num_features, lengths, config.axes_batch, steps, config.warmup)
-    task = AxesTask(networks, *sizes)
+    task = _axes_task(config, features, fraction, config.networks, tuple(sorted(config.lengths)))
     rows = []
     for runtime in (name for name in config.runtimes if name not in absent):
         backend = runtime.removesuffix("_xla")
@@ -401,6 +432,32 @@ def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes
         rows += [AxesRow(runtime, of_length, config.axes_batch) for of_length in times]
     rows.sort(key=lambda row: config.networks.index(row.times.network))
     return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
+
+
+# What libraries read when they are loaded: OpenMP, MKL, TensorFlow's two pools.
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS") + tuple(
+    f"TF_NUM_{pool}OP_THREADS" for pool in ("INTRA", "INTER")
+)
+
+
+def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -> list[AxesRow]:
+    longest = (max(config.lengths),)
+    task = _axes_task(config, features, fraction, (config.threads_network,), longest)
+    installed = installed_backends()
+    rows = []
+    for runtime in ("tensorflow", "torch"):
+        for threads in config.threads if runtime in {*config.runtimes} & {*installed} else ():
+            chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
+            options = {"backend": runtime, "environment": chosen, "show_messages": False}
+            (times,) = call(measure_axes, dataclasses.replace(task, inter_op=threads[2]), **options)
+            rows.append(AxesRow(runtime, times, config.axes_batch, threads))
+    return rows
+
+
+def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths) -> AxesTask:
+    steps = max(1, round(config.axes_steps * fraction))
+    sizes = (features.num_features, lengths, config.axes_batch, steps, config.warmup)
+    return AxesTask({name: smaller(name, config) for name in networks}, *sizes)
 
 
 def smaller(name: str, config: SweepConfig) -> RecogniserConfig:

@@ -38,11 +38,11 @@ def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[s
     """Returns the charts of all figures, and a sentence for each that the logs do not allow."""
     charts: dict[str, Chart] = {}
     left_out = []
-    for name, figure in FIGURES.items():
+    for name in FIGURES:
         place = FIGURES.entry(name).place
         try:
-            made = figure(report, results)
-        except NotDrawnError as reason:
+            made = FIGURES.call(name, report, results, passes=(NotDrawnError,))
+        except (NotDrawnError, RunError) as reason:
             left_out.append(str(reason))
             continue
         for chart in [made] if isinstance(made, Chart) else made:

@@ -38,11 +38,13 @@ def bracket_chart(report: Report, results: Results) -> Chart:
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
-        "What is known of each time to accuracy: the evaluations between which it lies, and "
-        "the interpolated time (dot); an arrow where a run never met the target"
+        "Between which evaluations each run's error curve crosses the target, and where a straight "
+        "line does (dot); an arrow where a run never met the target"
     )
+    if report.window > 1:
+        caption += f"; the rule, a median of {report.window}, is met later"
     if any(len(group.members) > 1 for of_target in results for group in of_target):
-        caption += "; tall lines are medians"
+        caption += "; tall lines are median times by the rule"
     rows = [(n, group) for of_target in results for n, group in enumerate(of_target[:MOST_GROUPS])]
     rows = rows[:_MOST_ROWS]
     if len(rows) < sum(map(len, results)):
@@ -66,9 +68,7 @@ def bracket_chart(report: Report, results: Results) -> Chart:
 
 def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
     brackets = [bracket for result in results for bracket in result.brackets]
-    ends = [
-        bracket.last_miss_s if bracket.censored else bracket.first_hit_s for bracket in brackets
-    ]
+    ends = [bracket.last_miss_s if bracket.censored else bracket.read_s for bracket in brackets]
     known = [end / 60 for end in ends if end > 0]
     label = clock_label(report)
     if not known:

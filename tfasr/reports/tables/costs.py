@@ -24,9 +24,10 @@ from tfasr.tta.energy import EnergyUse
 
 _NAMED = 3
 _RULE = (
-    "Charged: from the run's first event until the target was met, initialisation, evaluation and "
-    "lost work included under every policy; downtime between sessions is not, though a rented "
-    "machine may cost in it too. Relative: of dollars, else of the machines' relative prices. "
+    "Charged: from the start of the run's process until the target was met, initialisation, "
+    "evaluation and lost work included under every policy; downtime between sessions is not, "
+    "though a rented machine may cost in it too. Relative: of dollars, else of the machines' "
+    "relative prices. "
     f"{NEVER}: never reached. {UNKNOWN}: not known."
 )
 

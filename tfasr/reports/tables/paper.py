@@ -241,15 +241,15 @@ class _Line:
 _Made = tuple[list[Column[_Line]], list[_Line]]
 
 
-def beside_tables(
+def published_tables(
     report: Report, source: PublishedSource, measured: Measured | None = None
 ) -> list[Table]:
     """Returns a source's tables, the report's rows first; shares never cross between the two."""
     names = [name for name, table in source.tables.items() if table.kind in _KINDS]
-    return [beside_table(report, source, name, measured) for name in names]
+    return [published_table(report, source, name, measured) for name in names]
 
 
-def beside_table(
+def published_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
     table = source.tables[name]
@@ -379,15 +379,28 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
     return columns, [*lines, *_published(table)]
 
 
+# Which published column a split stands in: LibriSpeech's own names, and those that prepare gives.
+_PUBLISHED_SPLITS = {
+    **dict.fromkeys(("dev-clean", "validation"), "clean validation"),
+    **dict.fromkeys(("test-clean", "test"), "clean test"),
+    "dev-other": "other validation",
+    "test-other": "other test",
+}
+
+
 def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    splits = list(dict.fromkeys(str(row["split"]) for row in [*measured.scores, *table.rows]))
+    def column_of(row: Row) -> str:
+        split = str(row["split"])
+        return _PUBLISHED_SPLITS.get(split, split)
+
+    splits = list(dict.fromkeys(map(column_of, [*table.rows, *measured.scores])))
     columns = [
         _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100)) for split in splits
     ]
     scores: dict[str, Row] = {}
     published: dict[str, Row] = {}
     for row in measured.scores:
-        scores.setdefault(str(row["run"]), {})[str(row["split"])] = row["wer"]
+        scores.setdefault(str(row["run"]), {}).setdefault(column_of(row), row["wer"])
     for row in table.rows:
         published.setdefault(f"{row['system']}{_MARK}", {})[str(row["split"])] = row["wer"]
     lines = [_Line(_colour(report, name), name, rates) for name, rates in scores.items()]
@@ -528,6 +541,8 @@ def _decoders(rows: Sequence[Mapping[str, Any]]) -> str:
 def _decoder(row: Mapping[str, Any]) -> str:
     name, width = row.get("decoder", UNKNOWN), row.get("beam_width")
     text = str(name) if width is None else f"{name}, beam width {width}"
+    if row.get("lexicon") is not None:
+        text += f", dictionary {Path(str(row['lexicon'])).name}"
     model = row.get("language_model")
     return text if model is None else f"{text}, language model {Path(model).name}"
 

@@ -7,7 +7,10 @@ None.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from tfasr.display.chart import INTERVAL_LABELS
 from tfasr.display.table import (
@@ -40,14 +43,16 @@ from tfasr.reports.numbers import (
     sentence,
     target_label,
     train_s,
+    variation,
 )
 from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Target
 
 _TIME = (
-    "Wall: the whole run, from its first event to its last. Train: input wait, compilation and "
-    "steps. Eval: forward passes, decoding, swaps of models, and waiting for another process to "
-    "evaluate. The shares are of wall and add up to it."
+    "Wall: the whole run, from the start of its process (of the first event, if a ledger doesn't "
+    "state its age) to the last event, without downtime between sessions. Train: input wait, "
+    "compilation and steps. Eval: forward passes, decoding, swaps of models, and waiting for "
+    "another process to evaluate. The shares are of wall and add up to it."
 )
 _THROUGHPUT = (
     "Of steady steps over their own seconds: of the whole run, and of the steps until a target was "
@@ -103,10 +108,11 @@ def rule_text(report: Report) -> str:
     rule = report.policy.rule
     if report.window != report.policy.window:
         rule += f"; here, by request, the median of the last {report.window}"
+    late = ", as the medians about them show; the rule is met later" if report.window > 1 else ""
     return (
         f"Time to accuracy, policy {report.policy.name}: minutes {rule}. Downtime between sessions "
-        f"is not counted. {NEVER}: never reached. Between: the last evaluation at which the rule "
-        "was not met and the first at which it was."
+        f"is not counted. {NEVER}: never reached. Between: the evaluations between which the "
+        f"error curve crossed the target{late}."
     )
 
 
@@ -279,9 +285,10 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
     minutes = minutes_of(report)
 
     def interval(result: GroupResult) -> str:
-        # So few runs so far apart may put the interval's end where no time can be.
         ends = result.statistics.interval_s
-        return " to ".join(minutes(max(0.0, end)) for end in ends) if ends else UNKNOWN
+        if ends is None:
+            return UNKNOWN
+        return " to ".join(map(minutes, ends)) + (" +" if result.statistics.at_least else "")
 
     def statistic(heading: str, name: str, text=str, missing=UNKNOWN) -> Column[GroupResult]:
         return Column(heading, name, attrgetter(f"statistics.{name}"), text, missing)
@@ -304,8 +311,8 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         statistic("", "failure_probability"),
         statistic("median\nmin", "median_s", minutes, NEVER),
         statistic("without\nextremes", "mean_without_extremes_s", minutes),
-        Column("95 % of mean", "mean_95_low_s", low, shown=interval),
-        Column("", "mean_95_high_s", lambda r: end(r.statistics.interval_s, 1)),
+        Column("95 % of\nmedian", "median_95_low_s", low, shown=interval),
+        Column("", "median_95_high_s", lambda r: end(r.statistics.interval_s, 1)),
         statistic("CV %", "coefficient_of_variation", percent),
         statistic("between\nevaluations", "bracket_s", minutes),
         statistic("restricted\nmean", "restricted_mean_s", minutes),
@@ -324,16 +331,20 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
 def _group_table(report: Report, results: Sequence[GroupResult], power: bool) -> Table:
     notes = [
         "Never is longer than any time. Without extremes: without the fastest and the slowest of "
-        "5 or more. 95 % of mean: of the times at which the target was truly crossed, somewhere "
-        "between the last miss and the first hit, so that first hits lie late in it. CV: standard "
+        "5 or more. 95 % of median: an interval of the median over seeds of the times at which the "
+        "error curve crosses the target, before the rule is met; +: of 95 % or more, as the runs "
+        "differ by less than the time between evaluations. CV: standard "
         "deviation over mean, of times interpolated between evaluations where there are such. "
         "Between evaluations: the mean width of the brackets, up to which a time is known. "
         "Restricted mean: from the Kaplan-Meier curve, up to the longest time observed. "
-        f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0."
+        f"{UNKNOWN}: too few runs, or too many never."
     ]
     for result in results:
+        why, runs = result.statistics.no_interval, result.statistics.n
+        notes += [f"{result.group}: no interval, {why}."] if why and runs > 1 else []
         notes += [finding(results[0], result)] if result is not results[0] else []
         notes += [_power(result)] if power else []
+        notes += _spread(report, result)
     return table_of(
         f"{target_label(*results[0].target)} over the runs of each configuration",
         group_columns(report),
@@ -350,16 +361,50 @@ def _verdicts(results: Sequence[GroupResult]) -> list[str]:
         return []
     text = (
         "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
-        "allow for the brackets of the times"
+        "allow for the brackets of the times. The rule is met later than a curve crosses its "
+        "target, which draws a ratio by the rule towards how often runs are evaluated; tests go "
+        "by the crossings"
     )
     tests = max(comparison.comparisons for comparison in compared)
     if tests > 1:
         text += (
-            f", and are 95 % each; p is adjusted for the report's {tests} comparisons by "
+            f". They are 95 % each; p is adjusted for the report's {tests} comparisons by "
             "Holm's method, so that any false verdict at all has a probability of at most 5 %. An "
             "interval without 1 may therefore be undecided"
         )
     return [f"{text}."]
+
+
+def _spread(report: Report, result: GroupResult) -> list[str]:
+    """Says how much a group's times vary by the host, and how much by the seeds.
+
+    The time is the utterances to the target times the seconds of each; the variance of its
+    logarithm is the sum of both factors' covariances with it.
+    """
+    target = report.targets.index(result.target)
+    runs = [report.runs[run] for run in result.members]
+    parts = [run.results[target].parts for run in runs if run.results[target].tta.reached]
+    if len(parts) < 3 or None in parts or min(p.total_s for p in parts) <= 0:
+        return []
+    utterances = [p.utterances for p in parts]
+    each_s = [p.total_s / p.utterances for p in parts]
+    amounts = ([p.total_s for p in parts], each_s, utterances)
+    times, host, seeds = (f"{100 * variation(values):.2g} %" for values in amounts)
+    logs = np.log([utterances, each_s])
+    total = logs.sum(axis=0)
+    variance = float(np.var(total, ddof=1))
+    # Below what clocks and rounding allow to tell apart
+    if variance < 1e-8:
+        return []
+    of_host = float(np.cov(logs[1], total)[0, 1]) / variance
+    whose = "both" if 1 / 3 <= of_host <= 2 / 3 else "the host" if of_host > 0.5 else "the seeds"
+    within = [v for run in runs if (v := run.facts.epoch_variation) is not None]
+    epochs = f", epochs within a run by {100 * fmean(within):.2g} %" if within else ""
+    return [
+        f"{result.group}: the {len(parts)} times vary by {times} (CV). Host: seconds per utterance "
+        f"vary by {host}{epochs}. Seeds: the utterances to the target vary by {seeds}. The spread "
+        f"is due to {whose}, for the most part."
+    ]
 
 
 def _power(result: GroupResult) -> str:
@@ -380,10 +425,10 @@ _FACTOR_HEADINGS = {
     "statistical_efficiency": "statistical\nefficiency",
     "hardware_throughput": "steady\nthroughput",
     "input_wait": "input wait,\nper utterance",
-    "evaluation": "cost of an\nevaluation",
+    "evaluation": "evaluation,\nper utterance",
     "startup": "init, compile,\nwarm-up",
     "lost_work": "lost\nwork",
-    "other": "other,\nper epoch",
+    "other": "other,\nper utterance",
 }
 
 

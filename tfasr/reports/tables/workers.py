@@ -13,7 +13,7 @@ from tfasr.reports.numbers import Report, RunAnalysis
 class _Row(NamedTuple):
     index: int
     run: RunAnalysis
-    part: Any  # a `WorkerPart`, `Exchange` or `WorkerMachine` of the run
+    part: Any  # a `WorkerTimes`, `Exchange` or `WorkerMachine` of the run
 
 
 _WAITED = [

@@ -4,6 +4,7 @@ import functools
 import logging
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tfasr.data.batches import Batch
 from tfasr.decoding.choice import DecoderConfig, make_decoder
 from tfasr.errors import RunError
+from tfasr.kit.registry import blamed
 from tfasr.models.model import kernels
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.logs import Log
@@ -57,6 +59,42 @@ def _describe(run: TrainingRun, step: StepResult) -> str:
     )
 
 
+class CheckData(Hook):
+    """Ends the run at an epoch whose shards have changed, or did not hold the split once."""
+
+    def __init__(self) -> None:
+        self._positions: list[np.ndarray] = []
+        self._whole = False  # whether the epoch is trained from its first to its last batch
+
+    def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
+        run.splits["train"].check_unchanged()
+        self._positions = []
+        self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
+        self._whole = self._whole and run.training.num_replicas == 1  # more leave some out
+
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
+        self._positions.append(step.positions)
+        if run.state.step % run.training.checkpoint_every_steps == 0:
+            run.splits["train"].check_unchanged()  # before it is saved what was learnt from them
+
+    def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
+        for split in run.splits.values():
+            split.check_unchanged()
+        split = run.splits["train"]
+        trained = np.concatenate([*self._positions, np.zeros(0, np.int64)])
+        distinct, expected = len(np.unique(trained)), len(split.utterances)
+        lacking = self._whole and not run.stop_requested and distinct < expected
+        if lacking or distinct < len(trained) or distinct > expected:
+            raise RunError(
+                f"An epoch must train on each of the {expected} utterances of {split.folder} once. "
+                f"Epoch {epoch} got {len(trained)}, {distinct} of them different: its shards do "
+                "not match its index. Run tfasr prepare into another --shard_dir."
+            )
+
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
+        run.splits["validation"].check_unchanged()
+
+
 class PrintSentences(Hook):
     """Logs transcripts of the first training utterances, next to their references.
 
@@ -82,7 +120,14 @@ class PrintSentences(Hook):
 
     def _sentences(self) -> list[tuple[str, str]]:
         positions = self._batch["positions"].numpy().tolist()
-        utterances = self._run.sources["train"].split.at(positions)
+        split = self._run.sources["train"].split
+        try:
+            utterances = split.at(positions)
+        except KeyError as error:
+            raise RunError(
+                f"The shards in {split.folder} must hold what its manifest lists. They hold an "
+                f"utterance of position {error}. Run tfasr prepare into another --shard_dir."
+            ) from None
         log_probs, lengths = (tensor.numpy() for tensor in self._forward())
         hypotheses = self._decoder.decode(log_probs, lengths)
         return [(u.text, h.text) for u, h in zip(utterances, hypotheses, strict=True)]
@@ -110,7 +155,7 @@ class ScalarLog(Hook):
     """
 
     def __init__(self, logs: Sequence[Log]):
-        self._logs = logs
+        self._logs = list(logs)
         self._written = 0
         self._last_steps: dict[int, int] = {}
 
@@ -147,14 +192,19 @@ class ScalarLog(Hook):
                 scalars = {f"validation/{metric}": value for metric, value in scores.items()}
                 self._write(run, scalars, self._last_steps.get(epoch, last_step))
             self._written = len(history)
-            for log in self._logs:
-                log.flush()
+            self._call("flush")
 
     def close(self) -> None:
-        for log in self._logs:
-            log.close()
+        self._call("close")
 
     def _write(self, run: TrainingRun, scalars: dict[str, float], step: int) -> None:
-        useful_s = run.clock.elapsed_s()
-        for log in self._logs:
-            log.write(scalars, step, useful_s)
+        self._call("write", scalars, step, run.clock.elapsed_s())
+
+    def _call(self, method: str, *values: Any) -> None:
+        for scalar_log in list(self._logs):
+            try:
+                getattr(scalar_log, method)(*values)
+            except (Exception, SystemExit) as error:  # a log is no reason to lose a run
+                self._logs.remove(scalar_log)
+                name = type(scalar_log).__name__
+                log.warning("%s gets no more scalars. %s: %s.", name, *blamed(error))

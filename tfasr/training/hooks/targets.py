@@ -59,6 +59,10 @@ class WatchTargets(Hook):
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         news = self._look(run)
         self._stop_if_wanted(run)
+        limit_h = run.training.stop_after_hours
+        if limit_h and not run.stop_requested and run.clock.elapsed_s() >= 3600 * limit_h:
+            log.info("stopping at the end of epoch %d: %g hours are over", epoch, limit_h)
+            run.request_stop()
         budget_s = 3600 * run.training.give_up_after_hours
         if budget_s and not run.stop_requested:
             self._give_up_if_late(run, epoch, budget_s, news=news)
@@ -99,7 +103,7 @@ class WatchTargets(Hook):
         self, run: TrainingRun, epoch: int, budget_s: float, *, news: bool
     ) -> None:
         missing = [target for target in self.forecasts if target.met_s is None]
-        late = [target for target in missing if target.known and target.not_before_s > budget_s]
+        late = [target for target in missing if (target.not_before_s or 0.0) > budget_s]
         spent = bool(missing) and run.clock.elapsed_s() >= budget_s
         if spent or (late and news and self._late_before):
             _give_up(run, epoch, budget_s, (late or missing)[0], spent=spent)

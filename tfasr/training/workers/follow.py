@@ -12,6 +12,7 @@ from tfasr.ledger.events import Ledger
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
+from tfasr.training.hooks.record import CheckData
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.phases import KEPT_SCORES, Evaluations, evaluator_of
 from tfasr.training.placement import Placement
@@ -22,7 +23,13 @@ from tfasr.training.workers.team import Team, check_offers, offered
 
 
 def follow(
-    experiment: Experiment, shard_dir: Path, run_dir: Path, team: Team, *, resume: bool
+    experiment: Experiment,
+    shard_dir: Path,
+    run_dir: Path,
+    team: Team,
+    *,
+    resume: bool,
+    lexicon: str | Path | None = None,
 ) -> list[dict[str, float]]:
     """Trains and evaluates with the chief until it ends the run, and writes no run.
 
@@ -32,8 +39,10 @@ def follow(
     workers = team.workers
     with contextlib.ExitStack() as held:
         experiment = experiment.continued(run_dir) if resume else experiment
-        run = open_run(experiment, shard_dir, run_dir, team)
-        offers = team.gate.passed(offered(experiment, content_hashes(run.splits), None))
+        run = open_run(experiment, shard_dir, run_dir, team, lexicon)
+        offers = team.gate.passed(
+            offered(experiment, content_hashes(run.splits), None, run.dictionary)
+        )
         check_offers(workers, offers)
         session, history = offers[0]["session"], offers[0]["history"]
         if history is not None:
@@ -43,7 +52,7 @@ def follow(
         steps = held.enter_context(contextlib.closing(WorkerSteps(run_dir, session, team)))
         with steps.ledger.interval("init"):
             build(run, steps.ledger, interruption)
-            loop = Loop(run, [steps], EvaluationShare(evaluator_of(run, run.model)))
+            loop = Loop(run, [steps, CheckData()], EvaluationShare(evaluator_of(run, run.model)))
             held.enter_context(contextlib.closing(loop))
         loop.train()
         team.part()

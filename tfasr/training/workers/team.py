@@ -1,8 +1,10 @@
 """Joins the workers of a cluster under TensorFlow's MultiWorkerMirroredStrategy."""
 
 import contextlib
+import faulthandler
 import json
 import logging
+import os
 import re
 import socket
 import time
@@ -15,9 +17,11 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
 from tfasr._version import __version__
+from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch, await_peers
 from tfasr.data.shares import Share
+from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
 from tfasr.training.averaging import check_averaging
 from tfasr.training.experiment import Experiment
@@ -33,7 +37,7 @@ from tfasr.training.workers.exchange import (
 
 log = logging.getLogger("tfasr")
 
-_SAME = ("tfasr", "shards", "configuration")
+_SAME = ("tfasr", "shards", "dictionary", "configuration")
 # What collectives raise when one of their workers is gone.
 _GONE = (
     *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
@@ -43,7 +47,12 @@ _GONE = (
 _LINGER_S = 4.0
 
 
-def offered(experiment: Experiment, shards: dict[str, str], claim: Claim | None) -> dict[str, Any]:
+def offered(
+    experiment: Experiment,
+    shards: dict[str, str],
+    claim: Claim | None,
+    dictionary: list[str] | None = None,
+) -> dict[str, Any]:
     """What a worker offers at the gate; the chief adds its claim of the run's folder."""
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has created.
@@ -51,6 +60,7 @@ def offered(experiment: Experiment, shards: dict[str, str], claim: Claim | None)
     return {
         "tfasr": __version__,
         "shards": shards,
+        "dictionary": {"words": dictionary and words_hash(dictionary)},
         "configuration": {f"{g}.{n}": value for g in content for n, value in content[g].items()},
         "host": socket.gethostname(),
         "session": None if claim is None else claim.session,
@@ -156,10 +166,17 @@ def joined(cluster: Cluster | None) -> Iterator[Team]:
         yield Team()
         return
     await_peers(cluster)
-    log.info("%s of %d is ready", cluster.name(cluster.rank), cluster.size)
+    me = cluster.name(cluster.rank)
+    log.info("%s of %d is ready; all must connect in %.0f s", me, cluster.size, launcher.BEGIN_S)
     tf.get_logger().setLevel(logging.WARNING)  # else it tells of every exchange
     try:
         strategy = _strategy(cluster)
+    except _GONE as error:
+        raise RunError(
+            f"All workers must begin to train within {launcher.BEGIN_S:.0f} s after they have met. "
+            f"{cluster.name(0)} does not answer any more: look at all workers' last messages, and "
+            "start them again."
+        ) from error
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
@@ -201,10 +218,24 @@ def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) > 1:
         tf.config.set_visible_devices(gpus[cluster.local_rank % len(gpus)], "GPU")
+    # Else TensorFlow waits an hour for a worker that has ended since all had met.
+    job = eager_context.coordination_config_pb2.CoordinatedJob
+    eager_context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        cluster_register_timeout_in_ms=int(1000 * launcher.BEGIN_S),
+        coordinated_jobs=[job(name="worker", num_tasks=cluster.size)],
+    )
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
         task_id=cluster.rank,
         rpc_layer="grpc",
     )
-    return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        # The chief waits for ever, and so that no thread of Python could end it.
+        faulthandler.dump_traceback_later(launcher.BEGIN_S + 5, file=nowhere, exit=True)
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        finally:
+            faulthandler.cancel_dump_traceback_later()

@@ -19,7 +19,7 @@ SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
 @dataclass(frozen=True)
 class PublishedTable:
     name: str  # in its source, such as "Table 4"
-    kind: str  # "systems", "parameters", "evaluation", "time_to_accuracy", "final" or "steps"
+    kind: str  # such as "systems", "machines", "evaluation" or "time_to_accuracy"
     what: str  # what it shows
     conditions: str  # how it was measured
     # by heading; times in seconds, rates as fractions, None if never reached or not stated
