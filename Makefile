@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint docs notebooks release torture clean
+.PHONY: demo test test-long lint docs notebooks measured release torture clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -28,6 +28,11 @@ docs: $(VENV)/docs.installed
 # Runs the notebooks from first to last and keeps their answers and pictures in them.
 notebooks: $(VENV)/dev.installed
 	$(BIN)/python docs/site/run_notebooks.py
+
+# Measures what docs/measured.md quotes, with the peers, on an idle machine: hours. CORPORA: a folder
+# with an4, librispeech and decoding, see benchmarks/measured.py.
+measured: $(VENV)/measured.installed
+	$(BIN)/python benchmarks/measured.py --corpora $(CORPORA)
 
 # Wheels for each installed CPython, their hashes and a bill of materials: release/README.md.
 release: $(VENV)/release.installed
@@ -54,6 +59,10 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr, TensorFlow and the test tools into $(VENV); this takes some minutes."
 	$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
 	touch $@ $(VENV)/demo.installed
+
+$(VENV)/measured.installed: $(VENV)/dev.installed
+	$(BIN)/python -m pip install -qq --editable '.[demo,dev,peers,kenlm]'
+	touch $@
 
 $(VENV)/docs.installed: $(VENV)/dev.installed
 	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'

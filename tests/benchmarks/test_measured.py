@@ -1,0 +1,57 @@
+"""docs/measured.md: every figure is current or marked as stale."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import measured  # noqa: E402
+
+
+def test_the_page_marks_what_is_stale():
+    """Run `python benchmarks/measured.py --page` after a change of code that was measured."""
+    assert measured.PAGE.read_text() == measured.page(measured.read_results())
+
+
+def test_changed_code_makes_its_figures_stale_and_prose_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    figure = measured.Figure("a figure", (), lambda printed, work: "", ("module.py",), 1)
+    monkeypatch.setitem(measured.FIGURES, "made", figure)
+    module = tmp_path / "module.py"
+    module.write_text('"""Adds."""\n\ndef add(a, b):\n    """Returns a sum."""\n    return a + b\n')
+    row = {"name": "made", "code": measured.code_hash(figure.code)}
+    module.write_text('def add(\n    a, b\n):  # a "sum"\n    """Ä."""\n    return a + b\n'.replace(
+        "(\n    a, b\n)", "(a,\n b)"))  # fmt: skip
+    assert not measured.is_stale(row)
+    module.write_text("def add(a, b):\n    return b + a\n")
+    assert measured.is_stale(row)
+
+
+def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
+    results, page = tmp_path / "measured.json", tmp_path / "measured.md"
+    monkeypatch.setattr(measured, "RESULTS", results)
+    monkeypatch.setattr(measured, "PAGE", page)
+    command = "{python} -c \"print('41 of 42')\""
+    figure = measured.Figure("made up", (command,), lambda out, work: out.strip(), ("Makefile",), 1)
+    monkeypatch.setattr(measured, "FIGURES", {"made": figure})
+    (tmp_path / "work" / "shards").mkdir(parents=True)
+    arguments = ["measured.py", "--corpora", str(tmp_path), "--work", str(tmp_path / "work")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    measured.main()
+    (row,) = json.loads(results.read_text())
+    assert row["figure"] == "41 of 42" and re.fullmatch("[0-9a-f]{7,}", row["commit"])
+    assert "made up" in page.read_text() and "stale" not in page.read_text().partition("## ")[2]
+    measured.main()
+    assert "skipped" in capsys.readouterr().out
+
+
+def test_a_failing_command_keeps_the_figures_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured, "FIGURES", {
+        "broken": measured.Figure("it", ("{python} -c 1/0",), lambda out, work: out, (), 1)
+    })  # fmt: skip
+    with pytest.raises(SystemExit, match="broken"):
+        measured.measure("broken", tmp_path, tmp_path)
