@@ -1,5 +1,5 @@
 # tfasr with everything to train, report, export and serve, on the CPU:
-#   docker build -t tfasr . && docker run --rm -v "$PWD/runs:/runs" tfasr demo --out /runs/demo
+#   docker build -t tfasr . && docker run --rm -v "$PWD/runs:/runs" tfasr demo --demo_dir /runs/demo
 FROM python:3.11-slim AS build
 WORKDIR /source
 RUN apt-get update \

@@ -44,33 +44,36 @@ def of(commands, name):
 
 
 def trained(commands, folder):
-    """Returns the run's path below the folder of runs, its batch size and its seed."""
+    """Returns the path below the folder of runs, the gin file and the seed of each run."""
     return [
         (
             str(Path(words[words.index("--run_dir") + 1]).relative_to(folder / "runs")),
+            words[words.index("--gin_file") + 1],
             *(int(word.rpartition("= ")[2]) for word in words if " = " in word),
         )
         for words in of(commands, "train")
     ]
 
 
-def test_one_run_of_each_batch_size(asked, tmp_path):
-    assert demo(demo_dir=tmp_path) == tmp_path / "report" / "report.html"
-    assert trained(asked, tmp_path) == [("batch_8", 8, 1), ("batch_64", 64, 1)]
-    runs = [str(tmp_path / "runs" / name) for name in ("batch_8", "batch_64")]
+def test_one_run_of_each_recipe(asked, tmp_path):
+    assert demo(demo_dir=tmp_path, seeds=1) == tmp_path / "report" / "report.html"
+    assert trained(asked, tmp_path) == [("paper", "demo.gin", 1), ("fast", "fast/demo.gin", 1)]
+    runs = [str(tmp_path / "runs" / name) for name in ("paper", "fast")]
     assert of(asked, "report") == [["report", *runs, "--out", str(tmp_path / "report")]]
-    # Once more: the runs are kept, and new ones stand beside them.
-    demo(demo_dir=tmp_path)
-    assert [name for name, *_ in trained(asked, tmp_path)[2:]] == ["batch_8-2", "batch_64-2"]
+    # Once more: the runs are kept, and new ones stand next to them.
+    demo(demo_dir=tmp_path, seeds=1)
+    assert [name for name, *_ in trained(asked, tmp_path)[2:]] == ["paper-2", "fast-2"]
 
 
 def test_seeds_make_groups_whose_runs_take_turns(asked, tmp_path):
     demo(demo_dir=tmp_path, seed=4, seeds=3)
     assert trained(asked, tmp_path) == [
-        (f"batch_{size}/seed_{seed}", size, seed) for seed in (4, 5, 6) for size in (8, 64)
+        (f"{name}/seed_{seed}", gin_file, seed)
+        for seed in (4, 5, 6)
+        for name, gin_file in (("paper", "demo.gin"), ("fast", "fast/demo.gin"))
     ]
     assert len(of(asked, "evaluate")) == 6
-    groups = [str(tmp_path / "runs" / name) for name in ("batch_8", "batch_64")]
+    groups = [str(tmp_path / "runs" / name) for name in ("paper", "fast")]
     assert of(asked, "report")[0][1:3] == groups
 
 

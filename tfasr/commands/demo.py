@@ -1,4 +1,4 @@
-"""``tfasr demo``: the whole chain on synthetic speech, in minutes, without a download."""
+"""``tfasr demo``: two recipes race to an error rate on synthetic speech, without a download."""
 
 import argparse
 import logging
@@ -9,33 +9,32 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.process import run_module
 
 log = logging.getLogger("tfasr")
-BATCH_SIZES = (8, 64)
+RECIPES = {"paper": "demo.gin", "fast": "fast/demo.gin"}
 
 
-def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 1) -> Path:
-    """Makes a corpus, trains on it with two batch sizes, evaluates and reports the runs.
+def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3) -> Path:
+    """Makes a corpus, trains on it by two recipes, evaluates the runs and reports them.
 
-    Each step is the command that a user would type, in a process of its own: clocks and memory are
-    those of a real run. Returns the path of ``report.html``; raises `UsageError` if ``seeds`` is
+    Each step is the command that a user would type, in a process of its own, so clocks and memory
+    are those of real runs. Returns the path of ``report.html``; raises `UsageError` if ``seeds`` is
     less than 1, `RunError` if a step fails.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be at least 1. Received: {seeds}.")
     folder = Path(demo_dir)
     corpus, shards, report = folder / "corpus", folder / "shards", folder / "report"
-    groups = [_next_free(folder / "runs", f"batch_{size}") for size in BATCH_SIZES]
+    groups = [_next_free(folder / "runs", recipe) for recipe in RECIPES]
     from tfasr.corpora.synthetic import make_synthetic_corpus
 
     make_synthetic_corpus(corpus)
     _tfasr("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards)
     runs = []
-    # The batch sizes take turns: what disturbs the machine for a while disturbs both.
+    # The recipes take turns: what disturbs the machine for a while disturbs both.
     for number in range(seed, seed + seeds):
-        for size, group in zip(BATCH_SIZES, groups, strict=True):
+        for gin_file, group in zip(RECIPES.values(), groups, strict=True):
             runs.append(group / f"seed_{number}" if seeds > 1 else group)
             _tfasr(
-                *("train", "--gin_file", "demo.gin", "--shard_dir", shards, "--run_dir", runs[-1]),
-                *("--gin_binding", f"PipelineConfig.global_batch_size = {size}"),
+                *("train", "--gin_file", gin_file, "--shard_dir", shards, "--run_dir", runs[-1]),
                 *("--gin_binding", f"TrainingConfig.seed = {number}"),
             )
     for run_dir in runs:
@@ -65,10 +64,19 @@ def _tfasr(*arguments: str | Path) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--demo_dir", default="demo", help="default: ./%(default)s")
-    add("--seed", type=int, default=1, help="of the (first) runs")
-    add("--seeds", type=int, default=1, help="runs of each batch size; three take some 10 minutes")
+    add("--seed", type=int, default=1, help="of the first run of each recipe; default: 1")
+    add(
+        "--seeds",
+        type=int,
+        default=3,
+        help="runs of each recipe; default: %(default)s, some 4 minutes on two cores",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
     path = demo(demo_dir=arguments.demo_dir, seed=arguments.seed, seeds=arguments.seeds)
-    print(f"\nThe report with its curves: {path.resolve()}")
+    best = path.parents[1] / "runs" / "fast"
+    (sound, *_) = sorted((path.parents[1] / "corpus" / "test").rglob("*.wav"))
+    run_dir = best if (best / "events.jsonl").exists() else sorted(best.glob("seed_*"))[0]
+    print(f"\nThe curves and the verdict: {path.resolve()}")
+    print(f"Next: tfasr transcribe {sound} --run_dir {run_dir}")
