@@ -345,7 +345,7 @@ def test_an_exchange_is_measured_between_two_processes():
 
 def test_a_prediction_needs_steps_and_an_exchange():
     for steps, exchanges in (([], [MeasuredExchange(2, 1e6, 0.1)]), ([MeasuredStep(8, 0.1)], [])):
-        with pytest.raises(ValueError, match="must be given measured steps and a link"):
+        with pytest.raises(ValueError, match="needs measured steps and a link"):
             WorkerPrediction(Measurements(steps, 1e6, exchanges=exchanges))
 
 

@@ -99,9 +99,7 @@ def test_other_references_are_refused_by_name_and_the_rest_goes_on(perfect, faul
     other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
     found = objects(perfect, other, faulty)
     assert len(found["systems"]) == 3
-    assert (
-        "1 of 6 that differ (u0: 'a b c d' and 'a b c x')" in found["comparisons"][0]["refused"]
-    )
+    assert "1 of 6 that differ (u0: 'a b c d' and 'a b c x')" in found["comparisons"][0]["refused"]
     assert found["comparisons"][1]["refused"] is None
     text = report([perfect, other, faulty], errors=True)
     assert "refused" in text

@@ -37,7 +37,7 @@ class Measured:
         return WRITERS[output_format](self.tables)
 
     def write(self, out: Path) -> None:
-        """Writes ``results.json`` and ``table.md`` to a folder, or JSON alone to a ``.json`` file."""
+        """Writes ``results.json`` and ``table.md`` to a folder, or a single ``.json`` file."""
         if is_file(out):
             write_whole(out, self.to_format(JSON))
             return
