@@ -1,11 +1,11 @@
 """CPU-seconds per hour of audio, WER, CER and peak memory of word beam search and its peers.
 
-Every measurement runs in a process of its own, on one thread:
+Every measurement runs in its own process on one thread:
 
     python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output results.json
 
-The folder holds ``load.npz`` and ``corpus.txt.gz``. Peers that are not installed are listed as
-such: flashlight-text (its lexicon decoder, 10 tokens, threshold 25), TensorFlow (no dictionary),
+The folder has ``load.npz`` and ``corpus.txt.gz``. Peers that are not installed are reported:
+flashlight-text (its lexicon decoder, 10 tokens, threshold 25), TensorFlow (no dictionary),
 and the published implementation (package ``word_beam_search``).
 """
 
@@ -91,7 +91,7 @@ def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
         criterion_type=fl.CriterionType.CTC,
     )
     decoder = fl.LexiconDecoder(options, trie, fl.ZeroLM(), space, blank, -1, [], False)
-    # Its words end with a space: a last frame that is surely one lets the last word end.
+    # Its words end with a space, so a certain space in the last frame completes the last word.
     end = np.full((1, alphabet.num_classes), -30.0, np.float32)
     end[0, space] = 0.0
 

@@ -1,12 +1,12 @@
-"""What an evaluation costs by where it is done and by which decoder: runs in alternation.
+"""The cost of an evaluation by its placement and decoder: runs in alternation.
 
     python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file demo.gin]
         [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
         [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
 
-Each run is `tfasr train` in a process of its own, for the same epochs; runs that lie in DIR already
-are only read. "greedy+word_beam:256" scores with word beam search of width 256 beside greedy
-decoding. Read it on a machine without other work.
+Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only read.
+"greedy+word_beam:256" also scores with word beam search of width 256. Use a machine without other
+work.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The same training step timed in one process after the other: how much this machine's times vary.
+"""The same training step timed in consecutive processes: how much this machine's times vary.
 
     python benchmarks/repeated_step.py [--runs 16] [--gin_file an4.gin] --out FILE.json
 
@@ -23,7 +23,7 @@ ROUNDS = 5
 
 
 def timed(gin_file: str, batch: int, frames: int) -> float:
-    """Returns the seconds of a training step, timed in a process of its own."""
+    """Returns the seconds of a training step, timed in its own process."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "tfasr.cli", "bench", "step", "--gin_file", gin_file]
         command += ["--batch", str(batch), "--frames", str(frames), "--precision", "float32"]
@@ -34,7 +34,7 @@ def timed(gin_file: str, batch: int, frames: int) -> float:
 
 
 def _values(content: Any, name: str) -> Iterator[float]:
-    """Yields what JSON values hold by a name, wherever it stands."""
+    """Yields all values of a name, anywhere in JSON."""
     if isinstance(content, dict):
         for key, value in content.items():
             if key == name:

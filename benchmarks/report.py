@@ -1,10 +1,10 @@
-"""What `tfasr report` costs on many runs: seconds, CPU seconds and memory, beside parsing alone.
+"""The cost of `tfasr report` on many runs: seconds, CPU seconds and memory, compared with parsing.
 
     python benchmarks/report.py [--runs 1000] [--folder DIR] [--format json]
 
-The runs are written first: 36 epochs of 56 steps each, about 0.9 MB of ledger, ten seeds to a
-configuration. The floor that no report can pass is json.loads of every line, in one process, in
-the same run of this program.
+It first writes the runs: 36 epochs of 56 steps each, about 0.9 MB of ledger, ten seeds per
+configuration. The lower bound for any report is json.loads of every line, in one process, in the
+same call of this program.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def events(seed: int) -> Iterator[dict[str, Any]]:
 
 
 def chained(events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    """Yields a ledger's lines, each with the hash of all up to it."""
+    """Yields a ledger's lines, each with its chained hash."""
     head = hashlib.blake2b(b"", digest_size=8).hexdigest()
     for event in events:
         text = json.dumps(event).encode()[:-1]
@@ -114,7 +114,7 @@ def parse_alone(run_dirs: list[Path]) -> dict[str, float]:
 
 
 def report(arguments: list[str]) -> dict[str, float]:
-    """Runs the command; memory is that of all its processes together, seen every 50 ms."""
+    """Runs the command; memory is that of all its processes together, sampled every 50 ms."""
     before, began = _children_s(), time.perf_counter()
     command = [sys.executable, "-m", "tfasr.cli", "report", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -4,15 +4,15 @@
 
 The gradients of the same batches are computed from a run's weights with all layers in float32, then
 with one layer at a time, and with all of them, in ``mixed_bfloat16``; the last layer and the loss
-are float32 always. Dropout is left out. Of the error against float32 it tells, all in parts of the
-length of the batches' mean gradient,
+are always float32, without dropout. The error relative to float32 is reported as fractions of the
+length of the batches' mean gradient:
 
 - its size: the root mean square over the batches;
-- what is systematic: the length of the mean error, beside what that would be if the errors of
-  different batches had nothing in common;
+- its systematic part: the length of the mean error, compared with its length if the errors of
+  different batches were independent;
 - how much longer or shorter the gradient becomes: the mean error along the mean gradient;
 
-and, for comparison, how far the gradients of single batches are from their mean.
+and, for comparison, the distance of single batches' gradients from their mean.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from tfasr.training.trained import open_trained
 
 
 def nested(layer: Any) -> list[Any]:
-    """Returns a layer with all that it is made of."""
+    """Returns a layer with all its sublayers."""
     return list(layer._flatten_layers())
 
 
 def set_precision(layers: list[Any], precision: str) -> None:
-    """Lets layers compute in a dtype policy of Keras from their next call on."""
+    """Makes layers compute in a Keras dtype policy from their next call on."""
     for layer in layers:
         for part in nested(layer):
             part.dtype_policy = keras.DTypePolicy(precision)
@@ -59,7 +59,7 @@ def length(vector: np.ndarray) -> float:
 
 
 def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
-    """Returns what the module's description lists, of gradients ``(batches, weights)``."""
+    """Returns the quantities listed in the module's docstring, for ``(batches, weights)``."""
     errors = rounded - exact
     mean, mean_error = exact.mean(axis=0), errors.mean(axis=0)
     spread = math.sqrt(np.square(errors - mean_error).sum() / max(len(errors) - 1, 1))
@@ -72,7 +72,7 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
 
 
 def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int) -> dict[str, Any]:
-    """Returns the errors by the layers that round, and the spread of single batches."""
+    """Returns the errors by rounding layer, and the spread of single batches."""
     trained = open_trained(run_dir)
     source, model = trained.source("train", shard_dir), trained.model(checkpoint).recogniser
     for dropout in model.dropouts:

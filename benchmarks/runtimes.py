@@ -1,13 +1,13 @@
-"""Whether every runtime writes the same: the run on Keras, its export, sherpa-onnx, C++; streams.
+"""Whether all runtimes write the same text: Keras, its export, sherpa-onnx, C++; streams.
 
     python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
         [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
-All hear the same 16-bit samples at the model's rate and decode greedily; streams hear them in
-random chunks. The first row is what the others are compared with. sherpa-onnx is left out where it
-is not installed, C++ without --cpp, and streams where features are normalised by utterance: with
---corpus_statistics all rows normalise them by the training split's mean and deviation instead,
-which makes the errors of a run that was not trained so meaningless, but not the comparison.
+All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
+chunks. Rows are compared with the first one. sherpa-onnx is left out if not installed, C++ without
+--cpp, and streams if features are normalised per utterance. With --corpus_statistics, all rows
+normalise by the training split's mean and deviation instead. For a run that was not trained so,
+this makes the errors meaningless, but not the comparison.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
 def engines(
     run_dir: Path, spec: RecogniserSpec, keras: Recogniser, program: Path | None, folder: Path
 ) -> dict[str, Engine]:
-    """Returns what writes down samples, by the names of the table's rows."""
+    """Returns functions from samples to text, by the names of the table's rows."""
     rng = np.random.default_rng(1)
     exported = folder / "onnx"
     write_unchecked(run_dir, exported, int8=False, checkpoint="best")

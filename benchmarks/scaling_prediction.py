@@ -1,14 +1,14 @@
-"""Predicted against measured steps of one and two workers, also over a network made slow.
+"""Predicted and measured steps of one and two workers, also over a slowed network.
 
     python benchmarks/scaling_prediction.py [--mbit_s 1000,200,50] [--format json]
 
 Trains a small model on made-up utterances for some 25 steps at a time. Two single processes at
-once, each pinned to a core, give the steps at three batch sizes; two workers over the loopback,
-what an exchange costs without a network. From these `tfasr bench scaling` predicts: one process at
-the middle batch size, from the other two; the workers over the loopback, from an exchange that is
-measured apart; and workers in two network namespaces, joined by a veth pair whose rate `tc` limits,
-from the rate alone. The namespaces need root (and `ip` and `tc`); without, they are left out, as
-with --mbit_s "". Takes about three minutes on two quiet cores.
+once, each pinned to a core, give the steps at three batch sizes; two workers on the loopback give
+the cost of an exchange without a network. From these, `tfasr bench scaling` predicts one process at
+the middle batch size, from the other two sizes; the workers on the loopback, from an exchange
+measured separately; and workers in two network namespaces, joined by a veth pair whose rate `tc`
+limits, from the rate alone. The namespaces need root (and `ip` and `tc`); they are skipped without
+it, and with --mbit_s "". Takes about three minutes on two idle cores.
 """
 
 import argparse
@@ -62,7 +62,7 @@ class Trainer:
             make_split(folder / f"shards-{batch}", "validation", 16, FRAMES)
 
     def singles(self, batch: int) -> list[str]:
-        """Trains two single processes at once, as two workers would be; returns their runs."""
+        """Trains two single processes at once, like two workers; returns their runs."""
         runs = [self._folder / f"single-{batch}-{rank}" for rank in range(2)]
         self._train(batch, [["--run_dir", str(run)] for run in runs])
         return [str(run) for run in runs]
@@ -118,7 +118,7 @@ def two_hosts() -> Iterator[tuple[str, str]]:
 
 
 def limit(ends: Sequence[str], mbit_s: int) -> None:
-    """Lets each end of the pair send at so many megabits a second."""
+    """Limits each end of the pair to so many megabits per second."""
     for name, end in zip(NAMES, ends, strict=True):
         rate = ["tbf", "rate", f"{mbit_s}mbit", "burst", "64kb", "latency", "400ms"]
         call("tc", "-n", name, "qdisc", "replace", "dev", end, "root", *rate)
@@ -129,7 +129,7 @@ def call(*command: str) -> None:
 
 
 def predicted(runs: Sequence[str], batch: int, workers: int, *flags: str) -> dict[str, float]:
-    """Returns what `tfasr bench scaling` says of so many workers."""
+    """Returns the prediction of `tfasr bench scaling` for a number of workers."""
     command = [sys.executable, "-m", "tfasr.cli", "bench", "scaling", *runs, "--format", "json"]
     command += ["--workers", str(workers), "--global_batch_size", str(batch), *flags]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
@@ -138,14 +138,14 @@ def predicted(runs: Sequence[str], batch: int, workers: int, *flags: str) -> dic
 
 
 def measured_step_s(run_dir: str) -> tuple[float, float]:
-    """Returns the seconds of a run's step, and of its exchange."""
+    """Returns the seconds of a run's step and of its exchange."""
     found = read_runs([Path(run_dir)], None, "paper", None)
     exchange_s = found.exchanges[0].seconds if found.exchanges else 0.0
     return found.steps[0].seconds + exchange_s, exchange_s
 
 
 def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
-    """Trains, predicts and returns both of each case."""
+    """Trains, predicts, and returns prediction and measurement of each case."""
     singles = {batch: trainer.singles(batch) for batch in BATCHES}
     low, middle, high = BATCHES
     rows = []

@@ -1,4 +1,4 @@
-"""Tabulates what the AN4 presets reach on dev and on the speakers by which nothing was chosen.
+"""Tabulates the AN4 presets' errors on dev, and on speakers never used to choose anything.
 
     python benchmarks/untouched.py --scores scores/accurate_greedy scores/accurate_word_beam \
         --dev_runs runs/fast_*_dev --untouched_runs runs/fast_*_untouched --out benchmarks/results

@@ -1,13 +1,13 @@
-"""All that is to be measured on a GPU, without TensorFlow, in pieces of at most ten minutes.
+"""All GPU measurements without TensorFlow, in pieces of at most ten minutes.
 
     benchmarks/gpu/run --out results --data packed --load BENCH --pieces machine steps
     benchmarks/gpu/run --out toys --toy                 # all of it at sizes for a processor
 
-Each piece writes ``NAME.json``: what was expected, machine, driver, versions, date, and of each
-task its arguments, what it found, and how busy the GPU was meanwhile and what energy it took, by
-NVML. ``table.md`` has a row for each task, as docs/measured.md has them. A task is a process; what
-fails, or does not end in time, leaves the others, and what it found until then. Started again with
-the same ``--out``, tasks that are done are not done again. Pieces take 41 minutes in all.
+Each piece writes ``NAME.json``: expectation, machine, driver, versions, date, and for each task its
+arguments, results, GPU utilisation and energy by NVML. ``table.md`` has a row for each task, as in
+docs/measured.md. A task is a process. If one fails or runs out of time, its results so far and the
+other tasks are kept. Started again with the same ``--out``, only unfinished tasks run. Pieces take
+41 minutes in total.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.energy import read_samples, used_joules
 
-# Tasks in order of importance, and what was expected before anything was measured.
+# Tasks in order of importance, with the result expected before measuring.
 PIECES = json.loads(Path(__file__).with_name("pieces.json").read_text(encoding="utf-8"))
 PACKAGES = ("torch", "jax", "jaxlib", "keras", "numpy")
 LEAST_S = 5.0
@@ -54,7 +54,7 @@ def main() -> None:
     flags.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + flags.budget_s
     places = {"{data}": str(flags.data.resolve()), "{load}": str(flags.load.resolve())}
-    # Ended from outside, it ends its tasks too.
+    # If ended from outside, it ends its tasks, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in flags.pieces:
         tasks = PIECES[name]["toy" if flags.toy else "tasks"]
@@ -66,11 +66,11 @@ def main() -> None:
 def run_piece(
     name: str, piece: dict, tasks: list[dict], out: Path, end: float, places: dict[str, str]
 ) -> None:
-    """Runs those tasks of a piece that are not done, as far as time allows, and writes each.
+    """Runs the unfinished tasks of a piece, as far as time allows, and writes each result.
 
     Args:
         end: of all pieces, on the monotonic clock.
-        places: this machine's folders by their names in tasks.
+        places: this machine's folders, by their names in tasks.
     """
     path = out / f"{name}.json"
     earlier = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
@@ -83,7 +83,7 @@ def run_piece(
             continue
         say(f"{name}: {key}")
         fresh = run_task(task, min(task["limit_s"], end - time.monotonic()), places)
-        # What an earlier start found counts more than nothing.
+        # Results of an earlier start are better than none at all.
         if kept.get("answer") is None or fresh["answer"] is not None:
             found["tasks"][key] = {**fresh, "date": found["date"]}
         write_whole(path, json.dumps(found, indent=1) + "\n")
@@ -104,7 +104,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> dict[str, Any]:
-    """Returns what a task's process answered last, and how it ended: done, failed, cut, skipped."""
+    """Returns a task's last output, and how it ended: done, failed, cut, skipped."""
     found: dict[str, Any] = {**task, "answer": None}
     if limit_s < LEAST_S:
         return {**found, "status": "skipped"}
@@ -151,7 +151,7 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
 
 
 def use(folder: Path) -> dict[str, Any]:
-    """Returns of the first GPU how busy it was over time, and the joules of each counter."""
+    """Returns the first GPU's utilisation over time, and the joules of each counter."""
     found: dict[str, Any] = {"gpu_percent": None, "joules": {}}
     with contextlib.suppress(OSError, ValueError):
         samples: dict[str, list] = {}
@@ -239,7 +239,7 @@ def _of_networks(answer: dict[str, Any]) -> str:
 
 
 def _of_bench(answer: dict[str, Any]) -> str:
-    """Returns what of a workload's results says most; all of it is in the JSON."""
+    """Returns the main results of a workload; the JSON has all of them."""
     results = answer.get("results", answer)
     if results.get("runs") and "epoch_s" in results["runs"][-1]:
         run = results["runs"][-1]

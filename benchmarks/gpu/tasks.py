@@ -1,4 +1,4 @@
-"""What `gpu.run` measures: a task is a process; each line it prints is all that it knows so far."""
+"""The tasks of `gpu.run`: each is a process that prints its results so far, one per line."""
 
 import contextlib
 import json
@@ -66,9 +66,9 @@ def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
 def steps(
     size: str, precisions: list[str], rounds: int, turn_s: float, systems: list | None = None
 ) -> Iterator[Answer]:
-    """Yields training steps of tfasr, stock Keras and the twin, which take turns.
+    """Yields training steps of tfasr, stock Keras and the twin, in alternation.
 
-    Processes that fail beside the others, such as for want of memory, are tried again alone.
+    Processes that fail together with others, for lack of memory say, are tried again alone.
     """
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.worker import Worker
@@ -144,7 +144,7 @@ def steps(
 
 
 def trained(**settings: Any) -> Iterator[Answer]:
-    """Yields what `gpu.train.train` knows after each epoch."""
+    """Yields the results of `gpu.train.train` after each epoch."""
     from gpu.train import train
 
     return train(**{**settings, "folder": Path(settings["folder"])})
@@ -152,7 +152,7 @@ def trained(**settings: Any) -> Iterator[Answer]:
 
 def bench(preset: str, bindings: list[str], fraction: float) -> Iterator[Answer]:
     """Yields the results of a workload of ``tfasr bench`` on this process's backend."""
-    # The command itself asks for TensorFlow, also where the workload does not.
+    # The command itself requires TensorFlow, even if the workload doesn't.
     from tfasr.bench.perform import load_bench, perform
     from tfasr.bench.workload import Context
 
@@ -185,7 +185,7 @@ def networks(lengths: list[int], batch: int, count: int, units: int) -> Answer:
 def decoder(
     folder: str, size: str, beam_width: int, turn_s: float, threads: list[int], utterances: int
 ) -> Iterator[Answer]:
-    """Yields the twin's step and a word beam search on the host, each alone and both at once.
+    """Yields times of the twin's step and of a word beam search on the host, alone and together.
 
     Args:
         folder: has ``load.npz`` of `decoder_load`.
@@ -234,7 +234,7 @@ def decoder(
         done, beside = threading.Event(), []
         thread = threading.Thread(target=lambda d=done, b=beside: b.extend(decoded_s(d)))
         thread.start()
-        # Until one search at least has ended beside the steps.
+        # Until at least one search has ended during the steps.
         enough = after(max(turn_s, 1.2 * row["decode_alone_s"]))
         row["step_beside_ms"] = median_step_ms(enough)
         done.set()
@@ -249,7 +249,7 @@ TASKS = {f.__name__: f for f in (ceilings, steps, trained, bench, networks, deco
 
 
 def main() -> None:
-    """Does the task named by the first argument, in JSON: ``{"kind", **arguments}``."""
+    """Runs the task named by the first argument, in JSON: ``{"kind", **arguments}``."""
     task = json.loads(sys.argv[1])
     with os.fdopen(os.dup(1), "w") as answers, contextlib.redirect_stdout(sys.stderr):
         os.dup2(2, 1)  # what libraries print must not pass for an answer

@@ -1,7 +1,7 @@
-"""A whole job to a target without TensorFlow: tfasr's model on JAX or PyTorch, or the twin.
+"""A complete training run without TensorFlow: tfasr's model on JAX or PyTorch, or the twin.
 
 Both read `gpu.data`'s batches, are evaluated greedily after each epoch, and are recorded by
-`tfasr.Recorder`, which books what waits for what. Neither saves checkpoints.
+`tfasr.Recorder`. Neither saves checkpoints.
 """
 
 import tempfile
@@ -147,14 +147,14 @@ def train(
     targets: list[tuple[str, float]],
     epochs: int | None = None,
 ):
-    """Trains to a target and yields what is known after each epoch.
+    """Trains to a target and yields the results after each epoch.
 
     Args:
         folder: of `gpu.data.pack`.
         name: of the corpus and recipe there.
         system: "tfasr" or "torch".
         targets: metrics and values; the run ends when all are met.
-        epochs: at most; None for the recipe's.
+        epochs: limit; None for the recipe's.
     """
     began = time.perf_counter()
     packed = Packed(folder, name)

@@ -1,8 +1,8 @@
-"""What a benchmark found: one JSON object, and the tables that it holds, as text and Markdown.
+"""A benchmark's results as one JSON object, and its tables as text and Markdown.
 
 A result is ``{"benchmark", "date", "command", "machine", "notes", "tables"}``; a table is
-``{"title", "columns", "rows"}``. Rows are flat objects that hold more than is shown; ``columns``
-are the pairs of key and heading that are.
+``{"title", "columns", "rows"}``. Rows are flat objects, possibly with hidden values; ``columns``
+are pairs of key and heading for those that are shown.
 """
 
 import datetime
@@ -20,12 +20,12 @@ Table = dict[str, Any]
 
 
 def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict) -> Result:
-    """Returns a result of this day, this machine and this process's command."""
+    """Returns a result with today's date, this machine and this process's command."""
     machine = describe_system()
     del machine["host"]  # a name says nothing about speed
     machine["packages"] |= versions
     script = Path(sys.argv[0])
-    # Where things lie on this machine is no part of what was measured.
+    # Paths on this machine are not part of the measurement.
     words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]
     return {
         "benchmark": benchmark,
@@ -38,11 +38,11 @@ def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict
 
 
 def write(found: Result, out: Path) -> list[Path]:
-    """Writes a result as JSON and beside it as Markdown.
+    """Writes a result as JSON, and as Markdown in the same folder.
 
     Args:
         found: the result.
-        out: a file; or a folder, where the files get the names of date and benchmark.
+        out: a file; or a folder, in which the files are named after date and benchmark.
 
     Returns:
         The two files.
@@ -58,7 +58,7 @@ def write(found: Result, out: Path) -> list[Path]:
 
 
 def to_markdown(found: Result) -> str:
-    """Returns the whole of a result as Markdown."""
+    """Returns the entire result as Markdown."""
     machine = found["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
@@ -92,7 +92,7 @@ def to_text(found: Result) -> str:
 
 
 def cells(table: Table) -> list[list[str]]:
-    """Returns a table's headings and rows as text; what there is not, as "n/a"."""
+    """Returns a table's headings and rows as text, with "n/a" for missing values."""
     keys = [key for key, _ in table["columns"]]
     headings = [heading for _, heading in table["columns"]]
     return [headings, *([_cell(row.get(key)) for key in keys] for row in table["rows"])]
