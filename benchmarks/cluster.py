@@ -80,10 +80,10 @@ def train(
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the medians of runs; None if a run lacks the number."""
-    known = {key: [run[key] for run in runs] for key in runs[0]}
+    present = {key: [run[key] for run in runs] for key in runs[0]}
     return {
         key: None if None in values else round(statistics.median(values), 4)
-        for key, values in known.items()
+        for key, values in present.items()
     }
 
 

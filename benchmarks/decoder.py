@@ -47,8 +47,8 @@ def tfasr_two_threads(load: Load, beam_width: int, _: Path) -> Decode:
 
 
 def tfasr_bigrams(load: Load, beam_width: int, folder: Path, recombine: bool = False) -> Decode:
-    known = set(load.lexicon)
-    lines = [line for line in read_corpus(folder) if known.issuperset(line.split())]
+    present = set(load.lexicon)
+    lines = [line for line in read_corpus(folder) if present.issuperset(line.split())]
     counts = BigramCounts.from_transcripts(lines)
     return tfasr_words(
         load,
@@ -114,10 +114,10 @@ def tensorflow(load: Load, beam_width: int, _: Path) -> Decode:
     alphabet = Alphabet(load.chars)
 
     def decode() -> list[str]:
-        (found,), _ = tf.nn.ctc_beam_search_decoder(
+        (result,), _ = tf.nn.ctc_beam_search_decoder(
             load.log_probs.transpose(1, 0, 2), load.lengths.astype(np.int32), beam_width, 1
         )
-        labels = tf.sparse.to_dense(found, default_value=-1).numpy()
+        labels = tf.sparse.to_dense(result, default_value=-1).numpy()
         return [" ".join(alphabet.decode(row[row >= 0]).split()) for row in labels]
 
     return decode

@@ -40,10 +40,12 @@ def draw(draws: int, median: np.ndarray, variation: float, rng: np.random.Genera
 
 def looked_at(first: Ends, second: Ends, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns p-values of n runs each, whether gaps exceed a bracket, and their signs."""
-    one, two = (of_logarithms((low[:, :n], high[:, :n])) for low, high in (first, second))
-    found = mean_difference(one, two)
-    longer = np.abs(found.shift) > np.maximum(one.width, two.width)
-    return np.nan_to_num(found.p_value, nan=1.0), longer, np.sign(found.shift)
+    first_means, second_means = (
+        of_logarithms((low[:, :n], high[:, :n])) for low, high in (first, second)
+    )
+    result = mean_difference(first_means, second_means)
+    longer = np.abs(result.shift) > np.maximum(first_means.width, second_means.width)
+    return np.nan_to_num(result.p_value, nan=1.0), longer, np.sign(result.shift)
 
 
 def arriving_rows(draws: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -116,8 +118,8 @@ def _looked_at_with_never(
     if n < FEWEST_FOR_TEST or arrived.all():
         return p_value, shown, direction
     low, high = (
-        np.concatenate([one[~arrived, :n], two[~arrived, :n]], axis=1)
-        for one, two in zip(first, second, strict=True)
+        np.concatenate([a[~arrived, :n], b[~arrived, :n]], axis=1)
+        for a, b in zip(first, second, strict=True)
     )
     scores = order_scores(low, high)
     p_value[~arrived] = _exchanged(scores, n, rng)
@@ -165,8 +167,8 @@ def main() -> None:
     text = tables(rows)
     print(text, end="")
     if args.out is not None:
-        found = {"seed": args.seed, "looks": LOOKS, "levels": levels(), "rows": rows}
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        result = {"seed": args.seed, "looks": LOOKS, "levels": levels(), "rows": rows}
+        args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
 
 

@@ -80,10 +80,10 @@ def main() -> None:
         "operations a second against those of large matrix products in the same process.",
     ]
     tables = [{"title": "Model families on the demo's speech", "columns": columns, "rows": rows}]
-    found = results.result("families", tables, notes, {})
+    outcome = results.result("families", tables, notes, {})
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def trained(family: str, flags: argparse.Namespace) -> Path:
@@ -116,8 +116,8 @@ def timed_step(family: str, flags: argparse.Namespace) -> dict[str, Any]:
         size = ("--batch", str(_BATCH), "--frames", str(_SECONDS * _FRAMES_A_SECOND))
         options = ("--precision", "float32", "--out", str(folder))
         tfasr("bench", "step", "--gin_file", FAMILIES[family], *size, *options)
-    (found,) = json.loads((folder / "results.json").read_text())["rows"]
-    return found
+    (outcome,) = json.loads((folder / "results.json").read_text())["rows"]
+    return outcome
 
 
 def tfasr(*words: str) -> None:

@@ -185,26 +185,26 @@ def interval_rows(design: Design, draws: int, rng: np.random.Generator) -> Itera
             if grid is None:
                 yield cell | {"kind": "median"} | _median(*first, centre, variation)
                 continue
-            found = []
+            result = []
             for ratio in RATIOS:
                 times = draw(distribution, centre * ratio, variation, n, rng)
                 second = read(times, grid, window, rng)
-                found.append(_ratio(first, second, ratio))
+                result.append(_ratio(first, second, ratio))
             spread = spread_of(variation) / math.log1p(grid / evaluations)
             row = {"kind": "ratio", "grid": grid, "spread": round(spread, 3)}
-            merged = {name: _worst([one[name] for one in found]) for name in found[0]}
-            yield cell | row | merged | {"false_faster": found[0]["false_faster"]}
+            merged = {name: _worst([item[name] for item in result]) for name in result[0]}
+            yield cell | row | merged | {"false_faster": result[0]["false_faster"]}
 
 
 def _worst(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return min(known) if known else None
+    present = [value for value in values if value is not None]
+    return min(present) if present else None
 
 
 def _median(ends: Ends, late: np.ndarray, centre: np.ndarray, variation: float) -> Row:
-    found, before = of_logarithms(ends), bracketed_mean(*shifted(ends, late))
-    right = np.abs(found.mean - np.log(centre)) <= found.reach()
-    printed = ~np.isnan(found.mean) & ~found.uneven
+    result, before = of_logarithms(ends), bracketed_mean(*shifted(ends, late))
+    right = np.abs(result.mean - np.log(centre)) <= result.reach()
+    printed = ~np.isnan(result.mean) & ~result.uneven
     mean = centre * math.exp(
         spread_of(variation) ** 2 / 2
     )  # which the interval was of, of log-normal times
@@ -212,27 +212,30 @@ def _median(ends: Ends, late: np.ndarray, centre: np.ndarray, variation: float) 
         "spread": round(spread_of(variation) / float(np.mean(np.log1p(1 / centre))), 3),
         "coverage": share(right[printed], 100),
         "printed": share(printed),
-        "plain": share(~found.coarse[printed], 100),
-        "plain_coverage": share(right[printed & ~found.coarse], 100),
+        "plain": share(~result.coarse[printed], 100),
+        "plain_coverage": share(right[printed & ~result.coarse], 100),
         "at_rules_end": share(np.abs(before.mean - mean) <= before.reach()),
     }
 
 
 def _ratio(first: tuple[Ends, np.ndarray], second: tuple[Ends, np.ndarray], ratio: float) -> Row:
-    one, two = of_logarithms(first[0]), of_logarithms(second[0])
-    found, printed = mean_difference(one, two), ~np.isnan(one.mean + two.mean)
-    coarse = one.coarse | two.coarse
-    right = np.abs(found.shift - np.log(ratio)) <= found.reach
-    longer = np.abs(found.shift) > np.maximum(one.width, two.width)
+    first_means, second_means = of_logarithms(first[0]), of_logarithms(second[0])
+    result, printed = (
+        mean_difference(first_means, second_means),
+        ~np.isnan(first_means.mean + second_means.mean),
+    )
+    coarse = first_means.coarse | second_means.coarse
+    right = np.abs(result.shift - np.log(ratio)) <= result.reach
+    longer = np.abs(result.shift) > np.maximum(first_means.width, second_means.width)
     before = mean_difference(*(of_logarithms(shifted(*group)) for group in (first, second)))
-    known = ~np.isnan(before.shift)
+    present = ~np.isnan(before.shift)
     return {
         "coverage": share(right[printed], 100),
         "printed": share(printed),
         "plain": share(~coarse[printed], 100),
         "plain_coverage": share(right[printed & ~coarse], 100),
-        "at_rules_end": share((np.abs(before.shift - np.log(ratio)) <= before.reach)[known], 100),
-        "false_faster": share(((found.p_value < LEVEL) & longer)[printed], 100),
+        "at_rules_end": share((np.abs(before.shift - np.log(ratio)) <= before.reach)[present], 100),
+        "false_faster": share(((result.p_value < LEVEL) & longer)[printed], 100),
     }
 
 
@@ -257,8 +260,11 @@ def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
             first = read(draw("log-normal", centre, variation, n, rng), 1.0, window, rng, noise)
             times = draw("log-normal", centre, variation, n, rng)
             second = read(times, grid, window, rng, noise / grid)
-            found = _ratio(first, second, 1.0)
-            row |= {f"ratio_{grid:g}": found["coverage"], f"false_{grid:g}": found["false_faster"]}
+            result = _ratio(first, second, 1.0)
+            row |= {
+                f"ratio_{grid:g}": result["coverage"],
+                f"false_{grid:g}": result["false_faster"],
+            }
         yield row
 
 
@@ -277,9 +283,9 @@ def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Ite
             bracketed_mean(*(end[:, :, part] for end in logs))
             for part in (slice(0, 1), slice(1, None))
         )
-        found = mean_difference(first, second)
-        longer = (np.abs(found.shift) > np.maximum(first.width, second.width)).reshape(draws, -1)
-        p_values = found.p_value.reshape(draws, -1)
+        result = mean_difference(first, second)
+        longer = (np.abs(result.shift) > np.maximum(first.width, second.width)).reshape(draws, -1)
+        p_values = result.p_value.reshape(draws, -1)
         row["any_false_unadjusted"] = share(((p_values < LEVEL) & longer).any(axis=1))
         # Holm's method rejects anything only if the smallest p-value passes the strictest level.
         strictest = p_values == p_values.min(axis=1, keepdims=True)
@@ -346,9 +352,9 @@ def speaker_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterat
         for number in range(draws):
             words, errors = spoken(speakers, utterances, 0.0, rng)
             data = errors[0].ravel(), words.ravel()
-            for found, kept in ((blocks, covered), (None, alone)):
-                low, high = rate_interval(*data, blocks=found, resamples=1000, seed=number)
-                kept.append(low <= true <= high)
+            for result, counts in ((blocks, covered), (None, alone)):
+                low, high = rate_interval(*data, blocks=result, resamples=1000, seed=number)
+                counts.append(low <= true <= high)
             words, errors = spoken(speakers, utterances, 0.2, rng)
             unlike = (errors[1] - errors[0]).astype(float)
             by_speaker.append(exchange_p(unlike.sum(axis=1)) < LEVEL)
@@ -376,44 +382,44 @@ PARTS = {
 
 def simulate(seed: int, draws: int, design: Design = Design()) -> dict[str, Any]:
     """Returns all parts' rows, with independent random numbers."""
-    found: dict[str, Any] = {"seed": seed, "draws": draws}
+    result: dict[str, Any] = {"seed": seed, "draws": draws}
     for number, (name, (rows, fewer)) in enumerate(PARTS.items()):
         rng = np.random.default_rng([seed, number])
-        found[name] = list(rows(design, draws // fewer, rng))
-    return found
+        result[name] = list(rows(design, draws // fewer, rng))
+    return result
 
 
-def to_markdown(found: dict[str, Any]) -> str:
+def to_markdown(result: dict[str, Any]) -> str:
     """Returns the tables of a simulation, percent in every cell."""
-    parts = {name: found["draws"] // fewer for name, (_, fewer) in PARTS.items()}
+    parts = {name: result["draws"] // fewer for name, (_, fewer) in PARTS.items()}
     return "\n".join(
         [
-            _classes_table(found["intervals"], parts["intervals"]),
-            _sizes_table(found["intervals"], parts["intervals"]),
-            _coverage_table("median", found["intervals"], parts["intervals"]),
-            _coverage_table("ratio", found["intervals"], parts["intervals"]),
-            _before_table(found["intervals"], parts["intervals"]),
+            _classes_table(result["intervals"], parts["intervals"]),
+            _sizes_table(result["intervals"], parts["intervals"]),
+            _coverage_table("median", result["intervals"], parts["intervals"]),
+            _coverage_table("ratio", result["intervals"], parts["intervals"]),
+            _before_table(result["intervals"], parts["intervals"]),
             _table(
                 f"Noise of evaluations, 20 of them to the target ({_error(parts['noise'])})",
                 {"cv": "CV", "noise": "noise", "window": "window",
                  "early": "early by", "median": "median",
                  **{f"{kind}_{grid:g}": f"{heading}, grid {grid:g}" for grid in DESIGN_GRIDS
                     for kind, heading in (("ratio", "ratio of 1"), ("false", "false faster"))}},
-                _over_sizes(found["noise"]),
+                _over_sizes(result["noise"]),
             ),
             _table(
                 "Any false verdict in a report on equal groups (6 targets, CV 10 %; "
                 f"{_error(parts['familywise'])})",
                 {"n": "n", "others": "other groups", "correlation": "correlation of targets",
                  "any_false_unadjusted": "p < 0.05 each", "any_false_holm": "Holm"},
-                found["familywise"],
+                result["familywise"],
             ),
             _table(
                 "Equal groups called different, one of them stopped at a share of the median time "
                 f"({_error(parts['censoring'])})",
                 {"n": "n", "cv": "CV", "stopped_at": "stopped at",
                  "false_never_last": "ranks, never last", "false_gehan": "Gehan"},
-                found["censoring"],
+                result["censoring"],
             ),
             _table(
                 "Word error rates: intervals for other speakers, and equal systems called "
@@ -423,7 +429,7 @@ def to_markdown(found: dict[str, Any]) -> str:
                  "coverage_by_utterance": "covers, by utterance",
                  "false_by_speaker": "false, by speaker",
                  "false_by_utterance": "false, by utterance"},
-                found["speakers"],
+                result["speakers"],
             ),
         ]
     )  # fmt: skip
@@ -561,10 +567,10 @@ def _table(title: str, headings: dict[str, str], rows: list[Row]) -> str:
 
 
 def _range(values: Any) -> str:
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    present = sorted(value for value in values if value is not None)
+    if not present:
         return "n/a"
-    return f"{known[0]}" if known[0] == known[-1] else f"{known[0]}-{known[-1]}"
+    return f"{present[0]}" if present[0] == present[-1] else f"{present[0]}-{present[-1]}"
 
 
 def main() -> None:
@@ -577,12 +583,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write all figures")
     arguments = parser.parse_args()
     if arguments.quick:
-        found = simulate(arguments.seed, min(arguments.draws, 500), QUICK)
+        result = simulate(arguments.seed, min(arguments.draws, 500), QUICK)
     else:
-        found = simulate(arguments.seed, arguments.draws)
+        result = simulate(arguments.seed, arguments.draws)
     if arguments.out is not None:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(to_markdown(found), end="")
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(to_markdown(result), end="")
 
 
 if __name__ == "__main__":

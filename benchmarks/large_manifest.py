@@ -212,15 +212,15 @@ def open_for_training(shard_dir: Path) -> dict[str, float]:
 
 def run_stage(stage: str, manifest: Path, shard_dir: Path) -> dict[str, float]:
     if stage == "read":
-        found = read_lines(manifest)
+        result = read_lines(manifest)
     elif stage == "index":
-        found = index_lines(manifest, shard_dir)
+        result = index_lines(manifest, shard_dir)
     elif stage == "open":
-        found = open_for_training(shard_dir)
+        result = open_for_training(shard_dir)
     else:
-        found = list_lines(manifest, shard_dir)
+        result = list_lines(manifest, shard_dir)
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**found, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
+    return {**result, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
 
 
 def main() -> None:
@@ -251,12 +251,12 @@ def main() -> None:
 
 
 def show(stage: str, results: dict[str, dict[str, float]]) -> None:
-    found = results[stage]
+    result = results[stage]
     ratio = ""
     if "read" in results and stage != "read":
-        ratio = f", {found['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
-    rest = {name: round(value, 1) for name, value in found.items() if name != "lines_per_s"}
-    print(f"{stage:12} {found['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True)
+        ratio = f", {result['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
+    rest = {name: round(value, 1) for name, value in result.items() if name != "lines_per_s"}
+    print(f"{stage:12} {result['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True)
 
 
 if __name__ == "__main__":

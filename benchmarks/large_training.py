@@ -66,20 +66,20 @@ class MadeRecords:
         draw = np.random.default_rng(0)
         self.texts, self.length = made_texts(), length
         labels = [packing.alphabet.encode(text) for text in self.texts]
-        self.frames_needed = [ctc_frames_needed(one) for one in labels]
+        self.frames_needed = [ctc_frames_needed(item) for item in labels]
         # Pairs of equal bytes, which compress well and fast.
         frames = draw.integers(0x30, 0x41, (16, length), np.uint16) * 0x101
         width = packing.features.num_features
-        features = [np.repeat(one[:, None], width, axis=1).view(np.float16) for one in frames]
+        features = [np.repeat(item[:, None], width, axis=1).view(np.float16) for item in frames]
         sums = FeatureSums()
-        for one in features:
-            sums.add(one)
+        for item in features:
+            sums.add(item)
         each = PER_SHARD // len(features)
         self.sums = FeatureSums(sums.frames * each, sums.total * each, sums.squares * each)
         self._beginnings = {
             size: [
-                encode_record(features[n % 16], one, 1 << (7 * size - 1), SECONDS)[:-size]
-                for n, one in enumerate(labels)
+                encode_record(features[n % 16], item, 1 << (7 * size - 1), SECONDS)[:-size]
+                for n, item in enumerate(labels)
             ]
             for size in (1, 2, 3, 4)
         }
@@ -169,24 +169,24 @@ def started(shard_dir: Path, steps: int) -> dict[str, float]:
         with (Path(temporary) / "log").open("w+") as log:
             child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             process, events = psutil.Process(child.pid), run_dir / "events.jsonl"
-            found: dict[str, float] = {}
-            while child.poll() is None and "steps_s" not in found:
+            result: dict[str, float] = {}
+            while child.poll() is None and "steps_s" not in result:
                 time.sleep(LOOK_EVERY_S)
                 text = events.read_text() if events.exists() else ""
                 done = text.count('"train_step"')
-                if text.count('"run_start"') and "run_start_s" not in found:
-                    found["run_start_s"] = time.monotonic() - began_s
-                if done and "first_step_s" not in found:
-                    found |= {"first_step_s": time.monotonic() - began_s, **held(process)}
+                if text.count('"run_start"') and "run_start_s" not in result:
+                    result["run_start_s"] = time.monotonic() - began_s
+                if done and "first_step_s" not in result:
+                    result |= {"first_step_s": time.monotonic() - began_s, **held(process)}
                 if done >= steps:
-                    found |= {"steps_s": time.monotonic() - began_s}
-                    found["steps_peak_mib"] = held(process)["peak_mib"]
+                    result |= {"steps_s": time.monotonic() - began_s}
+                    result["steps_peak_mib"] = held(process)["peak_mib"]
             child.send_signal(signal.SIGTERM)
             child.wait(120)
             log.seek(0)
-            if "steps_s" not in found:
+            if "steps_s" not in result:
                 raise SystemExit(f"tfasr train ended before its steps:\n{log.read()}")
-        return found
+        return result
 
 
 def held(process: psutil.Process) -> dict[str, float]:
@@ -206,20 +206,20 @@ def main() -> None:
     arguments = parser.parse_args()
     require_extensions()
     shard_dir = arguments.folder / f"split-{arguments.entries}"
-    found: dict[str, Any] = {"entries": arguments.entries}
+    result: dict[str, Any] = {"entries": arguments.entries}
     if arguments.only != "train":
         make_split(shard_dir, "train", arguments.entries)
         make_split(shard_dir, "validation", 2000)
-        found["make_cpu_s"] = time.process_time()
-        found["make_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        result["make_cpu_s"] = time.process_time()
+        result["make_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if arguments.only != "make":
-        found |= started(shard_dir, arguments.steps)
-    found["load_average"] = os.getloadavg()[0]
-    found = {name: round(value, 1) for name, value in found.items()}
+        result |= started(shard_dir, arguments.steps)
+    result["load_average"] = os.getloadavg()[0]
+    result = {name: round(value, 1) for name, value in result.items()}
     if arguments.format == "json":
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name:20}{value:>14,}")
 
 

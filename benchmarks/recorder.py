@@ -53,10 +53,10 @@ def main() -> None:
     ]
     tables = [{"title": "A recorded step", "columns": columns, "rows": rows}]
     notes = [f"Medians of {flags.rounds} rounds; over rounds: largest less least difference."]
-    found = results.result("recorder", tables, notes, {})
+    outcome = results.result("recorder", tables, notes, {})
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, float]:

@@ -132,8 +132,8 @@ def report(arguments: list[str]) -> dict[str, float]:
 def _memory(process: psutil.Process) -> int:
     total = 0
     try:
-        for one in [process, *process.children(recursive=True)]:
-            total += one.memory_info().rss
+        for item in [process, *process.children(recursive=True)]:
+            total += item.memory_info().rss
     except psutil.Error:
         pass  # it ended between being listed and being asked
     return total
@@ -147,13 +147,13 @@ def _children_s() -> float:
 def measure(folder: Path, count: int) -> dict[str, Any]:
     run_dirs = write_runs(folder, count)
     paths = [str(run_dir) for run_dir in run_dirs]
-    found = {
+    result = {
         "parsing alone": parse_alone(run_dirs),
         "text": report(paths),
         "--format json": report([*paths, "--format", "json"]),
         "--out": report([*paths, "--out", str(folder / "out")]),
     }
-    return {"runs": count, "cores": os.cpu_count(), "load": os.getloadavg()[0], "forms": found}
+    return {"runs": count, "cores": os.cpu_count(), "load": os.getloadavg()[0], "forms": result}
 
 
 def main() -> None:
@@ -163,14 +163,14 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        found = measure(arguments.folder or Path(temporary), arguments.runs)
+        result = measure(arguments.folder or Path(temporary), arguments.runs)
     if arguments.format == "json":
-        print(json.dumps(found, indent=2))
+        print(json.dumps(result, indent=2))
         return
-    floor = found["forms"]["parsing alone"]["cpu_s"]
-    print(f"{found['runs']} runs, {found['cores']} cores, load {found['load']:.1f}\n")
+    floor = result["forms"]["parsing alone"]["cpu_s"]
+    print(f"{result['runs']} runs, {result['cores']} cores, load {result['load']:.1f}\n")
     print("| form | s | CPU s | x parsing | MB |\n|---|---:|---:|---:|---:|")
-    for form, cost in found["forms"].items():
+    for form, cost in result["forms"].items():
         memory = f"{cost['memory_mb']:.0f}" if "memory_mb" in cost else "n/a"
         ratio = cost["cpu_s"] / floor
         print(f"| {form} | {cost['wall_s']:.1f} | {cost['cpu_s']:.1f} | {ratio:.1f} | {memory} |")

@@ -48,8 +48,8 @@ def gradients(model: Any, batches: list[dict]) -> np.ndarray:
     wrapped.compile(optimizer=keras.optimizers.SGD())
     rows = []
     for batch in batches:
-        _, found = wrapped.loss_gradients(batch)
-        rows.append(np.concatenate([np.ravel(g) for g in found]).astype(np.float64))
+        _, result = wrapped.loss_gradients(batch)
+        rows.append(np.concatenate([np.ravel(g) for g in result]).astype(np.float64))
     return np.stack(rows)
 
 
@@ -89,10 +89,10 @@ def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int)
     groups["all"] = layers
     set_precision(layers, "float32")
     exact = gradients(model, batches)
-    found = {}
+    result = {}
     for name, some in groups.items():
         set_precision(some, "mixed_bfloat16")
-        found[name] = compared(exact, gradients(model, batches))
+        result[name] = compared(exact, gradients(model, batches))
         set_precision(some, "float32")
     mean = exact.mean(axis=0)
     spread = math.sqrt(np.square(exact - mean).sum() / max(len(exact) - 1, 1))
@@ -100,7 +100,7 @@ def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int)
         "batches": len(batches),
         "weights": exact.shape[1],
         "spread_of_batches": spread / length(mean),
-        "layers": found,
+        "layers": result,
     }
 
 
@@ -113,19 +113,19 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
+    result = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
     print("| layers in bfloat16 | error | systematic | by chance | along the gradient |")
     print("|---|---:|---:|---:|---:|")
-    for name, row in found["layers"].items():
+    for name, row in result["layers"].items():
         values = [f"{100 * value:.2f} %" for value in row.values()]
         print(f"| {name} | {' | '.join(values)} |")
     print(
-        f"Single batches are {100 * found['spread_of_batches']:.0f} % from the mean of "
-        f"{found['batches']}."
+        f"Single batches are {100 * result['spread_of_batches']:.0f} % from the mean of "
+        f"{result['batches']}."
     )
     if args.out:
-        found |= {"date": time.strftime("%Y-%m-%d"), "machine": describe_system()}
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        result |= {"date": time.strftime("%Y-%m-%d"), "machine": describe_system()}
+        args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

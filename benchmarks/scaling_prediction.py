@@ -139,9 +139,9 @@ def predicted(runs: Sequence[str], batch: int, workers: int, *flags: str) -> dic
 
 def measured_step_s(run_dir: str) -> tuple[float, float]:
     """Returns the seconds of a run's step and of its exchange."""
-    found = read_runs([Path(run_dir)], None, "paper", None)
-    exchange_s = found.exchanges[0].seconds if found.exchanges else 0.0
-    return found.steps[0].seconds + exchange_s, exchange_s
+    result = read_runs([Path(run_dir)], None, "paper", None)
+    exchange_s = result.exchanges[0].seconds if result.exchanges else 0.0
+    return result.steps[0].seconds + exchange_s, exchange_s
 
 
 def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
@@ -155,15 +155,17 @@ def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
         step_s, exchange_s = (sum(values) / len(steps) for values in zip(*steps, strict=True))
         inside = row["step_s_low"] <= step_s <= row["step_s_high"]
         error = row["step_s"] / step_s - 1
-        kept = {name: row[name] for name in ("step_s", "step_s_low", "step_s_high", "exchange_s")}
-        found = {"measured_step_s": step_s, "measured_exchange_s": exchange_s}
-        rows.append({"case": name, **kept, **found, "error": error, "inside": inside})
+        forecasts = {
+            name: row[name] for name in ("step_s", "step_s_low", "step_s_high", "exchange_s")
+        }
+        result = {"measured_step_s": step_s, "measured_exchange_s": exchange_s}
+        rows.append({"case": name, **forecasts, **result, "error": error, "inside": inside})
 
     outer = predicted([*singles[low], *singles[high]], middle, 1)
     compare(f"1 process, batch {middle}", singles[middle], outer)
-    known = [run for runs in singles.values() for run in runs]
+    present = [run for runs in singles.values() for run in runs]
     loopback = trainer.pair("loopback", ("127.0.0.1",) * 2)
-    row = predicted(known, PAIR_BATCH, 2, "--measure_exchange")
+    row = predicted(present, PAIR_BATCH, 2, "--measure_exchange")
     compare("2 workers, loopback", [loopback], row)
     if not rates:
         return rows
@@ -175,7 +177,7 @@ def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
             compare(
                 f"2 workers, {rate} Mbit/s",
                 [run],
-                predicted([*known, loopback], PAIR_BATCH, 2, *link),
+                predicted([*present, loopback], PAIR_BATCH, 2, *link),
             )
     return rows
 
@@ -198,12 +200,14 @@ def main() -> None:
         return
     print(f"{'':26}{'predicted ms':>14}{'interval':>18}{'measured ms':>13}{'error':>8}  inside")
     for row in rows:
-        low, middle, high, found = (
+        low, middle, high, result = (
             1000 * row[name] for name in ("step_s_low", "step_s", "step_s_high", "measured_step_s")
         )
         bounds = f"{low:.0f} to {high:.0f}"
         error = f"{100 * row['error']:+.0f} %"
-        print(f"{row['case']:26}{middle:14.0f}{bounds:>18}{found:13.0f}{error:>8}  {row['inside']}")
+        print(
+            f"{row['case']:26}{middle:14.0f}{bounds:>18}{result:13.0f}{error:>8}  {row['inside']}"
+        )
 
 
 if __name__ == "__main__":

@@ -67,10 +67,10 @@ def main() -> None:
         "columns": [(first, first), ("ms", "ms a step"), ("calls", "calls a step")],
         "rows": rows,
     }
-    found = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
+    outcome = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
     if flags.out:
-        results.write(found, flags.out)
-    print(results.to_text(found))
+        results.write(outcome, flags.out)
+    print(results.to_text(outcome))
 
 
 def make_step(flags):
@@ -116,11 +116,11 @@ def profiled(step, steps: int) -> list[tuple[str, int]]:
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
-    found = []
+    outcome = []
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else []:
-            found += own_times(plane, line)
-    return found
+            outcome += own_times(plane, line)
+    return outcome
 
 
 def own_times(plane, line) -> list[tuple[str, int]]:

@@ -76,10 +76,10 @@ def main() -> None:
         for system in systems if number % 2 == 0 else systems[::-1]:
             runs[system][seed] = finished_run(system, seed, flags)
     tables = tta_tables(runs, flags.target)
-    found = results.result("time_to_accuracy", tables, notes, versions)
+    outcome = results.result("time_to_accuracy", tables, notes, versions)
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def target(text: str) -> Target:
@@ -125,8 +125,8 @@ def bindings(flags) -> list[str]:
 
 def baseline(flags) -> list[str]:
     """Returns the baseline's gin file and bindings, seeds aside."""
-    given = [*flags.baseline_gin_binding, *common_bindings(flags)]
-    return [flags.baseline_gin_file, *given]
+    options = [*flags.baseline_gin_binding, *common_bindings(flags)]
+    return [flags.baseline_gin_file, *options]
 
 
 def common_bindings(flags) -> list[str]:
@@ -152,9 +152,9 @@ def finished_run(system: str, seed: int, flags) -> Path:
         run_dir.rename(aside / f"{number}-{system}-seed-{seed}")
     say(f"{system}, seed {seed}, trains into {run_dir}")
     is_baseline = system == "baseline"
-    gin_file, *given = baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
+    gin_file, *options = baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
     command = [sys.executable, "-m", *MODULES[system], "--gin_file", gin_file]
-    for binding in [*given, f"TrainingConfig.seed = {seed}"]:
+    for binding in [*options, f"TrainingConfig.seed = {seed}"]:
         command += ["--gin_binding", binding]
     command += ["--shard_dir", str(flags.shard_dir), "--run_dir", str(run_dir)]
     log = flags.run_dir / "logs" / f"{system}-seed-{seed}.log"

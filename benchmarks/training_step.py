@@ -86,10 +86,10 @@ def main() -> None:
         tables.append(table)
         versions |= more
         notes.append(note)
-    found = results.result("training_step", tables, notes, versions)
+    outcome = results.result("training_step", tables, notes, versions)
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def installed(systems: list[str]) -> tuple[list[str], list[str]]:
@@ -175,12 +175,12 @@ def ratios(precision: str, turns: dict[tuple[str, str], list[dict]]) -> dict[str
     if precision != "float32":
         others["ratio_to_own_float32"] = [("tfasr", "float32")]
         others["ratio_to_torch_best"] = [variant for variant in turns if variant[0] == "torch"]
-    found = {}
+    outcome = {}
     for name, variants in others.items():
         against = [_ratio(turns[v], turns["tfasr", precision]) for v in variants if v in turns]
         if against:
-            found[name] = min(against)
-    return found
+            outcome[name] = min(against)
+    return outcome
 
 
 def _ratio(theirs: list[dict], ours: list[dict]) -> float:

@@ -69,10 +69,10 @@ def main() -> None:
             row, versions = compare(size, precision, trees, flags)
             rows.append(row)
     table = {"title": "Training step, two versions", "columns": COLUMNS, "rows": rows}
-    found = results.result("two_versions", [table], [], versions)
+    outcome = results.result("two_versions", [table], [], versions)
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def require_built(name: str, tree: Path) -> None:

@@ -90,8 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
         "fast/an4_accurate.gin with CosineDecay.decay_steps = 2270, since an epoch has 50 steps.",
         "Recipes and targets were chosen on `validation` (dev), nothing on `untouched`.",
     ]
-    found = results.result("an4_untouched", tables, notes, {})
-    for path in results.write(found, flags.out):
+    outcome = results.result("an4_untouched", tables, notes, {})
+    for path in results.write(outcome, flags.out):
         print(path)
 
 

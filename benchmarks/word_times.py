@@ -95,15 +95,17 @@ def true_words(text: str, library: TellingLibrary, pause_before_s: float) -> lis
     ]
 
 
-def errors_ms(said: list[TrueWord], heard: list[Word]) -> tuple[list[float], list[float]]:
+def errors_ms(
+    spoken_words: list[TrueWord], recognised: list[Word]
+) -> tuple[list[float], list[float]]:
     """Returns by how much correctly recognised words start and end too late."""
     starts, ends = [], []
-    true, found = iter(said), iter(heard)
-    reference = " ".join(word.word for word in said)
-    for one, other in align(reference, " ".join(word.text for word in heard)):
-        at = next(true) if one is not None else None
-        word = next(found) if other is not None else None
-        if one != other or at is None or word is None:
+    true, hypotheses = iter(spoken_words), iter(recognised)
+    reference = " ".join(word.word for word in spoken_words)
+    for expected, other in align(reference, " ".join(word.text for word in recognised)):
+        at = next(true) if expected is not None else None
+        word = next(hypotheses) if other is not None else None
+        if expected != other or at is None or word is None:
             continue
         if at.start_s is not None:
             starts.append(1000 * (word.start_s - at.start_s))
@@ -136,8 +138,8 @@ def measured(recogniser, corpus_dir: Path, split: str) -> dict[str, dict[str, fl
         path = next(recordings).audio_path
         if Path(path).read_bytes() != spoken.wav:
             raise SystemExit(f"{path} was made by another espeak-ng or NumPy: make it anew.")
-        said = true_words(spoken.text, library, spoken.pause_before_s)
-        of_starts, of_ends = errors_ms(said, recogniser.transcribe(path).words)
+        spoken_words = true_words(spoken.text, library, spoken.pause_before_s)
+        of_starts, of_ends = errors_ms(spoken_words, recogniser.transcribe(path).words)
         starts += of_starts
         ends += of_ends
     return {"begins": summary(starts), "ends": summary(ends)}
@@ -151,15 +153,15 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     recogniser = tfasr.load_recogniser(arguments.run_dir)
-    found = measured(recogniser, arguments.corpus_dir, arguments.split)
+    result = measured(recogniser, arguments.corpus_dir, arguments.split)
     if arguments.format == "json":
-        print(json.dumps(found, indent=1))
+        print(json.dumps(result, indent=1))
         return
     print(
         "| a word | words | mean ms late | median ms off | 90 % within ms | within 50, 100 ms % |"
     )
     print("|---|---:|---:|---:|---:|---:|")
-    for name, row in found.items():
+    for name, row in result.items():
         shares = ", ".join(f"{100 * row[f'within_{ms}_ms']:.0f}" for ms in WITHIN_MS)
         print(
             f"| {name} | {row['words']} | {row['mean_ms']:+.0f} | {row['median_off_ms']:.0f} | "

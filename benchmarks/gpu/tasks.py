@@ -48,19 +48,19 @@ def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
             best = min(best, (now - began) / in_a_row)
         return best
 
-    found: Answer = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    result: Answer = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     for precision, dtype in DTYPES.items():
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         # Random: products of zeros are faster.
         left, right = (torch.randn(size, size).to(device, getattr(torch, dtype)) for _ in "ab")
         out = torch.empty_like(left)
         once = fastest_s(lambda a=left, b=right, out=out: torch.matmul(a, b, out=out))
-        found[f"{precision}_flops_per_s"] = 2 * size**3 / once
-        yield found
+        result[f"{precision}_flops_per_s"] = 2 * size**3 / once
+        yield result
     source = torch.randn(copied_mib * 2**18).to(device)
     copy = torch.empty_like(source)
-    found["copy_bytes_per_s"] = 2 * copied_mib * 2**20 / fastest_s(lambda: copy.copy_(source))
-    yield found
+    result["copy_bytes_per_s"] = 2 * copied_mib * 2**20 / fastest_s(lambda: copy.copy_(source))
+    yield result
 
 
 def steps(
@@ -77,7 +77,7 @@ def steps(
 
     of = parse_size(size)
     flops = training_flops(of.model_config(), NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
-    variants = [(*one, p) for p in precisions for one in systems or (*SYSTEMS, TWIN)]
+    variants = [(*entry, p) for p in precisions for entry in systems or (*SYSTEMS, TWIN)]
     turns: dict[tuple, list[Answer]] = {variant: [] for variant in variants}
     ready, failed = {}, {}
 
@@ -174,7 +174,7 @@ def networks(lengths: list[int], batch: int, count: int, units: int) -> Answer:
     if units:
         configs = {name: config.smaller(units) for name, config in configs.items()}
     measured = measure_axes(AxesTask(configs, 93, tuple(lengths), batch, count, 2))
-    rows = [dataclasses.asdict(one) for one in measured]
+    rows = [dataclasses.asdict(entry) for entry in measured]
     for row in rows:
         for part in ("inference", "training"):
             times = row.pop(f"{part}_s")
@@ -218,7 +218,7 @@ def decoder(
         end = time.perf_counter() + seconds
         return lambda: time.perf_counter() >= end
 
-    found: Answer = {"utterances": len(load.lengths), "beam_width": beam_width, "rows": []}
+    result: Answer = {"utterances": len(load.lengths), "beam_width": beam_width, "rows": []}
     for count in threads:
         search = WordBeamSearch(Alphabet(load.chars), load.lexicon, beam_width, num_threads=count)
 
@@ -241,8 +241,8 @@ def decoder(
         thread.join()
         row["decode_beside_s"] = statistics.median(beside)
         row["step_slowdown"] = row["step_beside_ms"] / row["step_alone_ms"]
-        found["rows"].append(row)
-        yield found
+        result["rows"].append(row)
+        yield result
 
 
 TASKS = {f.__name__: f for f in (ceilings, steps, trained, bench, networks, decoder)}

@@ -190,15 +190,15 @@ def train(
 
 def _recognised(packed: Packed, learner: Any) -> tuple[list[str], list[str]]:
     decoder = GreedyDecoder(packed.alphabet)
-    heard: dict[int, str] = {}
+    recognised: dict[int, str] = {}
     for batch in packed.evaluation():
         scores = learner.scores(batch)
         scores = scores - np.logaddexp.reduce(scores, axis=2, keepdims=True)
         lengths = np.asarray(packed.model.output_lengths(batch["feature_lengths"]))
         texts = [hypothesis.text for hypothesis in decoder.decode(scores, lengths)]
-        heard.update(zip(batch["positions"].tolist(), texts, strict=True))
+        recognised.update(zip(batch["positions"].tolist(), texts, strict=True))
     references = [utterance.text for utterance in packed.splits["validation"]]
-    return references, [heard[number] for number in range(len(references))]
+    return references, [recognised[number] for number in range(len(references))]
 
 
 def _summary(run: tfasr.Recorder, run_dir: str, loaded_s: float, parameters: int) -> dict[str, Any]:

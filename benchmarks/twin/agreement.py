@@ -30,7 +30,7 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
     model = build_model(Experiment(model=config), Alphabet(), compiled=False)
     _move_weights(model)
     batch = made_batch(Size("agreement", batch=3, frames=80))
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     # Inference first, as training changes the moving statistics.
     for training in (False, True):
         ours = _run_tfasr(model, batch, training)
@@ -42,8 +42,8 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
             else:
                 continue
             mode = "training" if training else "inference"
-            found |= _differences(f"{peer} {mode}", ours, theirs, batch, config)
-    return found
+            result |= _differences(f"{peer} {mode}", ours, theirs, batch, config)
+    return result
 
 
 def _move_weights(model) -> None:

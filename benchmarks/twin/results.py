@@ -37,7 +37,7 @@ def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict
     }
 
 
-def write(found: Result, out: Path) -> list[Path]:
+def write(outcome: Result, out: Path) -> list[Path]:
     """Writes a result as JSON, and as Markdown in the same folder.
 
     Args:
@@ -49,38 +49,38 @@ def write(found: Result, out: Path) -> list[Path]:
     """
     if out.is_dir() or not out.suffix:
         out.mkdir(parents=True, exist_ok=True)
-        out = out / f"{found['date']}-{found['benchmark']}.json"
+        out = out / f"{outcome['date']}-{outcome['benchmark']}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    out.write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
     table = out.with_suffix(".md")
-    table.write_text(to_markdown(found), encoding="utf-8")
+    table.write_text(to_markdown(outcome), encoding="utf-8")
     return [out, table]
 
 
-def to_markdown(found: Result) -> str:
+def to_markdown(outcome: Result) -> str:
     """Returns the entire result as Markdown."""
-    machine = found["machine"]
+    machine = outcome["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
     hardware = [f"{machine['cores']} cores of {machine['processor']}", memory, *machine["gpus"]]
     lines = [
-        f"# {found['benchmark']}, {found['date']}",
+        f"# {outcome['benchmark']}, {outcome['date']}",
         "",
-        f"- `{found['command']}`",
+        f"- `{outcome['command']}`",
         f"- {', '.join(hardware)}; Python {machine['python']}; {packages}",
-        *(f"- {note}" for note in found["notes"]),
+        *(f"- {note}" for note in outcome["notes"]),
     ]
-    for table in found["tables"]:
+    for table in outcome["tables"]:
         headings, *rows = cells(table)
         lines += ["", f"## {table['title']}", "", _row(headings)]
         lines += [_row(["---", *["---:"] * (len(headings) - 1)]), *map(_row, rows)]
     return "\n".join(lines) + "\n"
 
 
-def to_text(found: Result) -> str:
+def to_text(outcome: Result) -> str:
     """Returns a result's tables and notes as text."""
     blocks = []
-    for table in found["tables"]:
+    for table in outcome["tables"]:
         lines = cells(table)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         aligned = [
@@ -88,7 +88,7 @@ def to_text(found: Result) -> str:
             for line in lines
         ]
         blocks.append("\n".join([table["title"], *aligned]))
-    return "\n\n".join([*blocks, "\n".join(found["notes"])]).rstrip() + "\n"
+    return "\n\n".join([*blocks, "\n".join(outcome["notes"])]).rstrip() + "\n"
 
 
 def cells(table: Table) -> list[list[str]]:

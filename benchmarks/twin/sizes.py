@@ -64,14 +64,14 @@ def parse_size(text: str) -> Size:
     """
     if text in ("paper", "an4"):
         return Size(text, 16, 600 if text == "paper" else 300)
-    found = _GRID.fullmatch(text)
-    if not found:
+    result = _GRID.fullmatch(text)
+    if not result:
         raise ValueError(
             "A size must be paper, an4, paper:BATCHxFRAMES, an4:BATCHxFRAMES, UNITSxBATCH or "
             "UNITSxBATCHxFRAMES, such as 128x8. "
             f"Received: {text!r}."
         )
-    preset, *numbers = found.groups()
+    preset, *numbers = result.groups()
     first, second, third = (int(number or 300) for number in numbers)
     if preset:
         return Size(text, first, second)

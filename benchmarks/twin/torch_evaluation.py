@@ -47,12 +47,12 @@ class TwinEvaluator:
         model.eval()
         answers = [self._forward(model, as_arrays(batch)) for batch in self._batches]
         with evaluation.decoding():
-            heard: dict[int, str] = {}
+            recognised: dict[int, str] = {}
             for positions, log_probs, lengths, _ in answers:
                 texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
-                heard.update(zip(positions.tolist(), texts, strict=True))
+                recognised.update(zip(positions.tolist(), texts, strict=True))
             references = [utterance.text for utterance in self._utterances]
-            hypotheses = [heard[utterance.position] for utterance in self._utterances]
+            hypotheses = [recognised[utterance.position] for utterance in self._utterances]
             evaluation.score(references, hypotheses)
             losses = np.concatenate([losses for *_, losses in answers])
             evaluation.measure(loss=losses.mean())

@@ -36,8 +36,8 @@ def torch_optimizer(
     if not is_adamw:
         extras.add("weight_decay")
     asked = {name: config[name] for name in extras if config.get(name)}
-    known = (keras.optimizers.Adadelta, keras.optimizers.Adam)  # AdamW is an Adam in Keras
-    if not isinstance(wanted, known) or asked:
+    present = (keras.optimizers.Adadelta, keras.optimizers.Adam)  # AdamW is an Adam in Keras
+    if not isinstance(wanted, present) or asked:
         raise UsageError(
             "The PyTorch twin is trained by Adadelta, Adam or AdamW without extras. Received: "
             f"{wanted.name} with {asked}. Choose a preset with TrainingConfig.optimizer = "

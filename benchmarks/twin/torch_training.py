@@ -138,8 +138,8 @@ class _TwinRun:
             log.info("epoch %d: CER %.2f %%", epoch, 100 * evaluation.scores["cer"])
             if self._training.stop_at_targets and run.targets_met:
                 break
-        kept = ("cer", "cer_reference", "wer", "loss")
-        return [{metric: scores[metric] for metric in kept} for scores in run.history]
+        names = ("cer", "cer_reference", "wer", "loss")
+        return [{metric: scores[metric] for metric in names} for scores in run.history]
 
     def _build(self) -> None:
         experiment = self._experiment

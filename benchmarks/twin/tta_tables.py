@@ -81,19 +81,19 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
         the last evaluation.
     """
     metric, value = target
-    found = run.time_to_accuracy(**{metric: value})
-    end_s = run.elapsed_s[-1] if found.seconds is None else found.seconds
-    whole, before = run.intervals_until(end_s), run.intervals_until(0.0)
+    result = run.time_to_accuracy(**{metric: value})
+    end_s = run.elapsed_s[-1] if result.seconds is None else result.seconds
+    in_run, before = run.intervals_until(end_s), run.intervals_until(0.0)
     speed = run.throughput()
     wait = speed.input_wait_share
     events = sum(0 <= at <= end_s for at in run.elapsed_s)
     shares = {
-        name: 100 * sum(whole[part] - before[part] for part in parts) / end_s
+        name: 100 * sum(in_run[part] - before[part] for part in parts) / end_s
         for name, parts in _SHARES.items()
     }
     return {
-        "minutes": found.minutes,
-        "epoch": found.epoch,
+        "minutes": result.minutes,
+        "epoch": result.epoch,
         "utterances_per_s": speed.utterances_per_s,
         **shares,
         "step_input_wait_pct": None if wait is None else 100 * wait,
@@ -130,8 +130,8 @@ def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    present = [value for value in values if value is not None]
+    return statistics.median(present) if present else None
 
 
 def _factor_tables(
@@ -155,7 +155,7 @@ def _factor_tables(
             for name, meaning in FACTORS.items()
         ]
         rows.append({"factor": "together", "times": group["factors"]["ratio"]})
-        arrived = [f"{one['reached']} of {one['n']} runs" for one in (group, groups[0])]
+        arrived = [f"{item['reached']} of {item['n']} runs" for item in (group, groups[0])]
         title = f"{system} over {first}, geometric means over those that arrived: "
         title += f"{arrived[0]} of {system}, {arrived[1]} of {first}"
         columns = [("factor", "factor"), ("times", "times as long")]
@@ -179,17 +179,17 @@ def _ratio_table(
     """
     rows = []
     for system, group in others:
-        found = group["against_first"]
-        low, high = found["interval"] or (None, None)
+        result = group["against_first"]
+        low, high = result["interval"] or (None, None)
         rows.append(
             {
                 "system": system,
                 "of_medians": _ratio_of_medians(medians[first], medians[system]),
-                "ratio": found["ratio"],
+                "ratio": result["ratio"],
                 "low": low,
                 "high": high,
-                "p_value": found["adjusted_p"],
-                "verdict": found["verdict"],
+                "p_value": result["adjusted_p"],
+                "verdict": result["verdict"],
             }
         )
     columns = [

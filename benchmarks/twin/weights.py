@@ -24,7 +24,7 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
         (twin.classifier.weight, model.classifier.kernel),
         (twin.classifier.bias, model.classifier.bias),
     ]
-    ours = [one for layer in model.recurrent for one in _one_way(layer)]
+    ours = [item for layer in model.recurrent for item in _one_way(layer)]
     for theirs, layer in zip(twin.lstms(), ours, strict=True):
         pairs += [
             (theirs.weight_ih_l0, layer.cell.kernel),
