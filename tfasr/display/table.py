@@ -70,10 +70,10 @@ class Table:
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    # the index of the run whose colour each row has, or None; by default the row's own index
     # the run whose colour each row has, by index, or None; by default the row's own index
     colours: list[int | None] | None = None
     name: str = ""  # of its files; by default its title
+    records: Records | None = None  # the same for programs; None if they get the text
 
 
 @dataclass(frozen=True)

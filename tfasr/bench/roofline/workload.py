@@ -53,6 +53,12 @@ Ends = tuple[float, float]
 class Placed:
     """A label placed without overlaps."""
 
+    words: str
+    x: float  # of its point, in the data's units
+    y: float
+    align: str  # "left" is to the right of the point, "right" to its left
+    dy: float  # pixels by which it is lower
+
 
 def place_labels(
     named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
