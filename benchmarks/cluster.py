@@ -1,17 +1,18 @@
-"""What several workers cost against one process on the same cores: time to accuracy, exchange.
+"""The cost of several workers compared with one process on the same cores: time to accuracy,
+exchange.
 
     python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target 0.15]
     python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin --steps 60
     python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
 
-One process with as many threads as there are workers, and workers of one thread each, train the
-same batches in alternation, each in processes of its own. Dropout is drawn by each worker, so that
-the runs differ as two seeds would; with the same seed all else is the same.
+One process with as many threads as there are workers, and workers of one thread each, train on the
+same batches in alternation, in separate processes. Each worker draws its own dropout, so the runs
+differ like two seeds; with the same seed, all else is the same.
 
-``--steps`` trains nothing to the end: in a minute or two it times so many steps of one process, of
-the workers, of the workers with gradients in bfloat16, and of as many processes that each take
-their share of the batches and exchange nothing ("apart"): what the cores need for it, below which
-no exchange comes. ``--exchange`` trains with gradients in float32 and in bfloat16, the same seeds.
+``--steps`` trains no run to its end. In a minute or two it times steps of one process, of the
+workers, of the workers with gradients in bfloat16, and of as many processes that each train on
+their share of the batches without exchange ("apart"), a lower bound for any exchange.
+``--exchange`` trains with gradients in float32 and in bfloat16 for the same seeds.
 """
 
 import argparse
@@ -34,12 +35,12 @@ from tfasr.telemetry.compiled import require_extensions
 def train(
     run_dir: Path, workers: int, bindings: list[str], arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Trains once and returns what its ledgers say.
+    """Trains once and returns the results in its ledgers.
 
     Args:
         run_dir: of the run.
-        workers: how many processes; the cores are those of ``arguments.workers``.
-        bindings: of gin, beside the benchmark's.
+        workers: number of processes; they use the cores of ``arguments.workers``.
+        bindings: gin bindings in addition to the benchmark's.
         arguments: the benchmark's.
     """
     command = [sys.executable, "-m", "tfasr.cli"]
@@ -78,16 +79,16 @@ def train(
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the medians of runs; None where one of them has no such number."""
-    known = {key: [run[key] for run in runs] for key in runs[0]}
+    """Returns the medians of runs; None if a run lacks the number."""
+    present = {key: [run[key] for run in runs] for key in runs[0]}
     return {
         key: None if None in values else round(statistics.median(values), 4)
-        for key, values in known.items()
+        for key, values in present.items()
     }
 
 
 def trained(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Trains each variant so many rounds, each with a seed of its own; returns the medians."""
+    """Trains each variant for some rounds with different seeds; returns the medians."""
     workers = arguments.workers
     variants = {"one": (1, []), "workers": (workers, [])}
     if arguments.exchange:

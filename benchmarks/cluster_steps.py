@@ -1,7 +1,7 @@
-"""A step of several workers taken apart: with the exchange, without it, and of one process.
+"""Steps of several workers: with the exchange, without it, and of one process.
 
-`benchmarks/cluster.py --steps N` calls it. All processes live at the same time and take turns of a
-few steps, on the same batches in the same order; whoever has no turn sleeps.
+`benchmarks/cluster.py --steps N` calls it. All processes exist at the same time and take turns of a
+few steps, on the same batches in the same order; the others sleep.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ Row = dict[str, float]
 
 
 class Process:
-    """A process that takes steps when it is told to.
+    """A process that takes steps on request.
 
     Args:
-        request: what `work` is given.
+        request: the arguments of `work`.
         threads: of the process.
     """
 
@@ -49,15 +49,15 @@ class Process:
         )
 
     def ask(self, steps: int) -> None:
-        """Tells it to take steps; 0 to end."""
+        """Requests steps; 0 ends the process."""
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
 
     def answer(self) -> list[Row]:
-        """Waits for the times of the steps that it was asked for.
+        """Waits for the times of the requested steps.
 
         Raises:
-            RuntimeError: if it ended instead.
+            RuntimeError: if the process ended instead.
         """
         line = self._process.stdout.readline()
         if not line:
@@ -65,7 +65,7 @@ class Process:
         return json.loads(line)
 
     def end(self) -> None:
-        """Ends it, if need be by force."""
+        """Ends the process, by force if necessary."""
         with contextlib.suppress(OSError):
             self.ask(0)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -76,7 +76,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Taken:
-    """What each kind's processes noted: ``times[kind][process][step]``."""
+    """The times recorded by each kind's processes: ``times[kind][process][step]``."""
 
     times: dict[str, list[list[Row]]]
 
@@ -136,7 +136,7 @@ def take_steps(
 
 
 def work(request: dict[str, Any]) -> None:
-    """Takes steps as one of the processes, as many as each line of the standard input says."""
+    """Takes steps as one of the processes, as many as each line of standard input says."""
     from tfasr.cluster.description import Cluster
     from tfasr.training.from_gin import load_config
     from tfasr.training.workers.team import joined

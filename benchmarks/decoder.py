@@ -1,11 +1,11 @@
 """CPU-seconds per hour of audio, WER, CER and peak memory of word beam search and its peers.
 
-Every measurement runs in a process of its own, on one thread:
+Every measurement runs in its own process on one thread:
 
     python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output results.json
 
-The folder holds ``load.npz`` and ``corpus.txt.gz``. Peers that are not installed are listed as
-such: flashlight-text (its lexicon decoder, 10 tokens, threshold 25), TensorFlow (no dictionary),
+The folder has ``load.npz`` and ``corpus.txt.gz``. Peers that are not installed are reported:
+flashlight-text (its lexicon decoder, 10 tokens, threshold 25), TensorFlow (no dictionary),
 and the published implementation (package ``word_beam_search``).
 """
 
@@ -47,8 +47,8 @@ def tfasr_two_threads(load: Load, beam_width: int, _: Path) -> Decode:
 
 
 def tfasr_bigrams(load: Load, beam_width: int, folder: Path, recombine: bool = False) -> Decode:
-    known = set(load.lexicon)
-    lines = [line for line in read_corpus(folder) if known.issuperset(line.split())]
+    present = set(load.lexicon)
+    lines = [line for line in read_corpus(folder) if present.issuperset(line.split())]
     counts = BigramCounts.from_transcripts(lines)
     return tfasr_words(
         load,
@@ -91,7 +91,7 @@ def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
         criterion_type=fl.CriterionType.CTC,
     )
     decoder = fl.LexiconDecoder(options, trie, fl.ZeroLM(), space, blank, -1, [], False)
-    # Its words end with a space: a last frame that is surely one lets the last word end.
+    # Its words end with a space, so a certain space in the last frame completes the last word.
     end = np.full((1, alphabet.num_classes), -30.0, np.float32)
     end[0, space] = 0.0
 
@@ -114,10 +114,10 @@ def tensorflow(load: Load, beam_width: int, _: Path) -> Decode:
     alphabet = Alphabet(load.chars)
 
     def decode() -> list[str]:
-        (found,), _ = tf.nn.ctc_beam_search_decoder(
+        (result,), _ = tf.nn.ctc_beam_search_decoder(
             load.log_probs.transpose(1, 0, 2), load.lengths.astype(np.int32), beam_width, 1
         )
-        labels = tf.sparse.to_dense(found, default_value=-1).numpy()
+        labels = tf.sparse.to_dense(result, default_value=-1).numpy()
         return [" ".join(alphabet.decode(row[row >= 0]).split()) for row in labels]
 
     return decode

@@ -1,4 +1,4 @@
-"""The load that the decoder benchmark measures on, and the language models made for it."""
+"""Log-probabilities and language models for the decoder benchmark."""
 
 import gzip
 import math
@@ -13,7 +13,7 @@ FRAME_S = 0.02
 
 @dataclass(frozen=True)
 class Load:
-    """Log-probabilities ``(batch, time, classes)`` with what was really said."""
+    """Log-probabilities ``(batch, time, classes)`` and the reference texts."""
 
     log_probs: np.ndarray
     lengths: np.ndarray

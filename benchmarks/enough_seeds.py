@@ -1,11 +1,11 @@
-"""How often a comparison that looks several times errs, and how many seeds it saves, by simulation.
+"""Simulates how often a comparison with several looks errs, and how many seeds it saves.
 
     python benchmarks/enough_seeds.py [--seed 1] [--draws 10000] [--quick] [--out FILE.json]
 
 Two groups' times are log-normal over seeds and rounded up to an evaluation grid; the second group's
-median is 1 to 1.5 times the first's. Groups are looked at after 3, 5, 8 and 12 runs each, by
-tfasr's own code. "Fixed" is one look at 12 runs. Where runs may never arrive, each does so with the
-given probability, last seen at twice the median.
+median is 1 to 1.5 times the first's. Groups are compared after 3, 5, 8 and 12 runs each, by
+tfasr's own code. "Fixed" is one look at 12 runs. If runs may never arrive, each does so with the
+stated probability, last seen at twice the median.
 """
 
 import argparse
@@ -33,21 +33,23 @@ Ends = tuple[np.ndarray, np.ndarray]
 
 
 def draw(draws: int, median: np.ndarray, variation: float, rng: np.random.Generator) -> Ends:
-    """Returns brackets ``(draws, 12)`` of times about a median, an evaluation apart."""
+    """Returns brackets ``(draws, 12)`` of times around a median, one evaluation wide."""
     noise = rng.standard_normal((draws, LOOKS[-1]))
     return read(median[:, None] * np.exp(spread_of(variation) * noise), 1.0, 3, rng)[0]
 
 
 def looked_at(first: Ends, second: Ends, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns p-values of n runs each, which gaps are longer than a bracket, and their signs."""
-    one, two = (of_logarithms((low[:, :n], high[:, :n])) for low, high in (first, second))
-    found = mean_difference(one, two)
-    longer = np.abs(found.shift) > np.maximum(one.width, two.width)
-    return np.nan_to_num(found.p_value, nan=1.0), longer, np.sign(found.shift)
+    """Returns p-values of n runs each, whether gaps exceed a bracket, and their signs."""
+    first_means, second_means = (
+        of_logarithms((low[:, :n], high[:, :n])) for low, high in (first, second)
+    )
+    result = mean_difference(first_means, second_means)
+    longer = np.abs(result.shift) > np.maximum(first_means.width, second_means.width)
+    return np.nan_to_num(result.p_value, nan=1.0), longer, np.sign(result.shift)
 
 
 def arriving_rows(draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how groups of runs that all arrive are decided."""
+    """Yields the decisions on groups of runs that all arrive."""
     for variation, epochs, ratio in itertools.product(VARIATIONS, EPOCHS, RATIOS):
         median = epochs + rng.uniform(-0.5, 0.5, draws)
         groups = draw(draws, median, variation, rng), draw(draws, median * ratio, variation, rng)
@@ -74,7 +76,7 @@ def _wrong(sign: np.ndarray, ratio: float) -> np.ndarray:
 
 
 def never_rows(draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how groups are decided of which some runs never arrive."""
+    """Yields the decisions on groups in which some runs never arrive."""
     for never, ratio in itertools.product(NEVER, (1.0, 1.2, 1.5)):
         median = 20 + rng.uniform(-0.5, 0.5, draws)
         first, second = (_with_never(median, factor, never, rng) for factor in (1.0, ratio))
@@ -93,7 +95,7 @@ def never_rows(draws: int, rng: np.random.Generator) -> Iterator[Row]:
 
 
 def _with_never(median: np.ndarray, factor: float, never: float, rng: np.random.Generator) -> Ends:
-    """Returns brackets of which some are open from twice the first group's median on."""
+    """Returns brackets, some of them open from twice the first group's median on."""
     low, high = draw(median.size, median * factor, 0.10, rng)
     lost = rng.uniform(size=low.shape) < never
     seen = np.broadcast_to(2 * median[:, None], low.shape)
@@ -103,9 +105,9 @@ def _with_never(median: np.ndarray, factor: float, never: float, rng: np.random.
 def _looked_at_with_never(
     first: Ends, second: Ends, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns p-values, which may decide, and signs, as `compare_groups` has them.
+    """Returns p-values, whether they may decide, and signs, like `compare_groups`.
 
-    Welch's where all arrived; else, from 5 runs a group on, Gehan's over all exchanges, or over
+    Welch's if all arrived; otherwise, from 5 runs per group on, Gehan's over all exchanges, or over
     `RESAMPLES` of them.
     """
     arrived = np.isfinite(first[1][:, :n]).all(axis=1) & np.isfinite(second[1][:, :n]).all(axis=1)
@@ -116,8 +118,8 @@ def _looked_at_with_never(
     if n < FEWEST_FOR_TEST or arrived.all():
         return p_value, shown, direction
     low, high = (
-        np.concatenate([one[~arrived, :n], two[~arrived, :n]], axis=1)
-        for one, two in zip(first, second, strict=True)
+        np.concatenate([a[~arrived, :n], b[~arrived, :n]], axis=1)
+        for a, b in zip(first, second, strict=True)
     )
     scores = order_scores(low, high)
     p_value[~arrived] = _exchanged(scores, n, rng)
@@ -165,8 +167,8 @@ def main() -> None:
     text = tables(rows)
     print(text, end="")
     if args.out is not None:
-        found = {"seed": args.seed, "looks": LOOKS, "levels": levels(), "rows": rows}
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        result = {"seed": args.seed, "looks": LOOKS, "levels": levels(), "rows": rows}
+        args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
 
 

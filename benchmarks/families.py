@@ -1,16 +1,15 @@
-"""Every family of models on the demo's speech, one run each: what it costs and what it reaches.
+"""Every model family on the demo's speech, one run each: its cost and its error rates.
 
     tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir SHARDS
     tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file ds2_demo.gin
     python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2 --run_dir RUNS
 
-Each run is a ``tfasr train`` with the family's preset, batches of 16 and as many epochs for all,
-on one thread, one after the other; then `tfasr bench step` times its step, on one thread too, and
-large matrix products beside it, in the same process. What is finished is kept, so that the
-benchmark goes on where it was interrupted. Deep Speech 2 has features of its own; all else is the
-same. Times are from the creation of the model, everything counted, and depend on the machine and
-its neighbours; the rest does not. A single seed says what a family can do here, and ranks none that
-are close.
+Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same number of epochs,
+on one thread, one after another. Then `tfasr bench step` times its step and large matrix products,
+in the same process on one thread. Finished runs are kept, so an interrupted benchmark continues.
+Deep Speech 2 has other features; all else is the same. Times start at the model's creation, include
+everything, and depend on the machine and its other work; nothing else does. A single seed shows
+what a family can reach here, but can't rank families that are close.
 """
 
 import argparse
@@ -46,7 +45,7 @@ _SECONDS = 2  # about an utterance of the demo; the share of attention grows wit
 
 
 def main() -> None:
-    """Trains what is not there, and makes the table."""
+    """Trains missing runs and makes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shard_dir", type=Path, required=True)
     parser.add_argument("--ds2_shard_dir", type=Path, required=True)
@@ -81,14 +80,14 @@ def main() -> None:
         "operations a second against those of large matrix products in the same process.",
     ]
     tables = [{"title": "Model families on the demo's speech", "columns": columns, "rows": rows}]
-    found = results.result("families", tables, notes, {})
+    outcome = results.result("families", tables, notes, {})
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def trained(family: str, flags: argparse.Namespace) -> Path:
-    """Returns the folder of a family's run; trains it unless it is there."""
+    """Returns the folder of a family's run, training it if missing."""
     preset = FAMILIES[family]
     run_dir = flags.run_dir / preset.removesuffix(".gin")
     if is_finished(run_dir):
@@ -111,14 +110,14 @@ def trained(family: str, flags: argparse.Namespace) -> Path:
 
 
 def timed_step(family: str, flags: argparse.Namespace) -> dict[str, Any]:
-    """Returns what `tfasr bench step` found of a family's step; times it unless it is there."""
+    """Returns the results of `tfasr bench step` for a family, timing it if missing."""
     folder = flags.run_dir / f"{FAMILIES[family].removesuffix('.gin')}_step"
     if not (folder / "results.json").exists():
         size = ("--batch", str(_BATCH), "--frames", str(_SECONDS * _FRAMES_A_SECOND))
         options = ("--precision", "float32", "--out", str(folder))
         tfasr("bench", "step", "--gin_file", FAMILIES[family], *size, *options)
-    (found,) = json.loads((folder / "results.json").read_text())["rows"]
-    return found
+    (outcome,) = json.loads((folder / "results.json").read_text())["rows"]
+    return outcome
 
 
 def tfasr(*words: str) -> None:
@@ -129,7 +128,7 @@ def tfasr(*words: str) -> None:
 
 
 def is_finished(run_dir: Path) -> bool:
-    """Says whether a folder's run came to its end."""
+    """Whether a folder's run finished."""
     if not (run_dir / EVENTS_FILE).exists():
         return False
     last = read_events(run_dir)[-1:]
@@ -137,7 +136,7 @@ def is_finished(run_dir: Path) -> bool:
 
 
 def row(family: str, run_dir: Path, step: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a finished run and a timed step tell of a family."""
+    """Returns a family's row from a finished run and a timed step."""
     run = load_run(run_dir)
     experiment = load_config(FAMILIES[family]).experiment
     features, classes = experiment.features.num_features, run_classes(run_dir)

@@ -1,16 +1,16 @@
-"""How often ``tfasr history`` cries wolf, and how soon it finds a slower step, by simulation.
+"""Simulates how often ``tfasr history`` raises false alarms, and how soon it finds a slower step.
 
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]
 
-A history has one run for each of 50 commits. A run takes about 12 epochs to the target (over seeds
-they vary by 10 %), of 60 s of steps and 12 s of the rest each, after 30 s of starting; all four
-series are followed as the command does. The noise is the run's (all its epochs vary together: a
-busy or another machine) or each epoch's own. A false alarm is a change that is reported, or the
-exit code 3, in a history without one. A slower step (5, 10 or 20 %, from run 20 on) is found if a
-slowdown that begins within two runs of it is reported, by the number of runs after it. Then: how
-often steps that only became faster (10 to 30 %) exit with 3, and how often a step that became 30 %
-slower, and 15 runs later 4 or 10 % faster, still does 15 runs after that.
+A history has one run for each of 50 commits. A run takes about 12 epochs to the target (varying by
+10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; all four
+series are monitored as in the command. The noise is either the run's (all its epochs vary together:
+a busy or different machine) or each epoch's own. A false alarm is a reported change, or the exit
+code 3, in a history without one. A slower step (5, 10 or 20 %, from run 20 on) is found if a
+slowdown that starts within two runs of it is reported; results are by the number of runs after it.
+Then: how often steps that only became faster (10 to 30 %) exit with 3, and how often a step that
+became 30 % slower, and 15 runs later 4 or 10 % faster, still does so 15 runs after that.
 """
 
 import argparse
@@ -41,16 +41,16 @@ def normal(spread: float) -> Noise:
     return lambda rng, n: spread * rng.standard_normal(n)
 
 
-def wandering(spread: float, kept: float) -> Noise:
-    """Returns noise of which a share of each run's is kept by the next one's."""
+def wandering(spread: float, share: float) -> Noise:
+    """Returns noise in which each run keeps a share of the previous run's."""
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
-        found = np.empty(n)
-        found[0] = spread * rng.standard_normal()
+        result = np.empty(n)
+        result[0] = spread * rng.standard_normal()
         for index in range(1, n):
-            new = spread * np.sqrt(1 - kept**2) * rng.standard_normal()
-            found[index] = kept * found[index - 1] + new
-        return found
+            new = spread * np.sqrt(1 - share**2) * rng.standard_normal()
+            result[index] = share * result[index - 1] + new
+        return result
 
     return noise
 
@@ -61,35 +61,35 @@ def resampled(deviations: np.ndarray) -> Noise:
 
 
 def in_order(deviations: np.ndarray) -> Noise:
-    """Returns stretches of measured deviations as they came, so that neighbours stay neighbours."""
+    """Returns stretches of measured deviations, which keeps neighbours together."""
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
-        found: list[float] = []
+        result: list[float] = []
         length = min(10, deviations.size)
-        while len(found) < n:
+        while len(result) < n:
             begin = rng.integers(0, deviations.size - length + 1)
-            found += list(deviations[begin : begin + length])
-        return np.array(found[:n])
+            result += list(deviations[begin : begin + length])
+        return np.array(result[:n])
 
     return noise
 
 
 def measured_deviations(paths: Sequence[Path]) -> np.ndarray:
-    """Returns logarithms of times over their median, of lists of repeated times in JSON files.
+    """Returns logarithms of times over their median, from lists of repeated times in JSON files.
 
-    A file is a result of ``benchmarks/training_step.py``, of which tfasr's rows of three rounds or
-    more count, or of ``benchmarks/time_to_accuracy.py``, whose runs of one system are repeated, or
-    has a list ``step_s`` of repeated runs.
+    A file is a result of ``benchmarks/training_step.py`` (tfasr's rows with three or more rounds),
+    of ``benchmarks/time_to_accuracy.py`` (runs of one system), or has a list ``step_s`` of repeated
+    runs.
     """
-    found = []
+    result = []
     for path in paths:
         content = json.loads(path.read_text(encoding="utf-8"))
         for times in _series(content):
             logs = np.log(times)
-            # A median of few takes part of the noise with it.
+            # The median of a few values contains part of the noise.
             own = (logs - np.median(logs)) * np.sqrt(logs.size / (logs.size - 1))
-            found.append(own)
-    return np.concatenate(found)
+            result.append(own)
+    return np.concatenate(result)
 
 
 def _series(content: dict[str, Any]) -> list[list[float]]:
@@ -113,7 +113,7 @@ def busy(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def each_epoch(spread: float) -> Noise:
-    """Returns noise of whole runs, each of whose epochs varies by itself."""
+    """Returns noise of whole runs, in which epochs also vary independently."""
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
         return np.log(np.exp(spread * rng.standard_normal((n, EPOCHS))).mean(axis=1))
@@ -147,7 +147,7 @@ def _levels(*parts: tuple[int, float]) -> np.ndarray:
 
 
 def row_of(name: str, draws: int, seed: int) -> dict[str, Any]:
-    """Returns how often nothing and something is found in a noise, in percent of histories."""
+    """Returns how often changes are reported in a noise, in percent of histories."""
     noise = NOISES[name]
     rng = np.random.default_rng(seed)
 
@@ -162,8 +162,8 @@ def row_of(name: str, draws: int, seed: int) -> dict[str, Any]:
     for size in SLOWER:
         after = [_found_after(h) for h in histories((CHANGED_AT, 1.0), (30, 1 + size))]
         for runs in RUNS_AFTER:
-            found = _percent(number <= runs for number in after)
-            row[f"found_{round(100 * size)}_in_{runs}"] = found
+            result = _percent(number <= runs for number in after)
+            row[f"found_{round(100 * size)}_in_{runs}"] = result
     faster = [h for by in (0.9, 0.8, 0.7) for h in histories((CHANGED_AT, 1.0), (30, by))]
     row["speed_up_exit_3"] = _percent(history.slower for history in faster)
     for by in (4, 10):
@@ -198,19 +198,19 @@ NOISES: dict[str, Noise] = {
 }
 
 
-def _table(found: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
+def _table(result: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
     lines = [
         f"| noise | its spread, % | {' | '.join(columns)} |",
         f"|---|{'---:|' * (len(columns) + 1)}",
     ]
-    for row in found:
+    for row in result:
         cells = [row["noise"], f"{100 * row['spread']:.1f}"]
         cells += [f"{row[name]:.{1 if row[name] < 10 else 0}f}" for name in columns.values()]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def markdown(found: Sequence[dict[str, Any]]) -> str:
+def markdown(result: Sequence[dict[str, Any]]) -> str:
     """Returns the rows as tables."""
     alarms = {
         "any change reported": "any_change",
@@ -225,7 +225,7 @@ def markdown(found: Sequence[dict[str, Any]]) -> str:
         for size, all_runs in ((5, (8, 30)), (10, RUNS_AFTER), (20, (5, 8)))
         for runs in all_runs
     }
-    return f"{_table(found, alarms)}\n{_table(found, power)}"
+    return f"{_table(result, alarms)}\n{_table(result, power)}"
 
 
 def main() -> None:
@@ -241,14 +241,14 @@ def main() -> None:
         NOISES[f"measured, {path.stem}"] = resampled(deviations)
         if deviations.size >= 15:
             NOISES[f"measured, {path.stem}, in stretches"] = in_order(deviations)
-    # Forked, since noises are functions.
+    # Forked, because noises are functions.
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         row = partial(row_of, draws=args.draws, seed=args.seed)
-        found = list(pool.map(row, NOISES))
-    text = markdown(found)
+        result = list(pool.map(row, NOISES))
+    text = markdown(result)
     print(text, end="")
     if args.out is not None:
-        content = {"seed": args.seed, "draws": args.draws, "rows": found}
+        content = {"seed": args.seed, "draws": args.draws, "rows": result}
         args.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
 

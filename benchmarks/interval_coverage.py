@@ -1,12 +1,12 @@
-"""How often the report's intervals and verdicts on groups of runs are right, by simulation.
+"""Simulates how often the report's intervals and verdicts on groups of runs are right.
 
     python benchmarks/interval_coverage.py [--seed 1] [--draws 10000] [--quick] [--out FILE.json]
 
-Each run's error curve falls and crosses the target at a time of its own; it is evaluated on a grid
-whose pace differs by 0.3 % from run to run, and the rule (the first crossing, or a median of 3 or
-5) reads the evaluations. Where in the grid the median time lies is random. What is simulated is
-tfasr's own code, of groups (`tfasr.tta`) and of word errors (`tfasr.scoring`). "At the rule's end"
-is the same with brackets that end where the rule is met, as they did before.
+Each run's error curve falls and crosses the target at its own time. It is evaluated on a grid whose
+pace differs by 0.3 % between runs, and the rule (the first crossing, or a median of 3 or 5) reads
+the evaluations. The median time's place in the grid is random. The simulation uses tfasr's own code
+for groups (`tfasr.tta`) and word errors (`tfasr.scoring`). "At the rule's end" uses brackets that
+end where the rule is met, as in earlier versions.
 """
 
 import argparse
@@ -36,17 +36,17 @@ LONGEST = 8.0  # no time is longer than so many medians
 
 @dataclass(frozen=True)
 class Design:
-    """What is simulated.
+    """Settings of the simulation.
 
     Attributes:
-        sizes: runs a group.
+        sizes: runs per group.
         variations: CVs of the times.
         evaluations: to the target, on the first group's grid.
-        grids: time between the second group's evaluations over that of the first.
+        grids: time between the second group's evaluations, relative to the first's.
         windows: evaluations whose median meets the target.
-        noises: of an evaluation, as a share of what the error falls between two.
-        others: how many groups are compared with the first.
-        speakers: how many, and how many utterances each.
+        noises: of an evaluation, relative to the fall of the error between two.
+        others: groups compared with the first.
+        speakers: numbers of speakers, and utterances of each.
     """
 
     sizes: tuple[int, ...] = (2, 3, 4, 5, 8, 10)
@@ -108,15 +108,15 @@ DISTRIBUTIONS = {
 def read(
     times: np.ndarray, grid: float, window: int, rng: np.random.Generator, noise: float = 0.0
 ) -> tuple[Ends, np.ndarray]:
-    """Returns brackets of times that a rule reads from evaluations, and how late it is.
+    """Returns brackets of times that a rule reads from evaluations, and its delay.
 
-    The error falls by 1 from evaluation to evaluation and has that ``noise``. The second value is
-    by how much the rule is met after the bracket's end.
+    The error falls by 1 between evaluations and has that ``noise``. The delay is the time from the
+    bracket's end until the rule is met.
     """
     paces = grid * (1 + JITTER * rng.standard_normal(times.shape))
     half = window // 2
     if not noise:
-        # A median of a falling curve is its middle evaluation.
+        # The median of a falling curve is its middle evaluation.
         hits = np.ceil(times / paces)
         return ((hits - 1) * paces, hits * paces), (
             np.maximum(hits, half + 1) + half - hits
@@ -130,7 +130,7 @@ def read(
     met = (total - before > half) & (number >= window)
     rule = met.argmax(axis=-1) + 1
     hits = rule - half
-    # A first window that meets the target: the smaller ones before it decide.
+    # If the first window meets the target, smaller windows before it decide.
     for size in range(window - 2, 0, -2):
         middle = size // 2 + 1
         meets = total[..., size - 1] > size // 2
@@ -147,7 +147,7 @@ def draw(
 
 
 def phases(draws: int, coarsest: float) -> np.ndarray:
-    """Returns where each draw's time lies in the grid: evenly over one interval."""
+    """Returns each draw's place in the grid, uniform over one interval."""
     return (np.arange(draws) + 0.5) / draws * coarsest - coarsest / 2
 
 
@@ -162,15 +162,15 @@ def shifted(ends: Ends, late: np.ndarray) -> Ends:
 
 
 def share(hits: np.ndarray, fewest: int = 1) -> float | None:
-    """Returns percent of true ones; None of fewer than ``fewest``."""
+    """Returns the percentage of true values; None for fewer than ``fewest``."""
     return round(100 * float(np.mean(hits)), 1) if hits.size >= fewest else None
 
 
 def interval_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how intervals of a group's median and of two groups' ratio cover.
+    """Yields the coverage of intervals for a group's median and for two groups' ratio.
 
-    ``printed``: percent of draws with an interval. ``plain``: percent of them called "95 %", not
-    "at least 95 %". ``spread``: of the times, over the longest time between evaluations, in
+    ``printed``: percent of draws with an interval. ``plain``: percent of these called "95 %", not
+    "at least 95 %". ``spread``: of the times, relative to the longest time between evaluations, in
     logarithms.
     """
     cells = itertools.product(
@@ -185,26 +185,26 @@ def interval_rows(design: Design, draws: int, rng: np.random.Generator) -> Itera
             if grid is None:
                 yield cell | {"kind": "median"} | _median(*first, centre, variation)
                 continue
-            found = []
+            result = []
             for ratio in RATIOS:
                 times = draw(distribution, centre * ratio, variation, n, rng)
                 second = read(times, grid, window, rng)
-                found.append(_ratio(first, second, ratio))
+                result.append(_ratio(first, second, ratio))
             spread = spread_of(variation) / math.log1p(grid / evaluations)
             row = {"kind": "ratio", "grid": grid, "spread": round(spread, 3)}
-            merged = {name: _worst([one[name] for one in found]) for name in found[0]}
-            yield cell | row | merged | {"false_faster": found[0]["false_faster"]}
+            merged = {name: _worst([item[name] for item in result]) for name in result[0]}
+            yield cell | row | merged | {"false_faster": result[0]["false_faster"]}
 
 
 def _worst(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return min(known) if known else None
+    present = [value for value in values if value is not None]
+    return min(present) if present else None
 
 
 def _median(ends: Ends, late: np.ndarray, centre: np.ndarray, variation: float) -> Row:
-    found, before = of_logarithms(ends), bracketed_mean(*shifted(ends, late))
-    right = np.abs(found.mean - np.log(centre)) <= found.reach()
-    printed = ~np.isnan(found.mean) & ~found.uneven
+    result, before = of_logarithms(ends), bracketed_mean(*shifted(ends, late))
+    right = np.abs(result.mean - np.log(centre)) <= result.reach()
+    printed = ~np.isnan(result.mean) & ~result.uneven
     mean = centre * math.exp(
         spread_of(variation) ** 2 / 2
     )  # which the interval was of, of log-normal times
@@ -212,35 +212,38 @@ def _median(ends: Ends, late: np.ndarray, centre: np.ndarray, variation: float) 
         "spread": round(spread_of(variation) / float(np.mean(np.log1p(1 / centre))), 3),
         "coverage": share(right[printed], 100),
         "printed": share(printed),
-        "plain": share(~found.coarse[printed], 100),
-        "plain_coverage": share(right[printed & ~found.coarse], 100),
+        "plain": share(~result.coarse[printed], 100),
+        "plain_coverage": share(right[printed & ~result.coarse], 100),
         "at_rules_end": share(np.abs(before.mean - mean) <= before.reach()),
     }
 
 
 def _ratio(first: tuple[Ends, np.ndarray], second: tuple[Ends, np.ndarray], ratio: float) -> Row:
-    one, two = of_logarithms(first[0]), of_logarithms(second[0])
-    found, printed = mean_difference(one, two), ~np.isnan(one.mean + two.mean)
-    coarse = one.coarse | two.coarse
-    right = np.abs(found.shift - np.log(ratio)) <= found.reach
-    longer = np.abs(found.shift) > np.maximum(one.width, two.width)
+    first_means, second_means = of_logarithms(first[0]), of_logarithms(second[0])
+    result, printed = (
+        mean_difference(first_means, second_means),
+        ~np.isnan(first_means.mean + second_means.mean),
+    )
+    coarse = first_means.coarse | second_means.coarse
+    right = np.abs(result.shift - np.log(ratio)) <= result.reach
+    longer = np.abs(result.shift) > np.maximum(first_means.width, second_means.width)
     before = mean_difference(*(of_logarithms(shifted(*group)) for group in (first, second)))
-    known = ~np.isnan(before.shift)
+    present = ~np.isnan(before.shift)
     return {
         "coverage": share(right[printed], 100),
         "printed": share(printed),
         "plain": share(~coarse[printed], 100),
         "plain_coverage": share(right[printed & ~coarse], 100),
-        "at_rules_end": share((np.abs(before.shift - np.log(ratio)) <= before.reach)[known], 100),
-        "false_faster": share(((found.p_value < LEVEL) & longer)[printed], 100),
+        "at_rules_end": share((np.abs(before.shift - np.log(ratio)) <= before.reach)[present], 100),
+        "false_faster": share(((result.p_value < LEVEL) & longer)[printed], 100),
     }
 
 
 def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields what noise of the evaluations does; the second group has a coarser grid, or the same.
+    """Yields effects of noisy evaluations; the second group has a coarser grid, or the same.
 
     A group on a grid of 3 has a third of the noise, as its error falls three times as far between
-    two evaluations. ``early``: by how many evaluations the middles are before the crossings.
+    two evaluations. ``early``: by how many evaluations the middles precede the crossings.
     """
     evaluations = 20
     sizes = [n for n in design.sizes if n in (3, 5, 10)]
@@ -257,13 +260,16 @@ def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
             first = read(draw("log-normal", centre, variation, n, rng), 1.0, window, rng, noise)
             times = draw("log-normal", centre, variation, n, rng)
             second = read(times, grid, window, rng, noise / grid)
-            found = _ratio(first, second, 1.0)
-            row |= {f"ratio_{grid:g}": found["coverage"], f"false_{grid:g}": found["false_faster"]}
+            result = _ratio(first, second, 1.0)
+            row |= {
+                f"ratio_{grid:g}": result["coverage"],
+                f"false_{grid:g}": result["false_faster"],
+            }
         yield row
 
 
 def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how often a report on equal groups holds any verdict, with Holm and without."""
+    """Yields how often a report on equal groups has any verdict, with Holm's method and without."""
     targets = 6
     for n, others, correlation in itertools.product((3, 5), design.others, (0.5, 0.8)):
         row: Row = {"n": n, "targets": targets, "others": others, "correlation": correlation}
@@ -277,11 +283,11 @@ def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Ite
             bracketed_mean(*(end[:, :, part] for end in logs))
             for part in (slice(0, 1), slice(1, None))
         )
-        found = mean_difference(first, second)
-        longer = (np.abs(found.shift) > np.maximum(first.width, second.width)).reshape(draws, -1)
-        p_values = found.p_value.reshape(draws, -1)
+        result = mean_difference(first, second)
+        longer = (np.abs(result.shift) > np.maximum(first.width, second.width)).reshape(draws, -1)
+        p_values = result.p_value.reshape(draws, -1)
         row["any_false_unadjusted"] = share(((p_values < LEVEL) & longer).any(axis=1))
-        # Holm rejects anything at all only if the smallest p-value passes the strictest level.
+        # Holm's method rejects anything only if the smallest p-value passes the strictest level.
         strictest = p_values == p_values.min(axis=1, keepdims=True)
         passed = strictest & (p_values < LEVEL / p_values.shape[1]) & longer
         row["any_false_holm"] = share(passed.any(axis=1))
@@ -289,7 +295,7 @@ def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Ite
 
 
 def censoring_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how often equal groups are told apart where one was stopped earlier."""
+    """Yields how often equal groups are called different if one was stopped earlier."""
     sizes = [n for n in design.sizes if 5 <= n <= 8]  # of 10 there are 184 756 exchanges
     for n, variation, stopped in itertools.product(sizes, design.variations, (0.8, 0.9, 1.0)):
         centre = 15 + phases(draws, 1.0)
@@ -298,7 +304,7 @@ def censoring_rows(design: Design, draws: int, rng: np.random.Generator) -> Iter
             times = draw("log-normal", centre, variation, n, rng)
             (low, high), behind = read(times, 1.0, 3, rng)
             late = high + behind > budget
-            # The last whole window before a run stops has its middle an evaluation earlier.
+            # The last full window before a run stops has its middle one evaluation earlier.
             seen = (np.floor(stopped * 15 / (high - low)) - 1) * (high - low)
             ends.append((np.where(late, seen, low), np.where(late, np.inf, high)))
         low, high = (np.concatenate(pair, axis=1) for pair in zip(*ends, strict=True))
@@ -312,7 +318,7 @@ def censoring_rows(design: Design, draws: int, rng: np.random.Generator) -> Iter
 
 
 def exchanges(scores: np.ndarray, n: int) -> np.ndarray:
-    """Returns two-sided p-values over all ways to deal the runs into two groups."""
+    """Returns two-sided p-values over all assignments of runs to two groups."""
     dealt = np.array(list(itertools.combinations(range(scores.shape[1]), n)))
     chosen = np.zeros((len(dealt), scores.shape[1]))
     chosen[np.arange(len(dealt))[:, None], dealt] = 1
@@ -326,7 +332,7 @@ def spoken(
     """Returns words and two systems' errors, ``(speakers, utterances)`` and ``(2, ...)``.
 
     Speakers differ in difficulty (standard deviation 0.5 of the logarithm) and in which of the two
-    systems, equal on average, suits them (``interaction``, likewise).
+    systems, equal on average, suits them (``interaction``, also a standard deviation).
     """
     words = 1 + rng.poisson(9, (speakers, utterances))
     hard = 0.5 * rng.standard_normal((speakers, utterances)) + 0.5 * rng.standard_normal(
@@ -337,7 +343,7 @@ def spoken(
 
 
 def speaker_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how word error rates' intervals by speaker cover, and how often equals differ."""
+    """Yields the coverage of WER intervals by speaker, and how often equals differ."""
     truth_words, truth = spoken(20_000, 20, 0.0, rng)
     true = truth[0].sum() / truth_words.sum()
     for speakers, utterances in design.speakers:
@@ -346,13 +352,13 @@ def speaker_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterat
         for number in range(draws):
             words, errors = spoken(speakers, utterances, 0.0, rng)
             data = errors[0].ravel(), words.ravel()
-            for found, kept in ((blocks, covered), (None, alone)):
-                low, high = rate_interval(*data, blocks=found, resamples=1000, seed=number)
-                kept.append(low <= true <= high)
+            for result, counts in ((blocks, covered), (None, alone)):
+                low, high = rate_interval(*data, blocks=result, resamples=1000, seed=number)
+                counts.append(low <= true <= high)
             words, errors = spoken(speakers, utterances, 0.2, rng)
             unlike = (errors[1] - errors[0]).astype(float)
             by_speaker.append(exchange_p(unlike.sum(axis=1)) < LEVEL)
-            # Of so many utterances the exchanges' distribution is the normal one.
+            # For so many utterances, the exchanges' distribution is normal.
             by_utterance.append(abs(unlike.sum()) > 1.96 * np.sqrt((unlike**2).sum()))
         yield {
             "speakers": speakers,
@@ -375,55 +381,55 @@ PARTS = {
 
 
 def simulate(seed: int, draws: int, design: Design = Design()) -> dict[str, Any]:
-    """Returns all parts' rows, each with random numbers of its own."""
-    found: dict[str, Any] = {"seed": seed, "draws": draws}
+    """Returns all parts' rows, with independent random numbers."""
+    result: dict[str, Any] = {"seed": seed, "draws": draws}
     for number, (name, (rows, fewer)) in enumerate(PARTS.items()):
         rng = np.random.default_rng([seed, number])
-        found[name] = list(rows(design, draws // fewer, rng))
-    return found
+        result[name] = list(rows(design, draws // fewer, rng))
+    return result
 
 
-def to_markdown(found: dict[str, Any]) -> str:
+def to_markdown(result: dict[str, Any]) -> str:
     """Returns the tables of a simulation, percent in every cell."""
-    parts = {name: found["draws"] // fewer for name, (_, fewer) in PARTS.items()}
+    parts = {name: result["draws"] // fewer for name, (_, fewer) in PARTS.items()}
     return "\n".join(
         [
-            _classes_table(found["intervals"], parts["intervals"]),
-            _sizes_table(found["intervals"], parts["intervals"]),
-            _coverage_table("median", found["intervals"], parts["intervals"]),
-            _coverage_table("ratio", found["intervals"], parts["intervals"]),
-            _before_table(found["intervals"], parts["intervals"]),
+            _classes_table(result["intervals"], parts["intervals"]),
+            _sizes_table(result["intervals"], parts["intervals"]),
+            _coverage_table("median", result["intervals"], parts["intervals"]),
+            _coverage_table("ratio", result["intervals"], parts["intervals"]),
+            _before_table(result["intervals"], parts["intervals"]),
             _table(
                 f"Noise of evaluations, 20 of them to the target ({_error(parts['noise'])})",
                 {"cv": "CV", "noise": "noise", "window": "window",
                  "early": "early by", "median": "median",
                  **{f"{kind}_{grid:g}": f"{heading}, grid {grid:g}" for grid in DESIGN_GRIDS
                     for kind, heading in (("ratio", "ratio of 1"), ("false", "false faster"))}},
-                _over_sizes(found["noise"]),
+                _over_sizes(result["noise"]),
             ),
             _table(
                 "Any false verdict in a report on equal groups (6 targets, CV 10 %; "
                 f"{_error(parts['familywise'])})",
                 {"n": "n", "others": "other groups", "correlation": "correlation of targets",
                  "any_false_unadjusted": "p < 0.05 each", "any_false_holm": "Holm"},
-                found["familywise"],
+                result["familywise"],
             ),
             _table(
-                "Equal groups told apart, one of them stopped at a share of the median time "
+                "Equal groups called different, one of them stopped at a share of the median time "
                 f"({_error(parts['censoring'])})",
                 {"n": "n", "cv": "CV", "stopped_at": "stopped at",
                  "false_never_last": "ranks, never last", "false_gehan": "Gehan"},
-                found["censoring"],
+                result["censoring"],
             ),
             _table(
-                "Word error rates: intervals for other speakers, and equal systems told apart "
-                f"({_error(parts['speakers'])})",
+                "Word error rates: intervals for other speakers, and equal systems called "
+                f"different ({_error(parts['speakers'])})",
                 {"speakers": "speakers", "utterances_each": "utterances each",
                  "coverage_by_speaker": "covers, by speaker",
                  "coverage_by_utterance": "covers, by utterance",
                  "false_by_speaker": "false, by speaker",
                  "false_by_utterance": "false, by utterance"},
-                found["speakers"],
+                result["speakers"],
             ),
         ]
     )  # fmt: skip
@@ -561,10 +567,10 @@ def _table(title: str, headings: dict[str, str], rows: list[Row]) -> str:
 
 
 def _range(values: Any) -> str:
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    present = sorted(value for value in values if value is not None)
+    if not present:
         return "n/a"
-    return f"{known[0]}" if known[0] == known[-1] else f"{known[0]}-{known[-1]}"
+    return f"{present[0]}" if present[0] == present[-1] else f"{present[0]}-{present[-1]}"
 
 
 def main() -> None:
@@ -577,12 +583,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write all figures")
     arguments = parser.parse_args()
     if arguments.quick:
-        found = simulate(arguments.seed, min(arguments.draws, 500), QUICK)
+        result = simulate(arguments.seed, min(arguments.draws, 500), QUICK)
     else:
-        found = simulate(arguments.seed, arguments.draws)
+        result = simulate(arguments.seed, arguments.draws)
     if arguments.out is not None:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(to_markdown(found), end="")
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(to_markdown(result), end="")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""A manifest of millions: listed, planned, indexed and opened for training.
+"""A manifest of millions of entries: listed, planned, indexed and opened for training.
 
-Lines per second and peak memory, beside one plain process that reads the lines:
+Lines per second and peak memory, compared with a plain process that reads the lines:
 
     python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format json]
 
-The entries have ids and transcripts of their own and share a thousand short recordings, whose
-headers are read once for each entry. Decoding and features are left out: the shards are empty
-files with sidecars such as packing writes. Every stage is a process of its own: "read" parses
-the lines; "list" lists, selects, sorts and plans, up to where packing would begin; "list_again"
-does so with what an interrupted call noted of the headers; "index" makes the index of sidecars that
-were written before; "open" is what training does with the index before its first batch. Beside
-other work, trust the CPU seconds, which count a process from its start.
+The entries have different ids and transcripts and share a thousand short recordings, whose headers
+are read once for each entry. Decoding and features are left out: the shards are empty files with
+sidecars like those from packing. Every stage has its own process. "read" parses the lines; "list"
+lists, selects, sorts and plans, up to the start of packing; "list_again" does the same with headers
+recorded by an interrupted call; "index" builds the index from existing sidecars; "open" is
+training's use of the index before its first batch. On a busy machine, trust the CPU seconds, which
+count a process from its start.
 """
 
 import argparse
@@ -52,7 +52,7 @@ STAGES = ("read", "list", "list_again", "index", "open")
 
 
 def make(folder: Path, entries: int) -> Path:
-    """Writes the recordings and the manifest, unless they are there."""
+    """Writes the recordings and the manifest if they are missing."""
     import numpy as np
     import soundfile
 
@@ -80,11 +80,11 @@ def make(folder: Path, entries: int) -> Path:
 
 
 class StopError(Exception):
-    """Ends a preparation where it would begin to pack."""
+    """Ends a preparation when packing would start."""
 
 
 class Stopping(concurrent.futures.Executor):
-    """Ends a preparation at its first shard, and knows when that was."""
+    """Ends a preparation at its first shard, and records the time."""
 
     began_s: float
 
@@ -94,7 +94,7 @@ class Stopping(concurrent.futures.Executor):
 
 
 def sidecar(number: int, entries: list[dict]) -> dict:
-    """What packing would write beside a shard of these entries."""
+    """Returns the sidecar that packing would write for a shard of these entries."""
     return {
         "file": f"train-{number:05d}.tfrecord",
         "bytes": 0,
@@ -212,15 +212,15 @@ def open_for_training(shard_dir: Path) -> dict[str, float]:
 
 def run_stage(stage: str, manifest: Path, shard_dir: Path) -> dict[str, float]:
     if stage == "read":
-        found = read_lines(manifest)
+        result = read_lines(manifest)
     elif stage == "index":
-        found = index_lines(manifest, shard_dir)
+        result = index_lines(manifest, shard_dir)
     elif stage == "open":
-        found = open_for_training(shard_dir)
+        result = open_for_training(shard_dir)
     else:
-        found = list_lines(manifest, shard_dir)
+        result = list_lines(manifest, shard_dir)
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**found, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
+    return {**result, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
 
 
 def main() -> None:
@@ -251,12 +251,12 @@ def main() -> None:
 
 
 def show(stage: str, results: dict[str, dict[str, float]]) -> None:
-    found = results[stage]
+    result = results[stage]
     ratio = ""
     if "read" in results and stage != "read":
-        ratio = f", {found['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
-    rest = {name: round(value, 1) for name, value in found.items() if name != "lines_per_s"}
-    print(f"{stage:12} {found['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True)
+        ratio = f", {result['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
+    rest = {name: round(value, 1) for name, value in result.items() if name != "lines_per_s"}
+    print(f"{stage:12} {result['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True)
 
 
 if __name__ == "__main__":

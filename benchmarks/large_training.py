@@ -1,12 +1,12 @@
-"""`tfasr train` started over a split of millions: seconds to its first step, and memory held.
+"""Start-up of `tfasr train` on a split of millions: seconds to the first step, and memory.
 
     python benchmarks/large_training.py --entries 10000000 --folder /tmp/large [--format json]
 
-Makes a training split of so many utterances, as `tfasr prepare` leaves it: records that are read as
-any others, an index, a manifest and columns, made by tfasr's own functions; 10 million take 4 GB of
-disk. Only decoding and features are left out: records hold 26 frames of few different values, of
-4096 made-up texts. Then it starts the command itself, waits for its first steps in the ledger and
-ends it by SIGTERM. Beside other work, trust the CPU seconds and the memory.
+Creates a training split as `tfasr prepare` does, with tfasr's own functions: normal records, an
+index, a manifest and columns; 10 million utterances take 4 GB of disk. Only decoding and features
+are left out: records have 26 frames of few different values, with 4096 made-up texts. Then it
+starts the command itself, waits for its first steps in the ledger and ends it by SIGTERM. On a busy
+machine, trust the CPU seconds and the memory.
 """
 
 import argparse
@@ -44,7 +44,7 @@ BINDINGS = (
 
 
 def made_texts() -> list[str]:
-    """Returns two made-up words each, without a letter twice in a row."""
+    """Returns texts of two made-up words, without repeated neighbouring letters."""
     draw = random.Random(0)
 
     def word() -> str:
@@ -57,7 +57,7 @@ def made_texts() -> list[str]:
 
 
 class MadeRecords:
-    """Records of a few features and texts; of each, only the position is written anew."""
+    """Records of a few features and texts, in which only the position changes."""
 
     def __init__(self, packing, length: int):
         from tfasr.corpora.manifests import ctc_frames_needed
@@ -66,26 +66,26 @@ class MadeRecords:
         draw = np.random.default_rng(0)
         self.texts, self.length = made_texts(), length
         labels = [packing.alphabet.encode(text) for text in self.texts]
-        self.frames_needed = [ctc_frames_needed(one) for one in labels]
-        # Two equal bytes a number: runs, which compress at once.
+        self.frames_needed = [ctc_frames_needed(item) for item in labels]
+        # Pairs of equal bytes, which compress well and fast.
         frames = draw.integers(0x30, 0x41, (16, length), np.uint16) * 0x101
         width = packing.features.num_features
-        features = [np.repeat(one[:, None], width, axis=1).view(np.float16) for one in frames]
+        features = [np.repeat(item[:, None], width, axis=1).view(np.float16) for item in frames]
         sums = FeatureSums()
-        for one in features:
-            sums.add(one)
+        for item in features:
+            sums.add(item)
         each = PER_SHARD // len(features)
         self.sums = FeatureSums(sums.frames * each, sums.total * each, sums.squares * each)
         self._beginnings = {
             size: [
-                encode_record(features[n % 16], one, 1 << (7 * size - 1), SECONDS)[:-size]
-                for n, one in enumerate(labels)
+                encode_record(features[n % 16], item, 1 << (7 * size - 1), SECONDS)[:-size]
+                for n, item in enumerate(labels)
             ]
             for size in (1, 2, 3, 4)
         }
 
     def record(self, text: int, position: int) -> bytes:
-        """Returns a record as `tfasr.data.shards.encode_record` does: its position comes last."""
+        """Returns a record like `tfasr.data.shards.encode_record`, whose position comes last."""
         number, rest = bytearray(), position
         while rest > 0x7F:
             number.append(rest & 0x7F | 0x80)
@@ -95,7 +95,7 @@ class MadeRecords:
 
 
 def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterator[dict[str, Any]]:
-    """Writes the shards of a split and yields what packing would note beside each."""
+    """Writes a split's shards and yields the sidecar of each."""
     import tensorflow as tf
 
     from tfasr.data.manifest import file_sha256
@@ -135,7 +135,7 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
 
 
 def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) -> None:
-    """Writes a split unless it is there."""
+    """Writes a split if it is missing."""
     from tfasr.alphabet import Alphabet
     from tfasr.data.features import FeatureConfig
     from tfasr.data.listing import Dropped, Selection
@@ -169,28 +169,28 @@ def started(shard_dir: Path, steps: int) -> dict[str, float]:
         with (Path(temporary) / "log").open("w+") as log:
             child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             process, events = psutil.Process(child.pid), run_dir / "events.jsonl"
-            found: dict[str, float] = {}
-            while child.poll() is None and "steps_s" not in found:
+            result: dict[str, float] = {}
+            while child.poll() is None and "steps_s" not in result:
                 time.sleep(LOOK_EVERY_S)
                 text = events.read_text() if events.exists() else ""
                 done = text.count('"train_step"')
-                if text.count('"run_start"') and "run_start_s" not in found:
-                    found["run_start_s"] = time.monotonic() - began_s
-                if done and "first_step_s" not in found:
-                    found |= {"first_step_s": time.monotonic() - began_s, **held(process)}
+                if text.count('"run_start"') and "run_start_s" not in result:
+                    result["run_start_s"] = time.monotonic() - began_s
+                if done and "first_step_s" not in result:
+                    result |= {"first_step_s": time.monotonic() - began_s, **held(process)}
                 if done >= steps:
-                    found |= {"steps_s": time.monotonic() - began_s}
-                    found["steps_peak_mib"] = held(process)["peak_mib"]
+                    result |= {"steps_s": time.monotonic() - began_s}
+                    result["steps_peak_mib"] = held(process)["peak_mib"]
             child.send_signal(signal.SIGTERM)
             child.wait(120)
             log.seek(0)
-            if "steps_s" not in found:
+            if "steps_s" not in result:
                 raise SystemExit(f"tfasr train ended before its steps:\n{log.read()}")
-        return found
+        return result
 
 
 def held(process: psutil.Process) -> dict[str, float]:
-    """Returns the most memory that a process has held, and its CPU seconds with its children's."""
+    """Returns a process's peak memory, and its CPU seconds including its children's."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return {"peak_mib": int(peak.split()[1]) / 1024, "cpu_s": sum(process.cpu_times()[:4])}
@@ -206,20 +206,20 @@ def main() -> None:
     arguments = parser.parse_args()
     require_extensions()
     shard_dir = arguments.folder / f"split-{arguments.entries}"
-    found: dict[str, Any] = {"entries": arguments.entries}
+    result: dict[str, Any] = {"entries": arguments.entries}
     if arguments.only != "train":
         make_split(shard_dir, "train", arguments.entries)
         make_split(shard_dir, "validation", 2000)
-        found["make_cpu_s"] = time.process_time()
-        found["make_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        result["make_cpu_s"] = time.process_time()
+        result["make_peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if arguments.only != "make":
-        found |= started(shard_dir, arguments.steps)
-    found["load_average"] = os.getloadavg()[0]
-    found = {name: round(value, 1) for name, value in found.items()}
+        result |= started(shard_dir, arguments.steps)
+    result["load_average"] = os.getloadavg()[0]
+    result = {name: round(value, 1) for name, value in result.items()}
     if arguments.format == "json":
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name:20}{value:>14,}")
 
 

@@ -1,10 +1,10 @@
-"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's in alternation.
+"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in alternation.
 
     python benchmarks/lstm.py --units 128 256 800 --batch 8 16 64 --frames 125 300
 
-Everyone gets the same work in every round: float32 weights, a sequence in, a gradient of it and
-of all weights out. The best of the rounds counts: on a shared machine it is the least disturbed.
-PyTorch takes part where it is installed.
+All get the same work in every round: float32 weights, a sequence as input, and gradients of it and
+of all weights. The best round counts, which is least disturbed on a shared machine. PyTorch is
+included if installed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def keras_step(layer: keras.layers.LSTM, inputs: np.ndarray, upstream: np.ndarra
     """Returns one forward and backward run of a Keras layer in a `tf.function`."""
     layer.build(inputs.shape)
     x, d_y = tf.constant(inputs), tf.constant(upstream)
-    # Batch and time unknown, as in training with batches of several lengths.
+    # Batch and time are unknown, as in training with batches of several lengths.
     signature = [
         tf.TensorSpec((None, None, size), tf.float32) for size in (x.shape[2], d_y.shape[2])
     ]
@@ -60,8 +60,8 @@ def torch_step(units: int, inputs: np.ndarray, upstream: np.ndarray, dtype: str)
 def measure(steps: dict[str, Callable], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the seconds of the first and of the best run of each, in alternation.
 
-    A turn begins with a pause and a run that does not count: the threads of the one before go on
-    spinning for a while (PyTorch's doubled the time of whoever came next), and caches are cold.
+    A turn starts with a pause and a run that doesn't count, because the previous system's threads
+    keep spinning for a while (PyTorch's doubled the next one's time) and caches are cold.
     """
     first_s, best_s = {}, dict.fromkeys(steps, float("inf"))
     for name, step in steps.items():

@@ -1,10 +1,10 @@
-"""What overlapping decoding with training saves and costs: a pair of runs, overlapped and not.
+"""Savings and costs of overlapping decoding with training: pairs of runs, overlapped and not.
 
     python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format json]
 
-Both runs train the demo's model for the same epochs with word beam search, in processes of their
-own, in alternation; the ledgers tell what training waited for the decoder, how long the decoder
-worked, and how much slower the training steps ran beside it.
+Both runs train the demo's model for the same epochs with word beam search, in separate processes in
+alternation. The ledgers record how long training waited for the decoder, how long the decoder
+worked, and how much it slowed down the training steps.
 """
 
 import argparse

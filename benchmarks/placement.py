@@ -1,12 +1,12 @@
-"""What an evaluation costs by where it is done and by which decoder: runs in alternation.
+"""The cost of an evaluation by its placement and decoder: runs in alternation.
 
     python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file demo.gin]
         [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
         [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
 
-Each run is `tfasr train` in a process of its own, for the same epochs; runs that lie in DIR already
-are only read. "greedy+word_beam:256" scores with word beam search of width 256 beside greedy
-decoding. Read it on a machine without other work.
+Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only read.
+"greedy+word_beam:256" also scores with word beam search of width 256. Use a machine without other
+work.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def measured(run: Run, target: tuple[str, float] | None) -> dict[str, float | No
     epoch_s = statistics.median(epoch_seconds(run))
     known_s, reached = (run.accuracy_curve("cer", name) for name in ("paper", "algoperf"))
     parts = parts_until(run.timeline, known_s[-1].elapsed_s)
-    found = {
+    result = {
         "epochs": len(known_s),
         "last_score_known_s": known_s[-1].elapsed_s,
         "last_weights_algoperf_s": reached[-1].elapsed_s,
@@ -68,23 +68,23 @@ def measured(run: Run, target: tuple[str, float] | None) -> dict[str, float | No
         "decoder_worked_s": worked("decode_work"),
         "second_decoder_worked_s": worked("second_decode_work"),
         "second_decoder_share": worked("second_decode_work") / known_s[-1].elapsed_s,
-        "other_process_worked_s": sum(sum(one.values()) for one in beside),
+        "other_process_worked_s": sum(sum(item.values()) for item in beside),
         "wall_s": run.wall_s,
         "last_cer": known_s[-1].value,
     }
     if target:
-        found["target_s"] = run.time_to_accuracy(**dict([target])).seconds
-        found["target_algoperf_s"] = run.time_to_accuracy(
+        result["target_s"] = run.time_to_accuracy(**dict([target])).seconds
+        result["target_algoperf_s"] = run.time_to_accuracy(
             policy="algoperf", window=3, **dict([target])
         ).seconds
-    return found
+    return result
 
 
 def factors(first: Run, run: Run, target: tuple[str, float]) -> dict[str, float] | None:
-    reached = [one.time_to_accuracy(**dict([target])).seconds for one in (first, run)]
+    reached = [item.time_to_accuracy(**dict([target])).seconds for item in (first, run)]
     if None in reached:
         return None
-    parts = [parts_until(one.timeline, s) for one, s in zip((first, run), reached, strict=True)]
+    parts = [parts_until(item.timeline, s) for item, s in zip((first, run), reached, strict=True)]
     answer = decompose(parts[:1], parts[1:])
     return {"ratio": answer.ratio, **answer.factors}
 
@@ -136,7 +136,7 @@ def main() -> None:
     width = max(map(len, shown))
     print(" " * 28, *(f"{name:>{width}}" for name in shown))
     for key in max(shown.values(), key=len):
-        cells = [one.get(key) for one in shown.values()]
+        cells = [item.get(key) for item in shown.values()]
         print(
             f"{key:28}",
             *("n/a".rjust(width) if cell is None else f"{cell:>{width}.4g}" for cell in cells),

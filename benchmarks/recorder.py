@@ -1,12 +1,12 @@
-"""What `tfasr.Recorder` costs a step: the blocks around steps of 50 ms, and around none.
+"""The cost of `tfasr.Recorder` per step: blocks around steps of 50 ms, and around empty steps.
 
     python benchmarks/recorder.py
 
-A step that books utterances, seconds of audio and a loss, in blocks, against the same loop without
-a recorder. Steps of no length are many, and give the cost in warm caches to a tenth of a
-microsecond. Steps of 50 ms sleep, after which caches are cold, as after a step that computes. Both
-clocks are told: beside other load the wall clock counts their turns too, the processor's does not.
-Runs take turns; the medians of the rounds are told. Takes about a minute. See `results.py` for
+Steps record utterances, seconds of audio and a loss, in blocks, compared with the same loop without
+a recorder. Empty steps are many, and give the cost in warm caches to a tenth of a microsecond.
+Steps of 50 ms sleep, after which caches are cold, as after a real step. Wall-clock and processor
+time are reported, as only the former is affected by other work. Runs take turns, and medians of the
+rounds are reported. Takes about a minute. See `results.py` for --out.
 --out.
 """
 
@@ -25,7 +25,7 @@ STEP_S = 0.05
 
 
 def main() -> None:
-    """Measures and tells."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=50, help="of 50 ms, a round; default: 50")
@@ -53,14 +53,14 @@ def main() -> None:
     ]
     tables = [{"title": "A recorded step", "columns": columns, "rows": rows}]
     notes = [f"Medians of {flags.rounds} rounds; over rounds: largest less least difference."]
-    found = results.result("recorder", tables, notes, {})
+    outcome = results.result("recorder", tables, notes, {})
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, float]:
-    """Returns microseconds a step without and with a recorder, and their difference."""
+    """Returns microseconds per step without and with a recorder, and their difference."""
     plain, recorded = [], []
     for _ in range(flags.rounds):
         plain.append([1e6 * seconds / steps for seconds in plain_loop(step_s, steps)])
@@ -78,7 +78,7 @@ def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, 
 
 
 def plain_loop(step_s: float, steps: int) -> tuple[float, float]:
-    """Returns the seconds of a loop of steps, by the wall clock and of the processor."""
+    """Returns the wall-clock and processor seconds of a loop of steps."""
     began = time.perf_counter(), time.process_time()
     for _ in range(steps):
         work(step_s)
@@ -97,7 +97,7 @@ def recorded_loop(step_s: float, steps: int) -> tuple[float, float]:
 
 
 def work(step_s: float) -> float:
-    """Takes a time, and returns a loss."""
+    """Takes the given time and returns a loss."""
     if step_s:
         time.sleep(step_s)
     return 1.25

@@ -1,4 +1,4 @@
-"""The same training step timed in one process after the other: how much this machine's times vary.
+"""The same training step timed in consecutive processes: how much this machine's times vary.
 
     python benchmarks/repeated_step.py [--runs 16] [--gin_file an4.gin] --out FILE.json
 
@@ -23,18 +23,20 @@ ROUNDS = 5
 
 
 def timed(gin_file: str, batch: int, frames: int) -> float:
-    """Returns the seconds of a training step, timed in a process of its own."""
+    """Returns the seconds of a training step, timed in its own process."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "tfasr.cli", "bench", "step", "--gin_file", gin_file]
         command += ["--batch", str(batch), "--frames", str(frames), "--precision", "float32"]
         command += ["--rounds", str(ROUNDS), "--format", "json", "--out", out]
         subprocess.run(command, check=True, capture_output=True)
-        found = list(_values(json.loads((Path(out) / "results.json").read_text("utf-8")), "step_s"))
-    return found[0]
+        result = list(
+            _values(json.loads((Path(out) / "results.json").read_text("utf-8")), "step_s")
+        )
+    return result[0]
 
 
 def _values(content: Any, name: str) -> Iterator[float]:
-    """Yields what JSON values hold by a name, wherever it stands."""
+    """Yields all values of a name, anywhere in JSON."""
     if isinstance(content, dict):
         for key, value in content.items():
             if key == name:
@@ -55,7 +57,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=300)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    found = {
+    result = {
         "date": time.strftime("%Y-%m-%d"),
         "gin_file": args.gin_file,
         "batch": args.batch,
@@ -66,8 +68,8 @@ def main() -> None:
         "step_s": [timed(args.gin_file, args.batch, args.frames) for _ in range(args.runs)],
         "load_after": os.getloadavg()[0],
     }
-    args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    times = found["step_s"]
+    args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    times = result["step_s"]
     print(f"CV {100 * statistics.stdev(times) / statistics.fmean(times):.2f} %, {times}")
 
 

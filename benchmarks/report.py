@@ -1,10 +1,10 @@
-"""What `tfasr report` costs on many runs: seconds, CPU seconds and memory, beside parsing alone.
+"""The cost of `tfasr report` on many runs: seconds, CPU seconds and memory, compared with parsing.
 
     python benchmarks/report.py [--runs 1000] [--folder DIR] [--format json]
 
-The runs are written first: 36 epochs of 56 steps each, about 0.9 MB of ledger, ten seeds to a
-configuration. The floor that no report can pass is json.loads of every line, in one process, in
-the same run of this program.
+It first writes the runs: 36 epochs of 56 steps each, about 0.9 MB of ledger, ten seeds per
+configuration. The lower bound for any report is json.loads of every line, in one process, in the
+same call of this program.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def events(seed: int) -> Iterator[dict[str, Any]]:
 
 
 def chained(events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    """Yields a ledger's lines, each with the hash of all up to it."""
+    """Yields a ledger's lines, each with its chained hash."""
     head = hashlib.blake2b(b"", digest_size=8).hexdigest()
     for event in events:
         text = json.dumps(event).encode()[:-1]
@@ -114,7 +114,7 @@ def parse_alone(run_dirs: list[Path]) -> dict[str, float]:
 
 
 def report(arguments: list[str]) -> dict[str, float]:
-    """Runs the command; memory is that of all its processes together, seen every 50 ms."""
+    """Runs the command; memory is that of all its processes together, sampled every 50 ms."""
     before, began = _children_s(), time.perf_counter()
     command = [sys.executable, "-m", "tfasr.cli", "report", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -132,8 +132,8 @@ def report(arguments: list[str]) -> dict[str, float]:
 def _memory(process: psutil.Process) -> int:
     total = 0
     try:
-        for one in [process, *process.children(recursive=True)]:
-            total += one.memory_info().rss
+        for item in [process, *process.children(recursive=True)]:
+            total += item.memory_info().rss
     except psutil.Error:
         pass  # it ended between being listed and being asked
     return total
@@ -147,13 +147,13 @@ def _children_s() -> float:
 def measure(folder: Path, count: int) -> dict[str, Any]:
     run_dirs = write_runs(folder, count)
     paths = [str(run_dir) for run_dir in run_dirs]
-    found = {
+    result = {
         "parsing alone": parse_alone(run_dirs),
         "text": report(paths),
         "--format json": report([*paths, "--format", "json"]),
         "--out": report([*paths, "--out", str(folder / "out")]),
     }
-    return {"runs": count, "cores": os.cpu_count(), "load": os.getloadavg()[0], "forms": found}
+    return {"runs": count, "cores": os.cpu_count(), "load": os.getloadavg()[0], "forms": result}
 
 
 def main() -> None:
@@ -163,14 +163,14 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        found = measure(arguments.folder or Path(temporary), arguments.runs)
+        result = measure(arguments.folder or Path(temporary), arguments.runs)
     if arguments.format == "json":
-        print(json.dumps(found, indent=2))
+        print(json.dumps(result, indent=2))
         return
-    floor = found["forms"]["parsing alone"]["cpu_s"]
-    print(f"{found['runs']} runs, {found['cores']} cores, load {found['load']:.1f}\n")
+    floor = result["forms"]["parsing alone"]["cpu_s"]
+    print(f"{result['runs']} runs, {result['cores']} cores, load {result['load']:.1f}\n")
     print("| form | s | CPU s | x parsing | MB |\n|---|---:|---:|---:|---:|")
-    for form, cost in found["forms"].items():
+    for form, cost in result["forms"].items():
         memory = f"{cost['memory_mb']:.0f}" if "memory_mb" in cost else "n/a"
         ratio = cost["cpu_s"] / floor
         print(f"| {form} | {cost['wall_s']:.1f} | {cost['cpu_s']:.1f} | {ratio:.1f} | {memory} |")

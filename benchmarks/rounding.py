@@ -4,15 +4,15 @@
 
 The gradients of the same batches are computed from a run's weights with all layers in float32, then
 with one layer at a time, and with all of them, in ``mixed_bfloat16``; the last layer and the loss
-are float32 always. Dropout is left out. Of the error against float32 it tells, all in parts of the
-length of the batches' mean gradient,
+are always float32, without dropout. The error relative to float32 is reported as fractions of the
+length of the batches' mean gradient:
 
 - its size: the root mean square over the batches;
-- what is systematic: the length of the mean error, beside what that would be if the errors of
-  different batches had nothing in common;
+- its systematic part: the length of the mean error, compared with its length if the errors of
+  different batches were independent;
 - how much longer or shorter the gradient becomes: the mean error along the mean gradient;
 
-and, for comparison, how far the gradients of single batches are from their mean.
+and, for comparison, the distance of single batches' gradients from their mean.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from tfasr.training.trained import open_trained
 
 
 def nested(layer: Any) -> list[Any]:
-    """Returns a layer with all that it is made of."""
+    """Returns a layer with all its sublayers."""
     return list(layer._flatten_layers())
 
 
 def set_precision(layers: list[Any], precision: str) -> None:
-    """Lets layers compute in a dtype policy of Keras from their next call on."""
+    """Makes layers compute in a Keras dtype policy from their next call on."""
     for layer in layers:
         for part in nested(layer):
             part.dtype_policy = keras.DTypePolicy(precision)
@@ -48,8 +48,8 @@ def gradients(model: Any, batches: list[dict]) -> np.ndarray:
     wrapped.compile(optimizer=keras.optimizers.SGD())
     rows = []
     for batch in batches:
-        _, found = wrapped.loss_gradients(batch)
-        rows.append(np.concatenate([np.ravel(g) for g in found]).astype(np.float64))
+        _, result = wrapped.loss_gradients(batch)
+        rows.append(np.concatenate([np.ravel(g) for g in result]).astype(np.float64))
     return np.stack(rows)
 
 
@@ -59,7 +59,7 @@ def length(vector: np.ndarray) -> float:
 
 
 def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
-    """Returns what the module's description lists, of gradients ``(batches, weights)``."""
+    """Returns the quantities listed in the module's docstring, for ``(batches, weights)``."""
     errors = rounded - exact
     mean, mean_error = exact.mean(axis=0), errors.mean(axis=0)
     spread = math.sqrt(np.square(errors - mean_error).sum() / max(len(errors) - 1, 1))
@@ -72,7 +72,7 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
 
 
 def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int) -> dict[str, Any]:
-    """Returns the errors by the layers that round, and the spread of single batches."""
+    """Returns the errors by rounding layer, and the spread of single batches."""
     trained = open_trained(run_dir)
     source, model = trained.source("train", shard_dir), trained.model(checkpoint).recogniser
     for dropout in model.dropouts:
@@ -89,10 +89,10 @@ def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int)
     groups["all"] = layers
     set_precision(layers, "float32")
     exact = gradients(model, batches)
-    found = {}
+    result = {}
     for name, some in groups.items():
         set_precision(some, "mixed_bfloat16")
-        found[name] = compared(exact, gradients(model, batches))
+        result[name] = compared(exact, gradients(model, batches))
         set_precision(some, "float32")
     mean = exact.mean(axis=0)
     spread = math.sqrt(np.square(exact - mean).sum() / max(len(exact) - 1, 1))
@@ -100,7 +100,7 @@ def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int)
         "batches": len(batches),
         "weights": exact.shape[1],
         "spread_of_batches": spread / length(mean),
-        "layers": found,
+        "layers": result,
     }
 
 
@@ -113,19 +113,19 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
+    result = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
     print("| layers in bfloat16 | error | systematic | by chance | along the gradient |")
     print("|---|---:|---:|---:|---:|")
-    for name, row in found["layers"].items():
+    for name, row in result["layers"].items():
         values = [f"{100 * value:.2f} %" for value in row.values()]
         print(f"| {name} | {' | '.join(values)} |")
     print(
-        f"Single batches are {100 * found['spread_of_batches']:.0f} % from the mean of "
-        f"{found['batches']}."
+        f"Single batches are {100 * result['spread_of_batches']:.0f} % from the mean of "
+        f"{result['batches']}."
     )
     if args.out:
-        found |= {"date": time.strftime("%Y-%m-%d"), "machine": describe_system()}
-        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        result |= {"date": time.strftime("%Y-%m-%d"), "machine": describe_system()}
+        args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Whether every runtime writes the same: the run on Keras, its export, sherpa-onnx, C++; streams.
+"""Whether all runtimes write the same text: Keras, its export, sherpa-onnx, C++; streams.
 
     python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
         [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
-All hear the same 16-bit samples at the model's rate and decode greedily; streams hear them in
-random chunks. The first row is what the others are compared with. sherpa-onnx is left out where it
-is not installed, C++ without --cpp, and streams where features are normalised by utterance: with
---corpus_statistics all rows normalise them by the training split's mean and deviation instead,
-which makes the errors of a run that was not trained so meaningless, but not the comparison.
+All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
+chunks. Rows are compared with the first one. sherpa-onnx is left out if not installed, C++ without
+--cpp, and streams if features are normalised per utterance. With --corpus_statistics, all rows
+normalise by the training split's mean and deviation instead. For a run that was not trained so,
+this makes the errors meaningless, but not the comparison.
 """
 
 import argparse
@@ -76,8 +76,8 @@ def sherpa(folder: Path, rate_hz: int) -> Engine:
 def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
     def text(samples: np.ndarray) -> str:
         command = [program.resolve(), folder, str(rng.integers(1, 8000))]
-        given = samples.astype("<i2").tobytes()
-        done = subprocess.run(command, input=given, capture_output=True, check=True)
+        pcm = samples.astype("<i2").tobytes()
+        done = subprocess.run(command, input=pcm, capture_output=True, check=True)
         return " ".join(done.stdout.decode().split())
 
     return text
@@ -86,25 +86,25 @@ def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
 def engines(
     run_dir: Path, spec: RecogniserSpec, keras: Recogniser, program: Path | None, folder: Path
 ) -> dict[str, Engine]:
-    """Returns what writes down samples, by the names of the table's rows."""
+    """Returns functions from samples to text, by the names of the table's rows."""
     rng = np.random.default_rng(1)
     exported = folder / "onnx"
     write_unchecked(run_dir, exported, int8=False, checkpoint="best")
     features = checked_feature_graph(spec)
     (exported / FEATURES_FILE).write_bytes(features)
     onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
-    found = {"transcribe, Keras": offline(keras), "transcribe, ONNX Runtime": offline(onnx)}
+    outcome = {"transcribe, Keras": offline(keras), "transcribe, ONNX Runtime": offline(onnx)}
     streams = spec.streams and spec.features.normalisation != "utterance"
     if streams:
-        found["stream, Keras"] = streamed(keras, rng)
-        found["stream, ONNX Runtime"] = streamed(onnx, rng)
+        outcome["stream, Keras"] = streamed(keras, rng)
+        outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
     if find_spec("sherpa_onnx") is not None:
         for name, content in sherpa_files(spec, (exported / GRAPH_FILE).read_bytes()).items():
             (folder / name).write_bytes(content)
-        found["sherpa-onnx"] = sherpa(folder, spec.features.sample_rate_hz)
+        outcome["sherpa-onnx"] = sherpa(folder, spec.features.sample_rate_hz)
     if program is not None and streams:
-        found["stream, C++"] = cpp(program, exported, rng)
-    return found
+        outcome["stream, C++"] = cpp(program, exported, rng)
+    return outcome
 
 
 def as_int16(samples: np.ndarray) -> np.ndarray:
@@ -132,15 +132,15 @@ def main() -> None:
         arguments.corpus, arguments.corpus_dir, arguments.split, manifest=arguments.manifest
     ).utterances
     rate_hz = spec.features.sample_rate_hz
-    heard = [as_int16(read_audio(one.audio_path, rate_hz)) for one in utterances]
-    references = [one.text for one in utterances]
+    recognised = [as_int16(read_audio(item.audio_path, rate_hz)) for item in utterances]
+    references = [item.text for item in utterances]
     rows, first = [], None
     with tempfile.TemporaryDirectory() as folder:
         keras = Recogniser(spec, acoustics)
         for name, text in engines(
             arguments.run_dir, spec, keras, arguments.cpp, Path(folder)
         ).items():
-            texts = [text(samples) for samples in heard]
+            texts = [text(samples) for samples in recognised]
             first = first or texts
             wer = count_errors(references, texts).wer
             same = sum(a == b for a, b in zip(first, texts, strict=True))

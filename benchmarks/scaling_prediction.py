@@ -1,14 +1,14 @@
-"""Predicted against measured steps of one and two workers, also over a network made slow.
+"""Predicted and measured steps of one and two workers, also over a slowed network.
 
     python benchmarks/scaling_prediction.py [--mbit_s 1000,200,50] [--format json]
 
 Trains a small model on made-up utterances for some 25 steps at a time. Two single processes at
-once, each pinned to a core, give the steps at three batch sizes; two workers over the loopback,
-what an exchange costs without a network. From these `tfasr bench scaling` predicts: one process at
-the middle batch size, from the other two; the workers over the loopback, from an exchange that is
-measured apart; and workers in two network namespaces, joined by a veth pair whose rate `tc` limits,
-from the rate alone. The namespaces need root (and `ip` and `tc`); without, they are left out, as
-with --mbit_s "". Takes about three minutes on two quiet cores.
+once, each pinned to a core, give the steps at three batch sizes; two workers on the loopback give
+the cost of an exchange without a network. From these, `tfasr bench scaling` predicts one process at
+the middle batch size, from the other two sizes; the workers on the loopback, from an exchange
+measured separately; and workers in two network namespaces, joined by a veth pair whose rate `tc`
+limits, from the rate alone. The namespaces need root (and `ip` and `tc`); they are skipped without
+it, and with --mbit_s "". Takes about three minutes on two idle cores.
 """
 
 import argparse
@@ -62,7 +62,7 @@ class Trainer:
             make_split(folder / f"shards-{batch}", "validation", 16, FRAMES)
 
     def singles(self, batch: int) -> list[str]:
-        """Trains two single processes at once, as two workers would be; returns their runs."""
+        """Trains two single processes at once, like two workers; returns their runs."""
         runs = [self._folder / f"single-{batch}-{rank}" for rank in range(2)]
         self._train(batch, [["--run_dir", str(run)] for run in runs])
         return [str(run) for run in runs]
@@ -118,7 +118,7 @@ def two_hosts() -> Iterator[tuple[str, str]]:
 
 
 def limit(ends: Sequence[str], mbit_s: int) -> None:
-    """Lets each end of the pair send at so many megabits a second."""
+    """Limits each end of the pair to so many megabits per second."""
     for name, end in zip(NAMES, ends, strict=True):
         rate = ["tbf", "rate", f"{mbit_s}mbit", "burst", "64kb", "latency", "400ms"]
         call("tc", "-n", name, "qdisc", "replace", "dev", end, "root", *rate)
@@ -129,7 +129,7 @@ def call(*command: str) -> None:
 
 
 def predicted(runs: Sequence[str], batch: int, workers: int, *flags: str) -> dict[str, float]:
-    """Returns what `tfasr bench scaling` says of so many workers."""
+    """Returns the prediction of `tfasr bench scaling` for a number of workers."""
     command = [sys.executable, "-m", "tfasr.cli", "bench", "scaling", *runs, "--format", "json"]
     command += ["--workers", str(workers), "--global_batch_size", str(batch), *flags]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
@@ -138,14 +138,14 @@ def predicted(runs: Sequence[str], batch: int, workers: int, *flags: str) -> dic
 
 
 def measured_step_s(run_dir: str) -> tuple[float, float]:
-    """Returns the seconds of a run's step, and of its exchange."""
-    found = read_runs([Path(run_dir)], None, "paper", None)
-    exchange_s = found.exchanges[0].seconds if found.exchanges else 0.0
-    return found.steps[0].seconds + exchange_s, exchange_s
+    """Returns the seconds of a run's step and of its exchange."""
+    result = read_runs([Path(run_dir)], None, "paper", None)
+    exchange_s = result.exchanges[0].seconds if result.exchanges else 0.0
+    return result.steps[0].seconds + exchange_s, exchange_s
 
 
 def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
-    """Trains, predicts and returns both of each case."""
+    """Trains, predicts, and returns prediction and measurement of each case."""
     singles = {batch: trainer.singles(batch) for batch in BATCHES}
     low, middle, high = BATCHES
     rows = []
@@ -155,15 +155,17 @@ def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
         step_s, exchange_s = (sum(values) / len(steps) for values in zip(*steps, strict=True))
         inside = row["step_s_low"] <= step_s <= row["step_s_high"]
         error = row["step_s"] / step_s - 1
-        kept = {name: row[name] for name in ("step_s", "step_s_low", "step_s_high", "exchange_s")}
-        found = {"measured_step_s": step_s, "measured_exchange_s": exchange_s}
-        rows.append({"case": name, **kept, **found, "error": error, "inside": inside})
+        forecasts = {
+            name: row[name] for name in ("step_s", "step_s_low", "step_s_high", "exchange_s")
+        }
+        result = {"measured_step_s": step_s, "measured_exchange_s": exchange_s}
+        rows.append({"case": name, **forecasts, **result, "error": error, "inside": inside})
 
     outer = predicted([*singles[low], *singles[high]], middle, 1)
     compare(f"1 process, batch {middle}", singles[middle], outer)
-    known = [run for runs in singles.values() for run in runs]
+    present = [run for runs in singles.values() for run in runs]
     loopback = trainer.pair("loopback", ("127.0.0.1",) * 2)
-    row = predicted(known, PAIR_BATCH, 2, "--measure_exchange")
+    row = predicted(present, PAIR_BATCH, 2, "--measure_exchange")
     compare("2 workers, loopback", [loopback], row)
     if not rates:
         return rows
@@ -175,7 +177,7 @@ def measure(trainer: Trainer, rates: Sequence[int]) -> list[dict[str, Any]]:
             compare(
                 f"2 workers, {rate} Mbit/s",
                 [run],
-                predicted([*known, loopback], PAIR_BATCH, 2, *link),
+                predicted([*present, loopback], PAIR_BATCH, 2, *link),
             )
     return rows
 
@@ -198,12 +200,14 @@ def main() -> None:
         return
     print(f"{'':26}{'predicted ms':>14}{'interval':>18}{'measured ms':>13}{'error':>8}  inside")
     for row in rows:
-        low, middle, high, found = (
+        low, middle, high, result = (
             1000 * row[name] for name in ("step_s_low", "step_s", "step_s_high", "measured_step_s")
         )
         bounds = f"{low:.0f} to {high:.0f}"
         error = f"{100 * row['error']:+.0f} %"
-        print(f"{row['case']:26}{middle:14.0f}{bounds:>18}{found:13.0f}{error:>8}  {row['inside']}")
+        print(
+            f"{row['case']:26}{middle:14.0f}{bounds:>18}{result:13.0f}{error:>8}  {row['inside']}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Milliseconds of a training step by what it computes, by TensorFlow's profiler.
+"""Milliseconds of a training step by kind of work, from TensorFlow's profiler.
 
     python benchmarks/step_parts.py --gin_file fast/an4.gin --shard_dir DIR [--steps 20]
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
 
 The steps are those of `tfasr train` on the first epoch's batches of the folder's split "train". A
-part's time is the sum over TensorFlow's threads; where two run at once, all parts together take
-longer than the step, which is timed without the profiler. With --operations the table has a row
-for each operation instead.
+part's time is the sum over TensorFlow's threads, so all parts together may take longer than the
+step, which is timed without the profiler. With --operations the table has a row for each operation.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from tfasr.training.build import build_model, check_splits
 from tfasr.training.from_gin import load_config
 from tfasr.training.step import TimedStep
 
-# The first that matches an operation's name in the graph, and its type.
+# The first pattern that matches an operation's name in the graph, and its type.
 PARTS = [
     ("input", r"Iterator|ParallelMap|Decode|Parse|reduce_std|Single|Dataset"),
     ("recurrence forward", r"/lstm_\d+(_\d+)?/(PyFunc|TfasrRecurrence)"),
@@ -40,7 +39,7 @@ PARTS = [
     ("around the recurrence", r"lstm|recurrence_gradient"),
 ]
 OPERATION = re.compile(r"(\S+):([A-Za-z_]\w*)$")
-# What runs operations is none.
+# The executor that runs operations is not an operation.
 CONTAINER = re.compile("ExecutorState|KernelAndDevice|InstantiatedCapturedFunction|Iterator")
 
 
@@ -68,14 +67,14 @@ def main() -> None:
         "columns": [(first, first), ("ms", "ms a step"), ("calls", "calls a step")],
         "rows": rows,
     }
-    found = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
+    outcome = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
     if flags.out:
-        results.write(found, flags.out)
-    print(results.to_text(found))
+        results.write(outcome, flags.out)
+    print(results.to_text(outcome))
 
 
 def make_step(flags):
-    """Returns a function that takes the next step of a training that never ends."""
+    """Returns a function that takes the next step of endless training."""
     bindings = [f"TrainingConfig.precision = {flags.precision!r}"]
     experiment = load_config(flags.gin_file, bindings).experiment
     split = open_split(flags.shard_dir, "train")
@@ -117,15 +116,15 @@ def profiled(step, steps: int) -> list[tuple[str, int]]:
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
-    found = []
+    outcome = []
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else []:
-            found += own_times(plane, line)
-    return found
+            outcome += own_times(plane, line)
+    return outcome
 
 
 def own_times(plane, line) -> list[tuple[str, int]]:
-    """Returns a thread's operations with their times without the operations within them."""
+    """Returns a thread's operations with their times, without nested operations."""
     own, open_ = [], []
     for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
         name = plane.event_metadata[event.metadata_id].name

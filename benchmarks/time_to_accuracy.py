@@ -1,4 +1,4 @@
-"""The whole job beside a PyTorch twin: minutes to a target on AN4, three seeds each.
+"""Time to a target on AN4, compared with a PyTorch twin, for three seeds each.
 
     tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/train.tsv --split train \\
         --shard_dir shards/an4
@@ -13,15 +13,15 @@ and take the same batches in the same order (`tfasr.data.batches.BatchSource`: f
 normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
 orthogonal, forget gates' biases 1), masked batch statistics, dropout, the same optimizer (Adadelta,
 Adam or AdamW) with the same settings and learning rates, and the same greedy decoder after every
-epoch. The twin, too, saves a checkpoint per epoch and writes a ledger. Weights and dropout are
-drawn by each framework for the seed; nobody prints sentences or decodes a second time. A run ends
-when the median of three evaluations meets the target. ``--baseline_gin_file`` has a third take its
-turns: tfasr by another preset, such as the one that a fast preset is meant to beat.
+epoch. The twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
+and dropout for the seed; none prints sentences or decodes a second time. A run ends when the median
+of three evaluations meets the target. ``--baseline_gin_file`` adds a third system: tfasr with
+another preset, such as the one that a fast preset should beat.
 
-Runs take turns by seed, a process each. A finished run is kept: started again, the benchmark goes
-on where it was interrupted; unfinished runs are moved to ``unfinished``. Times are from the
-creation of the model, everything counted. Takes about ten minutes a seed on two idle cores: run
-it on an otherwise idle machine. PyTorch is installed as `benchmarks/training_step.py` says.
+Runs take turns by seed, each in its own process. Finished runs are kept, so an interrupted
+benchmark continues; unfinished runs are moved to ``unfinished``. Times start at the model's
+creation and include everything. Takes about ten minutes per seed on two idle cores; use an
+otherwise idle machine. `benchmarks/training_step.py` describes how to install PyTorch.
 """
 
 import argparse
@@ -72,14 +72,14 @@ def main() -> None:
     keep_settings(flags)
     runs: dict[str, dict[int, Path]] = {system: {} for system in systems}
     for number, seed in enumerate(flags.seeds):
-        # Who comes first changes, so that a machine that slows down slows both.
+        # The order changes, so that a machine that slows down affects both.
         for system in systems if number % 2 == 0 else systems[::-1]:
             runs[system][seed] = finished_run(system, seed, flags)
     tables = tta_tables(runs, flags.target)
-    found = results.result("time_to_accuracy", tables, notes, versions)
+    outcome = results.result("time_to_accuracy", tables, notes, versions)
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def target(text: str) -> Target:
@@ -91,7 +91,7 @@ def target(text: str) -> Target:
 
 
 def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]:
-    """Returns the systems that are there, a note on those that are not, and PyTorch's version."""
+    """Returns the installed systems, a note on those missing, and PyTorch's version."""
     if "torch" not in systems:
         return systems, [], {}
     if importlib.util.find_spec("torch"):
@@ -100,7 +100,7 @@ def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]
 
 
 def keep_settings(flags) -> None:
-    """Notes what the folder's runs have in common; refuses to mix them with others."""
+    """Records what the folder's runs have in common; refuses to mix them with others."""
     settings = {
         "shard_dir": str(flags.shard_dir.resolve()),
         "gin_file": flags.gin_file,
@@ -125,8 +125,8 @@ def bindings(flags) -> list[str]:
 
 def baseline(flags) -> list[str]:
     """Returns the baseline's gin file and bindings, seeds aside."""
-    given = [*flags.baseline_gin_binding, *common_bindings(flags)]
-    return [flags.baseline_gin_file, *given]
+    options = [*flags.baseline_gin_binding, *common_bindings(flags)]
+    return [flags.baseline_gin_file, *options]
 
 
 def common_bindings(flags) -> list[str]:
@@ -140,7 +140,7 @@ def common_bindings(flags) -> list[str]:
 
 
 def finished_run(system: str, seed: int, flags) -> Path:
-    """Returns the folder of a system's run for a seed; trains it unless it is there."""
+    """Returns the folder of a system's run for a seed, training it if missing."""
     run_dir = flags.run_dir / system / f"seed-{seed}"
     if is_finished(run_dir):
         say(f"{run_dir} is there already")
@@ -152,9 +152,9 @@ def finished_run(system: str, seed: int, flags) -> Path:
         run_dir.rename(aside / f"{number}-{system}-seed-{seed}")
     say(f"{system}, seed {seed}, trains into {run_dir}")
     is_baseline = system == "baseline"
-    gin_file, *given = baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
+    gin_file, *options = baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
     command = [sys.executable, "-m", *MODULES[system], "--gin_file", gin_file]
-    for binding in [*given, f"TrainingConfig.seed = {seed}"]:
+    for binding in [*options, f"TrainingConfig.seed = {seed}"]:
         command += ["--gin_binding", binding]
     command += ["--shard_dir", str(flags.shard_dir), "--run_dir", str(run_dir)]
     log = flags.run_dir / "logs" / f"{system}-seed-{seed}.log"
@@ -171,7 +171,7 @@ def finished_run(system: str, seed: int, flags) -> Path:
 
 
 def is_finished(run_dir: Path) -> bool:
-    """Says whether a folder's run came to its end."""
+    """Whether a folder's run finished."""
     if not (run_dir / EVENTS_FILE).is_file():
         return False
     try:

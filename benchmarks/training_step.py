@@ -1,32 +1,32 @@
-"""Times a whole training step: tfasr's, stock Keras's and a PyTorch twin's in alternation.
+"""Times a whole training step of tfasr, stock Keras and a PyTorch twin, in alternation.
 
     python benchmarks/training_step.py
     python benchmarks/training_step.py --size paper an4 128x8 800x64 --rounds 7 --out results.json
 
 A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one batch of
-noise with 93 features and 0.3 labels a frame. tfasr takes the step that `tfasr train` takes; stock
-Keras is what `fit` does with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
-`twin/torch_model.py`. Each system and precision is a process of its own. In every round each has
-one turn after a pause, in which the others sleep; a turn's time is the median of its steps, the
-table's the median of the rounds. Compilation and warm-up steps are left out. Before all that, the
-systems get the same weights and must agree in logits and losses to 1e-4 in float32.
+noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr train`; stock
+Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
+`twin/torch_model.py`. Each system and precision has its own process. In every round, each has one
+turn after a pause while the others sleep; a turn's time is the median of its steps, the table's is
+the median of the rounds. Compilation and warm-up steps are left out. First, the systems get the
+same weights and must agree in logits and losses to 1e-4 in float32.
 
 Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a model of
 that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is mixed precision with
 float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all weights in bfloat16,
-and ``ratio_to_torch_best`` is against the fastest of all its variants. A ratio is the other's time
-over ours, of the same round, the median of the rounds: above 1, tfasr is faster.
+and ``ratio_to_torch_best`` is relative to the fastest of its variants. A ratio is the other's time
+divided by ours in the same round, as a median over rounds: above 1, tfasr is faster.
 
-``--instruction_set avx2`` has all systems do without better instructions (`twin/limits.py`): what
-an older processor would gain, measured on a newer one. Clock and caches stay the newer one's.
+``--instruction_set avx2`` restricts all systems to these instructions (`twin/limits.py`), to
+estimate an older processor's times on a newer one. Clock and caches stay the newer one's.
 
-PyTorch takes part where it is installed. Its build for CPUs alone, which the installation page of
-pytorch.org names, is a tenth of the download of the default one, which
-``pip install 'tfasr[peers]'`` takes. Everything runs on the CPU, also where there
-is a GPU. The machine must be idle otherwise: PyTorch's threads wait for one another by spinning,
-and beside other work its steps took ten times as long. Half a minute a round with the default
-sizes on two cores, and two minutes before the first. At the paper's size stock Keras's process
-alone takes 17 GB: with 24 GB in all, ask for one --precision at a time.
+PyTorch is included if installed. Its build for CPUs alone, see pytorch.org's installation page, is
+a tenth of the download of the default one, which ``pip install 'tfasr[peers]'`` uses. Everything
+runs on the CPU, even if there is a GPU. The machine must be otherwise idle: PyTorch's threads spin
+while they wait for each other, and on a busy machine its steps took ten times as long. A round
+takes half a minute with the default sizes on two cores, and the start two minutes. At the paper's
+size, stock Keras's process alone takes 17 GB: with 24 GB in total, measure one --precision at a
+time.
 """
 
 import argparse
@@ -86,21 +86,21 @@ def main() -> None:
         tables.append(table)
         versions |= more
         notes.append(note)
-    found = results.result("training_step", tables, notes, versions)
+    outcome = results.result("training_step", tables, notes, versions)
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def installed(systems: list[str]) -> tuple[list[str], list[str]]:
-    """Returns the systems that are there, and a note on those that are not."""
+    """Returns the installed systems, and a note on those missing."""
     if "torch" not in systems or importlib.util.find_spec("torch"):
         return list(systems), []
     return [s for s in systems if s != "torch"], ["PyTorch is not installed and left out."]
 
 
 def check_agreement(size: Size, systems: list[str]) -> list[str]:
-    """Returns a note on how close the systems are; ends the program if they are not."""
+    """Returns a note on how well the systems agree; ends the program if they don't."""
     peers = [system for system in systems if system != "tfasr"]
     if "tfasr" not in systems or not peers:
         return []
@@ -115,7 +115,7 @@ def check_agreement(size: Size, systems: list[str]) -> list[str]:
 
 
 def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
-    """Returns a size's table, the peers' versions, and a note on how idle the idle were."""
+    """Returns a size's table, the peers' versions, and a note on use by sleeping processes."""
     variants = [
         (system, variant)
         for precision in flags.precision
@@ -147,7 +147,7 @@ def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
 
 
 def row(size: Size, variant: tuple[str, str], turns: dict, ready: dict) -> dict:
-    """Returns a variant's row of the table; times in milliseconds, memory as its process's peak."""
+    """Returns a variant's row; times in milliseconds, memory as its process's peak."""
     times_s = [turn["step_s"] for turn in turns[variant]]
     step_s = statistics.median(times_s)
     return {
@@ -167,7 +167,7 @@ def row(size: Size, variant: tuple[str, str], turns: dict, ready: dict) -> dict:
 
 
 def ratios(precision: str, turns: dict[tuple[str, str], list[dict]]) -> dict[str, float]:
-    """Returns tfasr's throughput over that of others, those that took part."""
+    """Returns tfasr's throughput relative to the others that were measured."""
     others = {
         "ratio_to_stock_keras": [("stock_keras", precision)],
         "ratio_to_torch": [("torch", precision)],
@@ -175,12 +175,12 @@ def ratios(precision: str, turns: dict[tuple[str, str], list[dict]]) -> dict[str
     if precision != "float32":
         others["ratio_to_own_float32"] = [("tfasr", "float32")]
         others["ratio_to_torch_best"] = [variant for variant in turns if variant[0] == "torch"]
-    found = {}
+    outcome = {}
     for name, variants in others.items():
         against = [_ratio(turns[v], turns["tfasr", precision]) for v in variants if v in turns]
         if against:
-            found[name] = min(against)
-    return found
+            outcome[name] = min(against)
+    return outcome
 
 
 def _ratio(theirs: list[dict], ours: list[dict]) -> float:

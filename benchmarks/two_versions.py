@@ -7,15 +7,15 @@
 The step is that of `training_step.py`: forward, CTC loss, backward and update on one batch of
 noise. Each version is a process that imports `tfasr` and its benchmarks from its own source tree;
 Python, TensorFlow and Keras are those of this command. Both are warm before the first round. In a
-round each has one turn while the other sleeps, and the order changes from round to round. A ratio
-is the earlier version's time over the later's in the same round: above 1, the later is faster. The
-table has the median of the rounds' ratios, and the interval between two of them that covers the
-median with 95 % whatever their distribution is (six rounds are the fewest that have one): the speed
-of a shared machine drifts by more than what is asked for here, and a round's two turns share it.
+round each has one turn while the other sleeps, and the order alternates. A ratio is the earlier
+version's time divided by the later's in the same round: above 1, the later is faster. The table has
+the median ratio, and the distribution-free 95 % confidence interval of the median between two
+rounds' ratios (which needs at least six rounds). A shared machine's speed drifts by more than the
+effects measured here, but a round's two turns share it.
 
-Where the speed changes within a second, turns are no pair any more. With --at_once both versions
-train at the same time, each on half of the cores, which they exchange from round to round; a ratio
-is then of two rounds, so that each has had both halves.
+If the speed changes within a second, turns are no longer pairs. With --at_once, both versions train
+at the same time, each on half of the cores, which they swap from round to round; a ratio then
+combines two rounds, so that each has had both halves.
 """
 
 import argparse
@@ -69,10 +69,10 @@ def main() -> None:
             row, versions = compare(size, precision, trees, flags)
             rows.append(row)
     table = {"title": "Training step, two versions", "columns": COLUMNS, "rows": rows}
-    found = results.result("two_versions", [table], [], versions)
+    outcome = results.result("two_versions", [table], [], versions)
     if flags.out:
-        results.write(found, flags.out)
-    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+        results.write(outcome, flags.out)
+    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
 
 
 def require_built(name: str, tree: Path) -> None:
@@ -132,7 +132,7 @@ def halves(at_once: bool) -> tuple[list[int], list[int]]:
 
 
 def turns_in_order(workers: dict[str, Worker], number: int, turn_s: float) -> dict[str, float]:
-    """Lets one train after the other; returns the seconds of a step of each."""
+    """Trains one after another; returns the seconds of a step of each."""
     order = list(workers) if number % 2 == 0 else list(workers)[::-1]
     taken = {}
     for name in order:
@@ -142,7 +142,7 @@ def turns_in_order(workers: dict[str, Worker], number: int, turn_s: float) -> di
 
 
 def turns_at_once(workers: dict[str, Worker], number: int, turn_s: float) -> dict[str, float]:
-    """Lets both train together, then exchanges their cores; returns the seconds of a step."""
+    """Trains both together, then swaps their cores; returns the seconds of a step."""
     with ThreadPoolExecutor(len(workers)) as pool:
         answers = pool.map(lambda worker: worker.turn(turn_s), workers.values())
         taken = {name: answer["step_s"] for name, answer in zip(workers, answers, strict=True)}
@@ -155,13 +155,13 @@ def turns_at_once(workers: dict[str, Worker], number: int, turn_s: float) -> dic
 def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float] | None:
     """Returns the narrowest pair of order statistics that covers the median; None for too few."""
     in_order, count = sorted(values), len(values)
-    # The median lies outside [k-th smallest, k-th largest] if fewer than k values are on one side.
+    # The median is outside [k-th smallest, k-th largest] if fewer than k values are on one side.
     outermost = [k for k in range(count // 2) if 2 * binom.cdf(k, count, 0.5) <= 1 - confidence]
     return (in_order[outermost[-1]], in_order[-1 - outermost[-1]]) if outermost else None
 
 
 def say(what: str) -> None:
-    """Writes progress to the error stream: the output is the result's."""
+    """Writes progress to standard error, as the output is the result."""
     print(what, file=sys.stderr, flush=True)
 
 

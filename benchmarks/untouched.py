@@ -1,4 +1,4 @@
-"""Tabulates what the AN4 presets reach on dev and on the speakers by which nothing was chosen.
+"""Tabulates the AN4 presets' errors on dev, and on speakers never used to choose anything.
 
     python benchmarks/untouched.py --scores scores/accurate_greedy scores/accurate_word_beam \
         --dev_runs runs/fast_*_dev --untouched_runs runs/fast_*_untouched --out benchmarks/results
@@ -90,8 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
         "fast/an4_accurate.gin with CosineDecay.decay_steps = 2270, since an epoch has 50 steps.",
         "Recipes and targets were chosen on `validation` (dev), nothing on `untouched`.",
     ]
-    found = results.result("an4_untouched", tables, notes, {})
-    for path in results.write(found, flags.out):
+    outcome = results.result("an4_untouched", tables, notes, {})
+    for path in results.write(outcome, flags.out):
         print(path)
 
 

@@ -1,12 +1,12 @@
-"""How far off word times are, on synthetic speech whose words' beginnings the synthesiser tells.
+"""Errors of word times, on synthetic speech with the synthesiser's times of words.
 
     python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus \
         [--split test] [--format json]
 
-The corpus is spoken again, and every recording must have the same bytes; meanwhile espeak-ng says
-at which sample each word begins. A word that was heard right is compared: its beginning, and its
-end with the next word's beginning, or with the end of all speech. Words that espeak-ng speaks as
-one ("in the") have one beginning, and the words without their own are left out.
+The corpus is synthesised again, and every recording must have the same bytes; espeak-ng reports the
+sample at which each word starts. Correctly recognised words are compared: their start, and their
+end with the next word's start, or with the end of all speech. Words that espeak-ng speaks as one
+("in the") share one start; those without their own are left out.
 """
 
 import argparse
@@ -44,11 +44,11 @@ class Event(ctypes.Structure):
 
 
 class TellingLibrary(Library):
-    """espeak-ng, with the beginnings of the words of what it spoke last.
+    """espeak-ng, with the starts of the words that it spoke last.
 
     Attributes:
-        beginnings: the first sample of words, by their places in the text, from 0.
-        end: the sample behind the speech.
+        beginnings: the first sample of words, by their index in the text, from 0.
+        end: the sample after the speech.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class TellingLibrary(Library):
 
 @dataclass(frozen=True)
 class TrueWord:
-    """A word as it was spoken; None where the synthesiser does not tell."""
+    """A spoken word; None if the synthesiser doesn't report it."""
 
     word: str
     start_s: float | None
@@ -82,7 +82,7 @@ class TrueWord:
 
 
 def true_words(text: str, library: TellingLibrary, pause_before_s: float) -> list[TrueWord]:
-    """Returns the words of what the library has just spoken."""
+    """Returns the words that the library has just spoken."""
     places = [place for place, _ in enumerate(text) if place == 0 or text[place - 1] == " "]
     starts = [library.beginnings.get(place) for place in places]
 
@@ -95,15 +95,17 @@ def true_words(text: str, library: TellingLibrary, pause_before_s: float) -> lis
     ]
 
 
-def errors_ms(said: list[TrueWord], heard: list[Word]) -> tuple[list[float], list[float]]:
-    """Returns how much too late the words that were heard right begin and end."""
+def errors_ms(
+    spoken_words: list[TrueWord], recognised: list[Word]
+) -> tuple[list[float], list[float]]:
+    """Returns by how much correctly recognised words start and end too late."""
     starts, ends = [], []
-    true, found = iter(said), iter(heard)
-    reference = " ".join(word.word for word in said)
-    for one, other in align(reference, " ".join(word.text for word in heard)):
-        at = next(true) if one is not None else None
-        word = next(found) if other is not None else None
-        if one != other or at is None or word is None:
+    true, hypotheses = iter(spoken_words), iter(recognised)
+    reference = " ".join(word.word for word in spoken_words)
+    for expected, other in align(reference, " ".join(word.text for word in recognised)):
+        at = next(true) if expected is not None else None
+        word = next(hypotheses) if other is not None else None
+        if expected != other or at is None or word is None:
             continue
         if at.start_s is not None:
             starts.append(1000 * (word.start_s - at.start_s))
@@ -113,7 +115,7 @@ def errors_ms(said: list[TrueWord], heard: list[Word]) -> tuple[list[float], lis
 
 
 def summary(errors: list[float]) -> dict[str, float]:
-    """Returns what a table says of errors in milliseconds."""
+    """Returns a table's statistics of errors in milliseconds."""
     late = np.array(errors)
     size = np.abs(late)
     return {
@@ -126,7 +128,7 @@ def summary(errors: list[float]) -> dict[str, float]:
 
 
 def measured(recogniser, corpus_dir: Path, split: str) -> dict[str, dict[str, float]]:
-    """Returns the errors of a split's words, of their beginnings and ends."""
+    """Returns the errors of the starts and ends of a split's words."""
     library = TellingLibrary()
     recordings = iter(read_synthetic(corpus_dir, split).utterances)
     starts, ends = [], []
@@ -136,8 +138,8 @@ def measured(recogniser, corpus_dir: Path, split: str) -> dict[str, dict[str, fl
         path = next(recordings).audio_path
         if Path(path).read_bytes() != spoken.wav:
             raise SystemExit(f"{path} was made by another espeak-ng or NumPy: make it anew.")
-        said = true_words(spoken.text, library, spoken.pause_before_s)
-        of_starts, of_ends = errors_ms(said, recogniser.transcribe(path).words)
+        spoken_words = true_words(spoken.text, library, spoken.pause_before_s)
+        of_starts, of_ends = errors_ms(spoken_words, recogniser.transcribe(path).words)
         starts += of_starts
         ends += of_ends
     return {"begins": summary(starts), "ends": summary(ends)}
@@ -151,15 +153,15 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     recogniser = tfasr.load_recogniser(arguments.run_dir)
-    found = measured(recogniser, arguments.corpus_dir, arguments.split)
+    result = measured(recogniser, arguments.corpus_dir, arguments.split)
     if arguments.format == "json":
-        print(json.dumps(found, indent=1))
+        print(json.dumps(result, indent=1))
         return
     print(
         "| a word | words | mean ms late | median ms off | 90 % within ms | within 50, 100 ms % |"
     )
     print("|---|---:|---:|---:|---:|---:|")
-    for name, row in found.items():
+    for name, row in result.items():
         shares = ", ".join(f"{100 * row[f'within_{ms}_ms']:.0f}" for ms in WITHIN_MS)
         print(
             f"| {name} | {row['words']} | {row['mean_ms']:+.0f} | {row['median_off_ms']:.0f} | "

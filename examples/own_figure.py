@@ -2,7 +2,7 @@
 
 tfasr report RUN_A RUN_B --out DIR --import examples/own_figure.py
 
-The chart is on DIR/report.html with the others, and DIR/epoch_time.png and .svg lie beside it.
+The chart is on DIR/report.html with the others, and as DIR/epoch_time.png and .svg.
 """
 
 from tfasr.display.chart import Axis, Chart, Panel, Rects, rows_axis

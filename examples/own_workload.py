@@ -34,7 +34,7 @@ class SortingConfig:
 
 
 def run(config: SortingConfig, context: Context) -> Result:
-    """Times the sort; tfasr bench calls this in a process of its own."""
+    """Times the sort; tfasr bench calls this in a separate process."""
     numbers = np.random.default_rng(1).random(round(config.count * context.fraction))
     seconds = []
     for _ in range(config.rounds + 1):

@@ -1,11 +1,11 @@
-"""A corpus and a recipe for a machine without TensorFlow: packed here, batches of NumPy there.
+"""A corpus and a recipe for a machine without TensorFlow, which makes batches with NumPy.
 
     python -m gpu.data --corpus_dir an4 --gin_file fast/an4.gin --folder packed --name an4
 
-writes ``an4.json`` (the recipe, resolved, and all transcripts) and ``an4-0.zip``, ``an4-1.zip`` and
-so on: the recordings as they are, in parts small enough to be carried one by one. What gin, the
-listing and the choice of padded lengths need of TensorFlow is done here; features, augmentation
-and batches are computed there, as `tfasr.data` computes them, from other random numbers.
+writes ``an4.json`` (the resolved recipe and all transcripts) and ``an4-0.zip``, ``an4-1.zip`` and
+so on: the unchanged recordings in parts small enough to copy one by one. Steps that need
+TensorFlow (gin, listing, the choice of padded lengths) are done here. The other machine computes
+features, augmentation and batches as `tfasr.data` does, with other random numbers.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def pack(
         "validation": bucket_boundaries(frames["validation"], pipeline.num_buckets),
     }
     optimizer = keras.optimizers.serialize(training.optimizer())
-    # Averaged weights would have to be taken out of each backend's optimizer.
+    # Averaged weights would need support for each backend's optimizer.
     optimizer["config"]["use_ema"] = False
     recipe = {
         "gin_file": gin_file,
@@ -118,7 +118,7 @@ def _features(recording: tuple[bytes, FeatureConfig]) -> np.ndarray:
     samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
     if rate != config.sample_rate_hz:
         raise ValueError(f"Recordings must have {config.sample_rate_hz} Hz. Received: {rate}.")
-    # In float16, as shards hold them.
+    # float16, as in shards.
     return numpy_features(samples.mean(axis=1), config).astype(np.float16)
 
 
@@ -162,7 +162,7 @@ class Packed:
         return Utterance(features, np.array(self.alphabet.encode(text), np.int32), text)
 
     def training(self, seed: int, epoch: int) -> Iterator[Batch]:
-        """Yields an epoch's batches, made by a thread of their own, four ahead."""
+        """Yields an epoch's batches, made by another thread, four ahead."""
         ahead: queue.Queue = queue.Queue(4)
 
         def fill() -> None:
@@ -186,7 +186,7 @@ class Packed:
     def _batches(self, split: str, order: Any, made: Callable) -> Iterator[Batch]:
         padded_to, size = self.recipe["padded_to"][split], self.recipe["batch_size"]
         waiting: dict[int, list] = {frames: [] for frames in padded_to}
-        # Padded alike, so that JAX compiles a length once.
+        # The same padding for all, so that JAX compiles each length once.
         most_labels = max(len(utterance.labels) for utterance in self.splits[split])
         for position in order:
             features = made(self.splits[split][position])[: padded_to[-1]]

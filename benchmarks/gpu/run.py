@@ -1,13 +1,13 @@
-"""All that is to be measured on a GPU, without TensorFlow, in pieces of at most ten minutes.
+"""All GPU measurements without TensorFlow, in pieces of at most ten minutes.
 
     benchmarks/gpu/run --out results --data packed --load BENCH --pieces machine steps
     benchmarks/gpu/run --out toys --toy                 # all of it at sizes for a processor
 
-Each piece writes ``NAME.json``: what was expected, machine, driver, versions, date, and of each
-task its arguments, what it found, and how busy the GPU was meanwhile and what energy it took, by
-NVML. ``table.md`` has a row for each task, as docs/measured.md has them. A task is a process; what
-fails, or does not end in time, leaves the others, and what it found until then. Started again with
-the same ``--out``, tasks that are done are not done again. Pieces take 41 minutes in all.
+Each piece writes ``NAME.json``: expectation, machine, driver, versions, date, and for each task its
+arguments, results, GPU utilisation and energy by NVML. ``table.md`` has a row for each task, as in
+docs/measured.md. A task is a process. If one fails or runs out of time, its results so far and the
+other tasks are kept. Started again with the same ``--out``, only unfinished tasks run. Pieces take
+41 minutes in total.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.energy import read_samples, used_joules
 
-# Tasks in order of importance, and what was expected before anything was measured.
+# Tasks in order of importance, with the result expected before measuring.
 PIECES = json.loads(Path(__file__).with_name("pieces.json").read_text(encoding="utf-8"))
 PACKAGES = ("torch", "jax", "jaxlib", "keras", "numpy")
 LEAST_S = 5.0
@@ -54,7 +54,7 @@ def main() -> None:
     flags.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + flags.budget_s
     places = {"{data}": str(flags.data.resolve()), "{load}": str(flags.load.resolve())}
-    # Ended from outside, it ends its tasks too.
+    # If ended from outside, it ends its tasks, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in flags.pieces:
         tasks = PIECES[name]["toy" if flags.toy else "tasks"]
@@ -66,27 +66,27 @@ def main() -> None:
 def run_piece(
     name: str, piece: dict, tasks: list[dict], out: Path, end: float, places: dict[str, str]
 ) -> None:
-    """Runs those tasks of a piece that are not done, as far as time allows, and writes each.
+    """Runs the unfinished tasks of a piece, as far as time allows, and writes each result.
 
     Args:
         end: of all pieces, on the monotonic clock.
-        places: this machine's folders by their names in tasks.
+        places: this machine's folders, by their names in tasks.
     """
     path = out / f"{name}.json"
     earlier = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
-    found = {"piece": name, **surroundings(), "expects": piece["expects"], "tasks": earlier}
+    result = {"piece": name, **surroundings(), "expects": piece["expects"], "tasks": earlier}
     end = min(end, time.monotonic() + piece["budget_s"])
     for task in tasks:
         key = task["key"]
-        kept = earlier.get(key, {})
-        if kept.get("status") == "done" and kept["arguments"] == task["arguments"]:
+        previous = earlier.get(key, {})
+        if previous.get("status") == "done" and previous["arguments"] == task["arguments"]:
             continue
         say(f"{name}: {key}")
         fresh = run_task(task, min(task["limit_s"], end - time.monotonic()), places)
-        # What an earlier start found counts more than nothing.
-        if kept.get("answer") is None or fresh["answer"] is not None:
-            found["tasks"][key] = {**fresh, "date": found["date"]}
-        write_whole(path, json.dumps(found, indent=1) + "\n")
+        # Results of an earlier start are better than none at all.
+        if previous.get("answer") is None or fresh["answer"] is not None:
+            result["tasks"][key] = {**fresh, "date": result["date"]}
+        write_whole(path, json.dumps(result, indent=1) + "\n")
         write_whole(out / "table.md", table(out))
 
 
@@ -104,16 +104,16 @@ def surroundings() -> dict[str, Any]:
 
 
 def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> dict[str, Any]:
-    """Returns what a task's process answered last, and how it ended: done, failed, cut, skipped."""
-    found: dict[str, Any] = {**task, "answer": None}
+    """Returns a task's last output, and how it ended: done, failed, cut, skipped."""
+    result: dict[str, Any] = {**task, "answer": None}
     if limit_s < LEAST_S:
-        return {**found, "status": "skipped"}
-    given = task["arguments"]
-    given = {n: places.get(v, v) if n == "folder" else v for n, v in given.items()}
-    content = json.dumps({"kind": task["kind"], **given})
+        return {**result, "status": "skipped"}
+    options = task["arguments"]
+    options = {n: places.get(v, v) if n == "folder" else v for n, v in options.items()}
+    content = json.dumps({"kind": task["kind"], **options})
     variables = environment(on_gpu=True) | {"KERAS_BACKEND": task["backend"]}
     if task["kind"] != "steps":  # whose processes have each their own
-        variables |= precision_environment(given.get("precision"), task["backend"])
+        variables |= precision_environment(options.get("precision"), task["backend"])
     if task["kind"] == "trained":  # seed 1 compiles, the others find its programs
         variables["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
     with tempfile.TemporaryDirectory() as name:
@@ -140,24 +140,24 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            found["wall_s"] = time.monotonic() - began
+            result["wall_s"] = time.monotonic() - began
         lines = (folder / "out").read_text(encoding="utf-8", errors="replace").splitlines(True)
-        whole = [line for line in lines if line.endswith("\n")]
-        found["answer"] = json.loads(whole[-1]) if whole else None
+        complete = [line for line in lines if line.endswith("\n")]
+        result["answer"] = json.loads(complete[-1]) if complete else None
         if status != "done":
-            found["error"] = (folder / "err").read_text(errors="replace")[-1500:]
-        found["use"] = use(folder)
-    return {**found, "status": status}
+            result["error"] = (folder / "err").read_text(errors="replace")[-1500:]
+        result["use"] = use(folder)
+    return {**result, "status": status}
 
 
 def use(folder: Path) -> dict[str, Any]:
-    """Returns of the first GPU how busy it was over time, and the joules of each counter."""
-    found: dict[str, Any] = {"gpu_percent": None, "joules": {}}
+    """Returns the first GPU's utilisation over time, and the joules of each counter."""
+    result: dict[str, Any] = {"gpu_percent": None, "joules": {}}
     with contextlib.suppress(OSError, ValueError):
         samples: dict[str, list] = {}
         for sample in read_samples(folder / ENERGY_FILE):
             samples.setdefault(sample.counter, []).append(sample)
-        found["joules"] = {counter: used_joules(own) for counter, own in samples.items()}
+        result["joules"] = {counter: used_joules(own) for counter, own in samples.items()}
     if (folder / GPU_FILE).is_file():
         with (folder / GPU_FILE).open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["gpu"] == "0"]
@@ -165,14 +165,14 @@ def use(folder: Path) -> dict[str, Any]:
         if numbers:
             began_ms, every = numbers[0][0], -(-len(numbers) // _POINTS)
             groups = [numbers[i : i + every] for i in range(0, len(numbers), every)]
-            found["gpu_percent"] = sum(row[2] for row in numbers) / len(numbers)
-            found["most_memory_bytes"] = max(row[3] for row in numbers)
-            found["over_time"] = [  # seconds, percent, watts: means
+            result["gpu_percent"] = sum(row[2] for row in numbers) / len(numbers)
+            result["most_memory_bytes"] = max(row[3] for row in numbers)
+            result["over_time"] = [  # seconds, percent, watts: means
                 [round(sum(column) / len(group), 1) for column in zip(*picked, strict=True)]
                 for group in groups
                 for picked in [[((row[0] - began_ms) / 1000, row[2], row[4]) for row in group]]
             ]
-    return found
+    return result
 
 
 def table(out: Path) -> str:
@@ -182,17 +182,17 @@ def table(out: Path) -> str:
         path = out / f"{name}.json"
         if not path.is_file():
             continue
-        found = json.loads(path.read_text(encoding="utf-8"))
-        machine, packages = found["machine"], found["machine"]["packages"]
+        result = json.loads(path.read_text(encoding="utf-8"))
+        machine, packages = result["machine"], result["machine"]["packages"]
         chips = ", ".join(machine["gpus"]) or machine["processor"]
         named = ", ".join(f"{n} {packages[n]}" for n in PACKAGES if n in packages)
         driver = next((gpu["driver"] for gpu in machine["gpu_details"]), "n/a")
         on = f"{chips}, driver {driver}, {named}"
-        for key, task in found["tasks"].items():
+        for key, task in result["tasks"].items():
             ending = "" if task["status"] == "done" else f" ({task['status']})"
             figure = _figure(task).replace("|", "\\|").replace("\n", " ")
             when = f"{on}, {task['date'][:10]}"
-            lines.append(f"| {name}: {key}{ending} | {figure} | {when} | `{found['command']}` |")
+            lines.append(f"| {name}: {key}{ending} | {figure} | {when} | `{result['command']}` |")
     return "\n".join(lines) + "\n"
 
 
@@ -239,7 +239,7 @@ def _of_networks(answer: dict[str, Any]) -> str:
 
 
 def _of_bench(answer: dict[str, Any]) -> str:
-    """Returns what of a workload's results says most; all of it is in the JSON."""
+    """Returns the main results of a workload; the JSON has all of them."""
     results = answer.get("results", answer)
     if results.get("runs") and "epoch_s" in results["runs"][-1]:
         run = results["runs"][-1]

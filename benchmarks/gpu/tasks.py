@@ -1,4 +1,4 @@
-"""What `gpu.run` measures: a task is a process; each line it prints is all that it knows so far."""
+"""The tasks of `gpu.run`: each is a process that prints its results so far, one per line."""
 
 import contextlib
 import json
@@ -48,27 +48,27 @@ def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
             best = min(best, (now - began) / in_a_row)
         return best
 
-    found: Answer = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    result: Answer = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     for precision, dtype in DTYPES.items():
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         # Random: products of zeros are faster.
         left, right = (torch.randn(size, size).to(device, getattr(torch, dtype)) for _ in "ab")
         out = torch.empty_like(left)
         once = fastest_s(lambda a=left, b=right, out=out: torch.matmul(a, b, out=out))
-        found[f"{precision}_flops_per_s"] = 2 * size**3 / once
-        yield found
+        result[f"{precision}_flops_per_s"] = 2 * size**3 / once
+        yield result
     source = torch.randn(copied_mib * 2**18).to(device)
     copy = torch.empty_like(source)
-    found["copy_bytes_per_s"] = 2 * copied_mib * 2**20 / fastest_s(lambda: copy.copy_(source))
-    yield found
+    result["copy_bytes_per_s"] = 2 * copied_mib * 2**20 / fastest_s(lambda: copy.copy_(source))
+    yield result
 
 
 def steps(
     size: str, precisions: list[str], rounds: int, turn_s: float, systems: list | None = None
 ) -> Iterator[Answer]:
-    """Yields training steps of tfasr, stock Keras and the twin, which take turns.
+    """Yields training steps of tfasr, stock Keras and the twin, in alternation.
 
-    Processes that fail beside the others, such as for want of memory, are tried again alone.
+    Processes that fail together with others, for lack of memory say, are tried again alone.
     """
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.worker import Worker
@@ -77,7 +77,7 @@ def steps(
 
     of = parse_size(size)
     flops = training_flops(of.model_config(), NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
-    variants = [(*one, p) for p in precisions for one in systems or (*SYSTEMS, TWIN)]
+    variants = [(*entry, p) for p in precisions for entry in systems or (*SYSTEMS, TWIN)]
     turns: dict[tuple, list[Answer]] = {variant: [] for variant in variants}
     ready, failed = {}, {}
 
@@ -144,7 +144,7 @@ def steps(
 
 
 def trained(**settings: Any) -> Iterator[Answer]:
-    """Yields what `gpu.train.train` knows after each epoch."""
+    """Yields the results of `gpu.train.train` after each epoch."""
     from gpu.train import train
 
     return train(**{**settings, "folder": Path(settings["folder"])})
@@ -152,7 +152,7 @@ def trained(**settings: Any) -> Iterator[Answer]:
 
 def bench(preset: str, bindings: list[str], fraction: float) -> Iterator[Answer]:
     """Yields the results of a workload of ``tfasr bench`` on this process's backend."""
-    # The command itself asks for TensorFlow, also where the workload does not.
+    # The command itself requires TensorFlow, even if the workload doesn't.
     from tfasr.bench.perform import load_bench, perform
     from tfasr.bench.workload import Context
 
@@ -174,7 +174,7 @@ def networks(lengths: list[int], batch: int, count: int, units: int) -> Answer:
     if units:
         configs = {name: config.smaller(units) for name, config in configs.items()}
     measured = measure_axes(AxesTask(configs, 93, tuple(lengths), batch, count, 2))
-    rows = [dataclasses.asdict(one) for one in measured]
+    rows = [dataclasses.asdict(entry) for entry in measured]
     for row in rows:
         for part in ("inference", "training"):
             times = row.pop(f"{part}_s")
@@ -185,7 +185,7 @@ def networks(lengths: list[int], batch: int, count: int, units: int) -> Answer:
 def decoder(
     folder: str, size: str, beam_width: int, turn_s: float, threads: list[int], utterances: int
 ) -> Iterator[Answer]:
-    """Yields the twin's step and a word beam search on the host, each alone and both at once.
+    """Yields times of the twin's step and of a word beam search on the host, alone and together.
 
     Args:
         folder: has ``load.npz`` of `decoder_load`.
@@ -218,7 +218,7 @@ def decoder(
         end = time.perf_counter() + seconds
         return lambda: time.perf_counter() >= end
 
-    found: Answer = {"utterances": len(load.lengths), "beam_width": beam_width, "rows": []}
+    result: Answer = {"utterances": len(load.lengths), "beam_width": beam_width, "rows": []}
     for count in threads:
         search = WordBeamSearch(Alphabet(load.chars), load.lexicon, beam_width, num_threads=count)
 
@@ -234,22 +234,22 @@ def decoder(
         done, beside = threading.Event(), []
         thread = threading.Thread(target=lambda d=done, b=beside: b.extend(decoded_s(d)))
         thread.start()
-        # Until one search at least has ended beside the steps.
+        # Until at least one search has ended during the steps.
         enough = after(max(turn_s, 1.2 * row["decode_alone_s"]))
         row["step_beside_ms"] = median_step_ms(enough)
         done.set()
         thread.join()
         row["decode_beside_s"] = statistics.median(beside)
         row["step_slowdown"] = row["step_beside_ms"] / row["step_alone_ms"]
-        found["rows"].append(row)
-        yield found
+        result["rows"].append(row)
+        yield result
 
 
 TASKS = {f.__name__: f for f in (ceilings, steps, trained, bench, networks, decoder)}
 
 
 def main() -> None:
-    """Does the task named by the first argument, in JSON: ``{"kind", **arguments}``."""
+    """Runs the task named by the first argument, in JSON: ``{"kind", **arguments}``."""
     task = json.loads(sys.argv[1])
     with os.fdopen(os.dup(1), "w") as answers, contextlib.redirect_stdout(sys.stderr):
         os.dup2(2, 1)  # what libraries print must not pass for an answer

@@ -1,7 +1,7 @@
-"""A whole job to a target without TensorFlow: tfasr's model on JAX or PyTorch, or the twin.
+"""A complete training run without TensorFlow: tfasr's model on JAX or PyTorch, or the twin.
 
 Both read `gpu.data`'s batches, are evaluated greedily after each epoch, and are recorded by
-`tfasr.Recorder`, which books what waits for what. Neither saves checkpoints.
+`tfasr.Recorder`. Neither saves checkpoints.
 """
 
 import tempfile
@@ -147,14 +147,14 @@ def train(
     targets: list[tuple[str, float]],
     epochs: int | None = None,
 ):
-    """Trains to a target and yields what is known after each epoch.
+    """Trains to a target and yields the results after each epoch.
 
     Args:
         folder: of `gpu.data.pack`.
         name: of the corpus and recipe there.
         system: "tfasr" or "torch".
         targets: metrics and values; the run ends when all are met.
-        epochs: at most; None for the recipe's.
+        epochs: limit; None for the recipe's.
     """
     began = time.perf_counter()
     packed = Packed(folder, name)
@@ -190,15 +190,15 @@ def train(
 
 def _recognised(packed: Packed, learner: Any) -> tuple[list[str], list[str]]:
     decoder = GreedyDecoder(packed.alphabet)
-    heard: dict[int, str] = {}
+    recognised: dict[int, str] = {}
     for batch in packed.evaluation():
         scores = learner.scores(batch)
         scores = scores - np.logaddexp.reduce(scores, axis=2, keepdims=True)
         lengths = np.asarray(packed.model.output_lengths(batch["feature_lengths"]))
         texts = [hypothesis.text for hypothesis in decoder.decode(scores, lengths)]
-        heard.update(zip(batch["positions"].tolist(), texts, strict=True))
+        recognised.update(zip(batch["positions"].tolist(), texts, strict=True))
     references = [utterance.text for utterance in packed.splits["validation"]]
-    return references, [heard[number] for number in range(len(references))]
+    return references, [recognised[number] for number in range(len(references))]
 
 
 def _summary(run: tfasr.Recorder, run_dir: str, loaded_s: float, parameters: int) -> dict[str, Any]:

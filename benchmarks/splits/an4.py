@@ -1,9 +1,9 @@
-"""Splits AN4's training speakers once: eight are held out, and nothing was ever chosen by them.
+"""Splits AN4's training speakers once: eight are held out and were never used to choose anything.
 
 The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report them on
-speakers by which nothing was chosen, three women and five men, as many as in dev, were drawn from
-the 66 training speakers and are no longer trained on. The lists next to this file hold the
-utterance ids of both parts; they don't change again.
+unused speakers, three women and five men, as many as in dev, were drawn from the 66 training
+speakers and are no longer trained on. The lists next to this file have the utterance ids of both
+parts; they don't change again.
 
     python benchmarks/splits/an4.py --manifest an4/splits/train.tsv --out an4_splits
 
@@ -24,7 +24,7 @@ HELD_OUT = {"f": 3, "m": 5}  # a speaker's first letter is the sex
 def held_out_speakers(speakers):
     """Returns the speakers to hold out, drawn by SHA-256 of the seed and the name."""
     initials = [speaker.rstrip("0123456789") for speaker in speakers]
-    # mdcs and mdcs2 may be one person: neither is held out.
+    # mdcs and mdcs2 may be the same person, so neither is held out.
     unambiguous = [
         s for s, letters in zip(speakers, initials, strict=True) if initials.count(letters) == 1
     ]
@@ -43,7 +43,7 @@ def utterance_id(row):
 
 
 def committed_ids(name):
-    """Returns the utterance ids of `train` or `untouched`, as they were fixed."""
+    """Returns the fixed utterance ids of `train` or `untouched`."""
     return (FOLDER / f"an4_{name}.txt").read_text(encoding="utf-8").split()
 
 

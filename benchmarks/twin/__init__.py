@@ -1,4 +1,4 @@
-"""What a user would otherwise write: the paper's model in PyTorch and in stock Keras.
+"""The paper's model in PyTorch and in stock Keras, as a user would write it.
 
-The scripts beside this folder use it; with the folder `benchmarks` on the path it is `twin`.
+The scripts in the parent folder use it; with the folder `benchmarks` on the path, it is `twin`.
 """

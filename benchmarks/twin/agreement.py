@@ -8,10 +8,10 @@ TOLERANCE = 1e-4
 
 
 def disagreements(config, peers: list[str]) -> dict[str, float]:
-    """Returns how far peers are from tfasr's model with the same weights, in float32.
+    """Returns how much peers differ from tfasr's model with the same weights, in float32.
 
     Logits and losses of valid frames are compared in inference, and for PyTorch also with batch
-    statistics that leave out padded frames; without dropout, whose draws cannot be the same.
+    statistics that leave out padded frames; without dropout, whose draws would differ.
 
     Args:
         config: the model, a `tfasr.models.recurrent.AcousticModelConfig`.
@@ -30,8 +30,8 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
     model = build_model(Experiment(model=config), Alphabet(), compiled=False)
     _move_weights(model)
     batch = made_batch(Size("agreement", batch=3, frames=80))
-    found: dict[str, float] = {}
-    # Inference first: training moves the moving statistics.
+    result: dict[str, float] = {}
+    # Inference first, as training changes the moving statistics.
     for training in (False, True):
         ours = _run_tfasr(model, batch, training)
         for peer in peers:
@@ -42,16 +42,16 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
             else:
                 continue
             mode = "training" if training else "inference"
-            found |= _differences(f"{peer} {mode}", ours, theirs, batch, config)
-    return found
+            result |= _differences(f"{peer} {mode}", ours, theirs, batch, config)
+    return result
 
 
 def _move_weights(model) -> None:
-    """Moves what is no matrix, which all models begin with alike: biases, scales, statistics."""
+    """Changes all vectors, which models initialise alike: biases, scales, statistics."""
     rng = np.random.default_rng(0)
     for variable in model.recogniser.weights:
         if len(variable.shape) == 1 and variable.dtype == "float32":
-            # Upwards alone: a variance must stay positive.
+            # Only upwards, as a variance must stay positive.
             variable.assign_add(rng.uniform(0, 0.3, variable.shape).astype("float32"))
 
 

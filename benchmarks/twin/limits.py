@@ -1,4 +1,4 @@
-"""Has libraries do without instructions that this processor has, as if it were an older one."""
+"""Restricts libraries to the instructions of an older processor."""
 
 from tfasr.telemetry.compiled import INSTRUCTION_SET_VARIABLE
 
@@ -13,8 +13,8 @@ def _limits(layers: str, one_dnn: str, aten: str, mkl: str) -> dict[str, str]:
     }
 
 
-# Environment variables of a process by the instruction set of tfasr's layers, the best one first.
-# TensorFlow's wheels need AVX: below it nothing else can be held.
+# Environment variables of a process by instruction set of tfasr's layers, the best one first.
+# TensorFlow's wheels need AVX, so nothing can be compared below it.
 LIMITS = {
     "avx512": _limits("avx512", "AVX512_CORE", "avx512", "AVX512"),
     "avx2": _limits("avx2", "AVX2", "avx2", "AVX2"),

@@ -1,8 +1,8 @@
-"""What a benchmark found: one JSON object, and the tables that it holds, as text and Markdown.
+"""A benchmark's results as one JSON object, and its tables as text and Markdown.
 
 A result is ``{"benchmark", "date", "command", "machine", "notes", "tables"}``; a table is
-``{"title", "columns", "rows"}``. Rows are flat objects that hold more than is shown; ``columns``
-are the pairs of key and heading that are.
+``{"title", "columns", "rows"}``. Rows are flat objects, possibly with hidden values; ``columns``
+are pairs of key and heading for those that are shown.
 """
 
 import datetime
@@ -20,12 +20,12 @@ Table = dict[str, Any]
 
 
 def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict) -> Result:
-    """Returns a result of this day, this machine and this process's command."""
+    """Returns a result with today's date, this machine and this process's command."""
     machine = describe_system()
     del machine["host"]  # a name says nothing about speed
     machine["packages"] |= versions
     script = Path(sys.argv[0])
-    # Where things lie on this machine is no part of what was measured.
+    # Paths on this machine are not part of the measurement.
     words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]
     return {
         "benchmark": benchmark,
@@ -37,50 +37,50 @@ def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict
     }
 
 
-def write(found: Result, out: Path) -> list[Path]:
-    """Writes a result as JSON and beside it as Markdown.
+def write(outcome: Result, out: Path) -> list[Path]:
+    """Writes a result as JSON, and as Markdown in the same folder.
 
     Args:
         found: the result.
-        out: a file; or a folder, where the files get the names of date and benchmark.
+        out: a file; or a folder, in which the files are named after date and benchmark.
 
     Returns:
         The two files.
     """
     if out.is_dir() or not out.suffix:
         out.mkdir(parents=True, exist_ok=True)
-        out = out / f"{found['date']}-{found['benchmark']}.json"
+        out = out / f"{outcome['date']}-{outcome['benchmark']}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    out.write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
     table = out.with_suffix(".md")
-    table.write_text(to_markdown(found), encoding="utf-8")
+    table.write_text(to_markdown(outcome), encoding="utf-8")
     return [out, table]
 
 
-def to_markdown(found: Result) -> str:
-    """Returns the whole of a result as Markdown."""
-    machine = found["machine"]
+def to_markdown(outcome: Result) -> str:
+    """Returns the entire result as Markdown."""
+    machine = outcome["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
     hardware = [f"{machine['cores']} cores of {machine['processor']}", memory, *machine["gpus"]]
     lines = [
-        f"# {found['benchmark']}, {found['date']}",
+        f"# {outcome['benchmark']}, {outcome['date']}",
         "",
-        f"- `{found['command']}`",
+        f"- `{outcome['command']}`",
         f"- {', '.join(hardware)}; Python {machine['python']}; {packages}",
-        *(f"- {note}" for note in found["notes"]),
+        *(f"- {note}" for note in outcome["notes"]),
     ]
-    for table in found["tables"]:
+    for table in outcome["tables"]:
         headings, *rows = cells(table)
         lines += ["", f"## {table['title']}", "", _row(headings)]
         lines += [_row(["---", *["---:"] * (len(headings) - 1)]), *map(_row, rows)]
     return "\n".join(lines) + "\n"
 
 
-def to_text(found: Result) -> str:
+def to_text(outcome: Result) -> str:
     """Returns a result's tables and notes as text."""
     blocks = []
-    for table in found["tables"]:
+    for table in outcome["tables"]:
         lines = cells(table)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         aligned = [
@@ -88,11 +88,11 @@ def to_text(found: Result) -> str:
             for line in lines
         ]
         blocks.append("\n".join([table["title"], *aligned]))
-    return "\n\n".join([*blocks, "\n".join(found["notes"])]).rstrip() + "\n"
+    return "\n\n".join([*blocks, "\n".join(outcome["notes"])]).rstrip() + "\n"
 
 
 def cells(table: Table) -> list[list[str]]:
-    """Returns a table's headings and rows as text; what there is not, as "n/a"."""
+    """Returns a table's headings and rows as text, with "n/a" for missing values."""
     keys = [key for key, _ in table["columns"]]
     headings = [heading for _, heading in table["columns"]]
     return [headings, *([_cell(row.get(key)) for key in keys] for row in table["rows"])]

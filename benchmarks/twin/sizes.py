@@ -1,4 +1,4 @@
-"""The models and batches that training steps are measured with."""
+"""The models and batches used to measure training steps."""
 
 import re
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Size:
 
     @property
     def audio_s(self) -> float:
-        """Seconds of audio in the batch, padding left out."""
+        """Seconds of audio in the batch, without padding."""
         return float(made_batch(self)["duration_s"].sum())
 
     def model_config(self):
@@ -51,7 +51,7 @@ class Size:
 
 
 def _preset_values() -> dict[str, Any]:
-    """Returns what gin/an4.gin says of the model, read without gin's house, that is, TensorFlow."""
+    """Returns the model's bindings in gin/an4.gin, read without importing TensorFlow."""
     bindings = read_gin(["an4.gin"]).bindings
     return {b.parameter: b.value for b in bindings if b.selector == "AcousticModelConfig"}
 
@@ -60,18 +60,18 @@ def parse_size(text: str) -> Size:
     """Returns a size by its name.
 
     Raises:
-        ValueError: if there is none of that name.
+        ValueError: if the name is unknown.
     """
     if text in ("paper", "an4"):
         return Size(text, 16, 600 if text == "paper" else 300)
-    found = _GRID.fullmatch(text)
-    if not found:
+    result = _GRID.fullmatch(text)
+    if not result:
         raise ValueError(
             "A size must be paper, an4, paper:BATCHxFRAMES, an4:BATCHxFRAMES, UNITSxBATCH or "
             "UNITSxBATCHxFRAMES, such as 128x8. "
             f"Received: {text!r}."
         )
-    preset, *numbers = found.groups()
+    preset, *numbers = result.groups()
     first, second, third = (int(number or 300) for number in numbers)
     if preset:
         return Size(text, first, second)
@@ -79,10 +79,10 @@ def parse_size(text: str) -> Size:
 
 
 def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:
-    """Returns a batch as `tfasr.data.batches.BatchSource` makes them, of noise.
+    """Returns a batch of noise like those of `tfasr.data.batches.BatchSource`.
 
-    The longest utterance has all frames, the others 85 to 100 %, as in a batch made by buckets.
-    No label repeats its neighbour, so that every utterance has a CTC path.
+    The longest utterance has all frames, the others 85 to 100 %, as in a batch made by buckets. No
+    label repeats its neighbour, so every utterance has a CTC path.
     """
     rng = np.random.default_rng(seed)
     lengths = rng.integers(int(0.85 * size.frames), size.frames + 1, size.batch).astype("int32")

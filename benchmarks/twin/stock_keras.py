@@ -1,4 +1,4 @@
-"""The acoustic model as a Keras user would write it, of Keras's own layers and loss."""
+"""The acoustic model as a Keras user would write it, with Keras's own layers and loss."""
 
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
     """Returns a functional model from features to logits, built of stock layers.
 
-    Layers are named as in `tfasr.models.recurrent.AcousticModel`. Padded frames count for the
-    batch statistics, as they do unless one carries a mask through the convolution by hand.
+    Layers are named as in `tfasr.models.recurrent.AcousticModel`. Padded frames count for the batch
+    statistics, as they do unless a mask is passed through the convolution by hand.
 
     Args:
         config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.
@@ -84,7 +84,7 @@ class StockModel(keras.Model):
 
 
 def copy_to_stock_keras(model: AcousticModel, network: keras.Model) -> None:
-    """Gives a network of `stock_network` the weights of a built model."""
+    """Copies a built model's weights to a network of `stock_network`."""
     ours = [model.convolution, *model.recurrent, *model.normalisations, model.classifier]
     by_name = {layer.name: layer for layer in ours}
     for layer in network.layers:

@@ -1,4 +1,4 @@
-"""One training step of each system, ready to be called again and again."""
+"""One training step of each system, ready to be called repeatedly."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Step = Callable[[], float]
 Batch = dict[str, np.ndarray]
 
 PRECISIONS = ("float32", "bfloat16")
-# What a system can do in 16 bits: mixed precision, and for PyTorch also all weights in bfloat16.
+# Each system's 16-bit precisions: mixed precision, and for PyTorch also all weights in bfloat16.
 VARIANTS = {
     "tfasr": {"float32": ["float32"], "bfloat16": ["bfloat16"]},
     "stock_keras": {"float32": ["float32"], "bfloat16": ["bfloat16"]},
@@ -68,7 +68,7 @@ def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
 
 
 def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns the step that `tfasr train` makes: its model, its train function, its optimizer."""
+    """Returns the step of `tfasr train`: its model, its train function, its optimizer."""
     from tfasr.alphabet import Alphabet
     from tfasr.data.batches import PipelineConfig
     from tfasr.training.build import build_model
@@ -86,7 +86,7 @@ def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
 
 
 def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns the step that `fit` makes on a model of stock layers and Keras's CTC loss."""
+    """Returns the step of `fit` on a model of stock layers and Keras's CTC loss."""
     import keras
 
     from twin.stock_keras import StockModel
@@ -100,7 +100,7 @@ def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
 
 
 def torch_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns a step of the PyTorch twin; statistics count padded frames, the cheaper way."""
+    """Returns a step of the PyTorch twin; statistics include padded frames, which is faster."""
     import torch
 
     from twin.torch_model import TorchTwin
@@ -138,7 +138,7 @@ def _keras_policy(precision: str) -> str:
 
 
 def repeated(batch: Batch):
-    """Returns a dataset of one batch without end, its shapes as open as a corpus's."""
+    """Returns an endless dataset of one batch, with shapes as unknown as a corpus's."""
     import tensorflow as tf
 
     def opened(element):

@@ -11,23 +11,23 @@ from twin.torch_model import TorchTwin
 
 
 def as_arrays(batch: Batch) -> dict[str, np.ndarray]:
-    """Returns TensorFlow's batch as arrays of its own, which may be written to."""
+    """Copies TensorFlow's batch into writable arrays."""
     return {name: value.numpy() for name, value in batch.items()}
 
 
 def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Returns what the twin takes of a batch, without a copy."""
+    """Converts the twin's part of a batch to tensors, without a copy."""
     names = ("features", "feature_lengths", "labels", "label_lengths")
     return {name: torch.from_numpy(arrays[name]) for name in names}
 
 
 def mixed_precision(precision: str) -> torch.autocast:
-    """Returns a block in which PyTorch computes as in one of tfasr's precisions."""
+    """Returns a context in which PyTorch computes in one of tfasr's precisions."""
     return torch.autocast("cpu", torch.bfloat16, enabled=precision == "mixed_bfloat16")
 
 
 class TwinEvaluator:
-    """Evaluates the twin on one split and books the time, with tfasr's decoder and counts.
+    """Evaluates the twin on one split and records the time, with tfasr's decoder and counts.
 
     Args:
         source: batches of the split.
@@ -43,16 +43,16 @@ class TwinEvaluator:
 
     @torch.inference_mode()
     def evaluate(self, model: TorchTwin, evaluation: Evaluation) -> None:
-        """Notes error counts and loss of the split in a recorder's open evaluation."""
+        """Records error counts and loss of the split in a recorder's open evaluation."""
         model.eval()
         answers = [self._forward(model, as_arrays(batch)) for batch in self._batches]
         with evaluation.decoding():
-            heard: dict[int, str] = {}
+            recognised: dict[int, str] = {}
             for positions, log_probs, lengths, _ in answers:
                 texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
-                heard.update(zip(positions.tolist(), texts, strict=True))
+                recognised.update(zip(positions.tolist(), texts, strict=True))
             references = [utterance.text for utterance in self._utterances]
-            hypotheses = [heard[utterance.position] for utterance in self._utterances]
+            hypotheses = [recognised[utterance.position] for utterance in self._utterances]
             evaluation.score(references, hypotheses)
             losses = np.concatenate([losses for *_, losses in answers])
             evaluation.measure(loss=losses.mean())

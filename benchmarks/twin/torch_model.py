@@ -6,15 +6,15 @@ from torch.nn import functional
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of ``(frames, channels)`` that learns from some of the frames alone."""
+    """Batch normalisation of ``(frames, channels)`` with statistics of some frames only."""
 
     def forward(self, frames: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Normalises.
 
         Args:
             frames: ``(frames, channels)``.
-            valid: booleans ``(frames,)``: those that count; None for all. In training the others
-                come back as zeros.
+            valid: booleans ``(frames,)``: those that count; None for all. In training, the others
+                become zeros.
         """
         if valid is None or not self.training:
             return super().forward(frames)
@@ -24,10 +24,10 @@ class MaskedBatchNorm(nn.BatchNorm1d):
 
 
 class BothWays(nn.Module):
-    """An LSTM and one that reads each utterance from its last frame on; their outputs side by side.
+    """A forward and a backward LSTM with concatenated outputs; the latter starts at the last frame.
 
-    `torch.nn.LSTM` does it for packed batches alone, in three times as long on a CPU (measured with
-    PyTorch 2.13, 80 frames, 8 utterances, 96 units); for padded ones it begins in the padding.
+    `torch.nn.LSTM` supports this only for packed batches, which take three times as long on a CPU
+    (PyTorch 2.13, 80 frames, 8 utterances, 96 units); otherwise it starts in the padding.
 
     Args:
         inputs: channels.
@@ -51,30 +51,30 @@ class BothWays(nn.Module):
 
 
 def _reversed(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Returns utterances with their valid frames in reverse; the padding stays behind."""
+    """Reverses the valid frames of utterances; padding stays at the end."""
     steps = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
     order = torch.where(steps < lengths, lengths - 1 - steps, steps)
     return hidden.gather(0, order[:, :, None].expand_as(hidden))
 
 
 def one_way(layer: nn.LSTM | BothWays) -> list[nn.LSTM]:
-    """Returns the LSTMs of a layer, forwards first."""
+    """Returns the LSTMs of a layer, the forward one first."""
     return [layer.forwards, layer.backwards] if isinstance(layer, BothWays) else [layer]
 
 
 class TorchTwin(nn.Module):
-    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major within.
+    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major inside.
 
-    Time before batch is what `torch.nn.LSTM` and the CTC loss work in: nothing is transposed but
-    the convolution's output. An LSTM's second bias stays 0, as Keras has but one.
+    `torch.nn.LSTM` and the CTC loss put time before batch, so only the convolution's output is
+    transposed. An LSTM's second bias stays 0, as Keras has only one.
 
     Args:
         config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.
         num_classes: classes, the CTC blank last.
         num_features: features per frame.
-        mask_statistics: whether padded frames are left out of batch statistics, as tfasr does, or
-            counted, which is what `torch.nn.BatchNorm1d` does and costs less.
-        momentum: of the moving statistics a step, as in Keras; None for Keras's 0.99.
+        mask_statistics: whether batch statistics leave out padded frames, as in tfasr, or include
+            them, as in `torch.nn.BatchNorm1d`, which is faster.
+        momentum: of the moving statistics, as in Keras; None for Keras's 0.99.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class TorchTwin(nn.Module):
         )
         for layer in self.lstms():
             layer.bias_hh_l0.requires_grad_(False)
-        # Keras's epsilon and momentum, which PyTorch counts from the other end.
+        # Keras's epsilon and momentum; PyTorch's momentum is 1 minus Keras's.
         forgets = 0.01 if momentum is None else 1.0 - momentum
         self.normalisations = nn.ModuleList(
             MaskedBatchNorm(width, eps=1e-3, momentum=forgets)
@@ -136,11 +136,11 @@ class TorchTwin(nn.Module):
                 layer.bias_ih_l0[units : 2 * units] = 1.0
 
     def lstms(self) -> list[nn.LSTM]:
-        """Returns the LSTMs of all layers; of one that runs both ways the forward one first."""
+        """Returns the LSTMs of all layers; of a bidirectional one the forward one first."""
         return [lstm for layer in self.recurrent for lstm in one_way(layer)]
 
     def output_lengths(self, feature_lengths: torch.Tensor) -> torch.Tensor:
-        """Returns the output frames of so many feature frames."""
+        """Returns the output frames for a number of feature frames."""
         return (feature_lengths - self.config.conv_kernel) // self.config.conv_stride + 1
 
     def forward(self, features: torch.Tensor, feature_lengths: torch.Tensor) -> torch.Tensor:

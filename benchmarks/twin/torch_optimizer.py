@@ -1,4 +1,4 @@
-"""An experiment's Keras optimizer, said in PyTorch."""
+"""An experiment's Keras optimizer in PyTorch."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -15,8 +15,8 @@ def torch_optimizer(
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
     """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
 
-    Adam's and AdamW's epsilon is added behind the bias correction in PyTorch and before it in
-    Keras: with the epsilons in use, no difference that a loss shows. Clipping is the caller's, see
+    PyTorch adds Adam's and AdamW's epsilon after the bias correction, Keras before it; for the
+    epsilons in use, this makes no visible difference in the loss. The caller clips gradients, see
     `clip_together`.
 
     Args:
@@ -24,10 +24,10 @@ def torch_optimizer(
         parameters: to be trained.
 
     Returns:
-        The optimizer, and the learning rate of the step of a number, counted from 0.
+        The optimizer, and a function from step number, from 0, to learning rate.
 
     Raises:
-        UsageError: if the experiment asks for what is not said here.
+        UsageError: if the experiment needs something that is not supported here.
     """
     config = keras.optimizers.serialize(wanted)["config"]
     extras = {"clipnorm", "clipvalue", "use_ema", "amsgrad"}
@@ -36,8 +36,8 @@ def torch_optimizer(
     if not is_adamw:
         extras.add("weight_decay")
     asked = {name: config[name] for name in extras if config.get(name)}
-    known = (keras.optimizers.Adadelta, keras.optimizers.Adam)  # AdamW is an Adam in Keras
-    if not isinstance(wanted, known) or asked:
+    present = (keras.optimizers.Adadelta, keras.optimizers.Adam)  # AdamW is an Adam in Keras
+    if not isinstance(wanted, present) or asked:
         raise UsageError(
             "The PyTorch twin is trained by Adadelta, Adam or AdamW without extras. Received: "
             f"{wanted.name} with {asked}. Choose a preset with TrainingConfig.optimizer = "
@@ -55,7 +55,7 @@ def torch_optimizer(
 
 
 def clip_together(wanted: keras.optimizers.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
-    """Clips gradients by their common norm where a Keras optimizer would, by ``global_clipnorm``.
+    """Clips gradients by their global norm if a Keras optimizer would, by ``global_clipnorm``.
 
     Args:
         wanted: the Keras optimizer.

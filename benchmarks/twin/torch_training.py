@@ -1,9 +1,9 @@
-"""The PyTorch twin's whole job: trains on tfasr's shards and books every second as tfasr does.
+"""Trains the PyTorch twin on tfasr's shards and records every second as tfasr does.
 
-What surrounds the model is tfasr's own for both: the batches (`tfasr.data.batches.BatchSource`,
-with the same features, padding, augmentation and order for a seed), the greedy decoder, the error
-counts, and `tfasr.Recorder` for the ledger. What is PyTorch's is the model, the loss, the update
-and the checkpoint. It has its own process.
+Everything around the model is tfasr's own: the batches (`tfasr.data.batches.BatchSource`, with the
+same features, padding, augmentation and order for a seed), the greedy decoder, the error counts,
+and `tfasr.Recorder` for the ledger. The model, the loss, the update and the checkpoint are
+PyTorch's. It has its own process.
 """
 
 import argparse
@@ -43,17 +43,17 @@ def train_twin(
 
     Args:
         experiment: as for tfasr; float32 or mixed_bfloat16 (PyTorch's own mixed precision),
-            Adadelta, Adam or AdamW, the loss of the last layer and the greedy decoder alone.
-        shard_dir: holds the prepared splits "train" and "validation".
-        run_dir: gets the run; it must hold none yet.
-        gin_texts: files to write beside it, by name.
+            Adadelta, Adam or AdamW, only the last layer's loss and the greedy decoder.
+        shard_dir: has the prepared splits "train" and "validation".
+        run_dir: for the run; it must not contain one.
+        gin_texts: files to write into the same folder, by name.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
 
     Raises:
         UsageError: if the experiment asks for something else.
-        RunError: if the loss is no number.
+        RunError: if the loss is not a number.
     """
     run_dir = Path(run_dir)
     _check(experiment)
@@ -138,8 +138,8 @@ class _TwinRun:
             log.info("epoch %d: CER %.2f %%", epoch, 100 * evaluation.scores["cer"])
             if self._training.stop_at_targets and run.targets_met:
                 break
-        kept = ("cer", "cer_reference", "wer", "loss")
-        return [{metric: scores[metric] for metric in kept} for scores in run.history]
+        names = ("cer", "cer_reference", "wer", "loss")
+        return [{metric: scores[metric] for metric in names} for scores in run.history]
 
     def _build(self) -> None:
         experiment = self._experiment
@@ -193,7 +193,7 @@ class _TwinRun:
         return losses.detach().numpy()
 
     def _save_checkpoint(self) -> None:
-        """Saves what tfasr saves at an epoch's end, and as safely."""
+        """Saves the same as tfasr at an epoch's end, and as safely."""
         path = self._run.run_dir / "checkpoints" / "last.pt"
         path.parent.mkdir(exist_ok=True)
         with self._run.saving():
@@ -206,7 +206,7 @@ class _TwinRun:
             partial.replace(path)
 
     def _count_parameters(self) -> int:
-        """Counts as Keras does: moving statistics, too, and an LSTM's one bias."""
+        """Counts like Keras: with moving statistics, and one bias per LSTM."""
         moving = [n.running_mean for n in self._model.normalisations]
         moving += [n.running_var for n in self._model.normalisations]
         return sum(tensor.numel() for tensor in [*self._parameters, *moving])

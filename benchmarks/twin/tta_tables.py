@@ -1,4 +1,4 @@
-"""The tables of `benchmarks/time_to_accuracy.py`, made of finished runs' ledgers."""
+"""The tables of `benchmarks/time_to_accuracy.py`, from finished runs' ledgers."""
 
 import json
 import statistics
@@ -37,7 +37,7 @@ _EVENT = {"loss": 1.0, "utterances": 16, "audio_s": 60.0, "frames": 6000, "padde
 
 
 def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> list[dict[str, Any]]:
-    """Returns tables: the systems (medians over seeds), the runs, who is sooner, and why.
+    """Returns tables: the systems (medians over seeds), the runs, which is sooner, and why.
 
     Args:
         runs: for each system, its runs' folders by seed; tfasr's first.
@@ -68,7 +68,7 @@ def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> l
 
 
 def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, Any]:
-    """Returns what a run took until the target, or altogether if it never came there.
+    """Returns a run's times until the target, or of the entire run if it never met it.
 
     Args:
         run: the run.
@@ -76,24 +76,24 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
         event_s: seconds that an event of the ledger costs.
 
     Returns:
-        ``minutes`` and ``epoch`` are None where never; the shares are percent of the time from the
-        model's creation to the target, ``step_input_wait_pct`` of a steady step; ``last_pct`` is
+        ``minutes`` and ``epoch`` are None if never; shares are percent of the time from the model's
+        creation to the target, except ``step_input_wait_pct``, of a steady step; ``last_pct`` is
         the last evaluation.
     """
     metric, value = target
-    found = run.time_to_accuracy(**{metric: value})
-    end_s = run.elapsed_s[-1] if found.seconds is None else found.seconds
-    whole, before = run.intervals_until(end_s), run.intervals_until(0.0)
+    result = run.time_to_accuracy(**{metric: value})
+    end_s = run.elapsed_s[-1] if result.seconds is None else result.seconds
+    in_run, before = run.intervals_until(end_s), run.intervals_until(0.0)
     speed = run.throughput()
     wait = speed.input_wait_share
     events = sum(0 <= at <= end_s for at in run.elapsed_s)
     shares = {
-        name: 100 * sum(whole[part] - before[part] for part in parts) / end_s
+        name: 100 * sum(in_run[part] - before[part] for part in parts) / end_s
         for name, parts in _SHARES.items()
     }
     return {
-        "minutes": found.minutes,
-        "epoch": found.epoch,
+        "minutes": result.minutes,
+        "epoch": result.epoch,
         "utterances_per_s": speed.utterances_per_s,
         **shares,
         "step_input_wait_pct": None if wait is None else 100 * wait,
@@ -104,7 +104,7 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
 
 
 def seconds_an_event(events: int = 2000) -> float:
-    """Returns what writing a step into a ledger costs here."""
+    """Returns the seconds to write a step into a ledger here."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(folder)
         start = time.perf_counter()
@@ -119,7 +119,7 @@ def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     own = [row for row in rows if row["system"] == system]
     reached = [row for row in own if row["minutes"] is not None]
     medians = {key: _median([row[key] for row in own]) for key, _ in _COLUMNS}
-    # A run that never came there took longer than any that did.
+    # A run that never met the target took longer than any that did.
     if 2 * len(reached) <= len(own):
         medians |= {"minutes": None, "epoch": None}
     else:
@@ -130,16 +130,16 @@ def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    present = [value for value in values if value is not None]
+    return statistics.median(present) if present else None
 
 
 def _factor_tables(
     runs: dict[str, dict[int, Path]], target: tuple[str, float], medians: dict[str, float | None]
 ) -> list[dict[str, Any]]:
-    """Returns how each further system's times compare with the first's, and what they are made of.
+    """Returns each further system's times relative to the first's, and their factors.
 
-    The factors are geometric means over all pairs of runs that arrived; a title counts them.
+    Factors are geometric means over all pairs of runs that arrived; a title counts them.
     """
     folders = [next(iter(by_seed.values())).parent for by_seed in runs.values()]
     text = report(folders, targets=[target], policy="paper", output_format="json")
@@ -155,7 +155,7 @@ def _factor_tables(
             for name, meaning in FACTORS.items()
         ]
         rows.append({"factor": "together", "times": group["factors"]["ratio"]})
-        arrived = [f"{one['reached']} of {one['n']} runs" for one in (group, groups[0])]
+        arrived = [f"{item['reached']} of {item['n']} runs" for item in (group, groups[0])]
         title = f"{system} over {first}, geometric means over those that arrived: "
         title += f"{arrived[0]} of {system}, {arrived[1]} of {first}"
         columns = [("factor", "factor"), ("times", "times as long")]
@@ -170,26 +170,26 @@ def _ratio_of_medians(first: float | None, other: float | None) -> float | None:
 def _ratio_table(
     first: str, others: list[tuple[str, dict[str, Any]]], medians: dict[str, float | None]
 ) -> dict[str, Any]:
-    """Returns the ratios of times with their intervals and verdicts, as `tfasr report` finds them.
+    """Returns the ratios of times with intervals and verdicts, as in `tfasr report`.
 
     Args:
-        first: the system that the others are compared with.
+        first: the system compared with the others.
         others: their names, and the report's groups of their runs.
-        medians: minutes of each system; None where half of its runs never arrived.
+        medians: minutes of each system; None if half of its runs never arrived.
     """
     rows = []
     for system, group in others:
-        found = group["against_first"]
-        low, high = found["interval"] or (None, None)
+        result = group["against_first"]
+        low, high = result["interval"] or (None, None)
         rows.append(
             {
                 "system": system,
                 "of_medians": _ratio_of_medians(medians[first], medians[system]),
-                "ratio": found["ratio"],
+                "ratio": result["ratio"],
                 "low": low,
                 "high": high,
-                "p_value": found["adjusted_p"],
-                "verdict": found["verdict"],
+                "p_value": result["adjusted_p"],
+                "verdict": result["verdict"],
             }
         )
     columns = [

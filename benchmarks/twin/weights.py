@@ -1,4 +1,4 @@
-"""One model's weights in another: tfasr's in the PyTorch twin."""
+"""Copies the weights of tfasr's model to the PyTorch twin."""
 
 import keras
 import numpy as np
@@ -9,11 +9,11 @@ from twin.torch_model import TorchTwin
 
 
 def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
-    """Gives the twin the weights and moving statistics of a built model.
+    """Copies weights and moving statistics of a built model to the twin.
 
-    Keras keeps kernels as ``(inputs, outputs)`` and PyTorch the other way round; a convolution's
-    are ``(width, inputs, outputs)`` and ``(outputs, inputs, width)``. The gates stand in one order:
-    what Keras calls input, forget, candidate, output is PyTorch's i, f, g, o.
+    Keras stores kernels as ``(inputs, outputs)``, PyTorch the other way round; a convolution's are
+    ``(width, inputs, outputs)`` and ``(outputs, inputs, width)``. The gates have the same order:
+    Keras's input, forget, candidate, output are PyTorch's i, f, g, o.
 
     Raises:
         ValueError: if the two differ in a shape.
@@ -24,7 +24,7 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
         (twin.classifier.weight, model.classifier.kernel),
         (twin.classifier.bias, model.classifier.bias),
     ]
-    ours = [one for layer in model.recurrent for one in _one_way(layer)]
+    ours = [item for layer in model.recurrent for item in _one_way(layer)]
     for theirs, layer in zip(twin.lstms(), ours, strict=True):
         pairs += [
             (theirs.weight_ih_l0, layer.cell.kernel),

@@ -1,11 +1,11 @@
-"""Training steps in a process of its own, made when the parent asks for them.
+"""Training steps in separate processes, on request.
 
-One process a system and precision, so that thread pools do not disturb each other; between its
-turns a process sleeps in a read from its pipe. Threads keep their frameworks' defaults, which is
-what a user gets: with OMP_WAIT_POLICY=passive nobody would spin after a step, but PyTorch's LSTM of
-256 units took 1.8 times as long (batch 16, 145 steps, forward and backward, 2 cores). The parent
-makes a pause before each turn instead, long enough for spinning to end, and measures that the
-processes out of turn use no processor time.
+Each system and precision has its own process, so that thread pools don't disturb each other;
+between turns a process sleeps while reading its pipe. Threads keep their frameworks' defaults, as
+for users: with OMP_WAIT_POLICY=passive none would spin after a step, but PyTorch's LSTM of 256
+units took 1.8 times as long (batch 16, 145 steps, forward and backward, 2 cores). Instead, the
+parent pauses before each turn until spinning ends, and measures that waiting processes use no
+processor time.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ import psutil
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 _PACKAGES = {"tfasr": ["tensorflow", "keras"], "stock_keras": ["tensorflow", "keras"]}
-# The twin's sizes come in a config beside Keras layers: TensorFlow need not be loaded for that.
+# The twin's sizes are in a config next to Keras layers, which don't need TensorFlow.
 _BACKENDS = {"torch": {"KERAS_BACKEND": "torch"}}
 _WARM_UP_STEPS = 2
 _SHORT_S = 1.0
@@ -33,11 +33,11 @@ _PAUSE_S = 0.1
 
 
 def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, str]:
-    """Returns the environment of a peer's process: this folder on the path, and mostly no GPU.
+    """Returns the environment of a peer's process: this folder on the path, and usually no GPU.
 
     Args:
-        tree: a source tree of tfasr whose package and benchmarks the process imports; None for
-            the package that is installed and the benchmarks of this file.
+        tree: a source tree of tfasr whose package and benchmarks the process imports; None for the
+            installed package and this file's benchmarks.
     """
     folders = [str(BENCHMARKS)] if tree is None else [str(tree / "benchmarks"), str(tree)]
     path = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
@@ -46,9 +46,9 @@ def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, 
 
 
 def precision_environment(precision: str | None, backend: str | None) -> dict[str, str]:
-    """Returns what makes a process on a GPU multiply in "float32" or "tf32", and share its memory.
+    """Returns variables for "float32" or "tf32" products on a GPU and for sharing its memory.
 
-    Left alone, PyTorch takes TF32 in cuDNN but not in cuBLAS, and JAX in both.
+    By default, PyTorch uses TF32 in cuDNN but not in cuBLAS, and JAX in both.
     """
     tf32 = precision == "tf32"
     return {
@@ -63,11 +63,11 @@ class Worker:
     """The parent's end of a worker.
 
     Args:
-        task: what `main` is given; its answer is in `ready` as soon as it is warm.
+        task: the argument of `main`; once the process is warm, `ready` has its answer.
         tree: the source tree it imports, see `environment`.
 
     Raises:
-        RuntimeError: if the process ends without an answer; it has the end of its messages.
+        RuntimeError: if the process ends without an answer; with the end of its messages.
     """
 
     def __init__(self, task: dict[str, Any], tree: Path | None = None):
@@ -92,23 +92,23 @@ class Worker:
         return environment(tree, on_gpu=True) | backend | own
 
     def turn(self, least_s: float) -> dict[str, Any]:
-        """Lets it train for at least so many seconds; returns its answer, see `_take_turn`."""
+        """Makes it train for at least so many seconds; returns its answer, see `_take_turn`."""
         with contextlib.suppress(BrokenPipeError):  # it has died: the answer says so
             self._process.stdin.write(f"{least_s}\n".encode())
             self._process.stdin.flush()
         return self._answer()
 
     def cpu_s(self) -> float:
-        """Returns the seconds of processor time that it has used."""
+        """Returns its processor seconds."""
         times = psutil.Process(self._process.pid).cpu_times()
         return times.user + times.system
 
     def cores(self) -> list[int]:
-        """Returns the cores on which it may run."""
+        """Returns the cores that it may use."""
         return psutil.Process(self._process.pid).cpu_affinity()
 
     def move_to(self, cores: list[int]) -> None:
-        """Has all of its threads run on these cores from now on."""
+        """Moves all its threads to these cores."""
         for thread in psutil.Process(self._process.pid).threads():
             os.sched_setaffinity(thread.id, cores)
 
@@ -136,7 +136,7 @@ class Worker:
 
 
 def take_turn(worker: Worker, others: list[Worker], turn_s: float) -> tuple[dict, float]:
-    """Returns a worker's answer, and the cores that the others used meanwhile."""
+    """Returns a worker's answer, and the cores used by the others meanwhile."""
     time.sleep(_PAUSE_S)  # threads of the one before spin for some milliseconds
     used_s, start = sum(other.cpu_s() for other in others), time.perf_counter()
     answer = worker.turn(turn_s)
@@ -157,7 +157,7 @@ def _warm_up(step) -> tuple[float, float]:
 
 
 def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
-    """Returns the median of a turn's steps in seconds, and how many they were."""
+    """Returns the median of a turn's steps in seconds, and their number."""
     if short:
         step()  # caches are cold and threads asleep
     taken: list[float] = []
@@ -173,7 +173,7 @@ def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
 
 
 def _peak_device_bytes() -> int | None:
-    """Returns the most memory of a GPU that PyTorch or JAX, whichever is loaded, has taken."""
+    """Returns the peak GPU memory of PyTorch or JAX, whichever is loaded."""
     torch, jax = (sys.modules.get(name) for name in ("torch", "jax"))
     if torch is not None and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() or None
@@ -218,8 +218,8 @@ def _serve(task: dict[str, Any], answers) -> None:
 
 
 def main() -> None:
-    """Does the task named by the first argument, in JSON."""
-    # What libraries print must not pass for an answer.
+    """Runs the task named by the first argument, in JSON."""
+    # Output of libraries must not mix with the answers.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         _serve(json.loads(sys.argv[1]), answers)

@@ -1,10 +1,10 @@
-// Speech to text as it comes, with ONNX Runtime alone: no Python, no signal processing of its own.
+// Streaming speech to text with ONNX Runtime alone, without Python or separate signal processing.
 //
 //     arecord -q -f S16_LE -r 16000 -t raw | ./stream EXPORTED        (a folder of tfasr export)
 //     ffmpeg -i talk.mp3 -f s16le -ac 1 -ar 16000 - | ./stream EXPORTED 1600   (samples a chunk)
 //
-// Takes 16-bit samples of one channel at the model's rate from standard input. What has been said
-// appears character by character, by greedy decoding.
+// Takes 16-bit samples of one channel at the model's rate from standard input. The text appears
+// character by character, by greedy decoding.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -58,7 +58,7 @@ struct Graph {
     char* found = nullptr;
     check(ort->SessionGetModelMetadata(session, &all));
     check(ort->ModelMetadataLookupCustomMetadataMap(all, allocator, key, &found));
-    if (!found) fail(std::string("the graph must say its ") + key + ": export the run again");
+    if (!found) fail(std::string("the graph has no ") + key + ": export the run again");
     return found;
   }
   // The recurrence's states before any speech: all inputs that are neither features nor lengths.
@@ -80,10 +80,10 @@ struct Graph {
     }
     return zeros;
   }
-  std::vector<Floats> run(const std::vector<const char*>& inputs, std::vector<OrtValue*> given,
+  std::vector<Floats> run(const std::vector<const char*>& inputs, std::vector<OrtValue*> values,
                           const std::vector<const char*>& outputs) const {
     std::vector<OrtValue*> made(outputs.size(), nullptr);
-    check(ort->Run(session, nullptr, inputs.data(), given.data(), given.size(), outputs.data(),
+    check(ort->Run(session, nullptr, inputs.data(), values.data(), values.size(), outputs.data(),
                    outputs.size(), made.data()));
     std::vector<Floats> copies(made.size());
     for (size_t i = 0; i < made.size(); ++i) {
@@ -100,18 +100,18 @@ struct Graph {
       ort->ReleaseTensorTypeAndShapeInfo(info);
       ort->ReleaseValue(made[i]);
     }
-    for (OrtValue* one : given) ort->ReleaseValue(one);
+    for (OrtValue* input : values) ort->ReleaseValue(input);
     return copies;
   }
 };
 
 static std::vector<std::string> characters_of(const std::string& utf8) {
-  std::vector<std::string> found;
+  std::vector<std::string> characters;
   for (char byte : utf8) {
-    if ((byte & 0xC0) != 0x80) found.emplace_back();  // a character begins
-    found.back() += byte;
+    if ((byte & 0xC0) != 0x80) characters.emplace_back();  // a character starts
+    characters.back() += byte;
   }
-  return found;
+  return characters;
 }
 
 class Recogniser {
@@ -130,7 +130,7 @@ class Recogniser {
     last_ = blank_ = characters_.size();  // the class behind all characters
   }
 
-  // Takes samples in -1..1 and returns what has been heard since the last call.
+  // Takes samples in -1..1 and returns the text since the last call.
   std::string hear(const std::vector<float>& samples) {
     samples_.insert(samples_.end(), samples.begin(), samples.end());
     if (samples_.size() >= window_) take_features();
@@ -140,30 +140,30 @@ class Recogniser {
 
  private:
   void take_features() {
-    Floats heard{samples_, {1, static_cast<int64_t>(samples_.size())}};
-    Floats found = features_.run({"samples"}, {value(heard, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT)},
-                                 {"features"})[0];
-    frames_.insert(frames_.end(), found.numbers.begin(), found.numbers.end());
-    samples_.erase(samples_.begin(), samples_.begin() + found.shape[1] * step_);
-    width_ = found.shape[2];
+    Floats samples{samples_, {1, static_cast<int64_t>(samples_.size())}};
+    Floats features = features_.run(
+        {"samples"}, {value(samples, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT)}, {"features"})[0];
+    frames_.insert(frames_.end(), features.numbers.begin(), features.numbers.end());
+    samples_.erase(samples_.begin(), samples_.begin() + features.shape[1] * step_);
+    width_ = features.shape[2];
   }
 
   std::string take_text(size_t count) {
     const int64_t seen = kernel_ + (count - 1) * stride_;
-    Floats heard{{frames_.begin(), frames_.begin() + seen * width_},
-                 {1, seen, static_cast<int64_t>(width_)}};
+    Floats features{{frames_.begin(), frames_.begin() + seen * width_},
+                    {1, seen, static_cast<int64_t>(width_)}};
     Tensor<int32_t> lengths{{static_cast<int32_t>(seen)}, {1}};
     std::vector<const char*> inputs{"features", "lengths"}, outputs{"log_probs"};
-    std::vector<OrtValue*> given{value(heard, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT),
-                                 value(lengths, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32)};
+    std::vector<OrtValue*> values{value(features, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT),
+                                  value(lengths, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32)};
     std::vector<std::string> next;
     for (auto& [name, state] : states_) {
       inputs.push_back(name.c_str());
-      given.push_back(value(state, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT));
+      values.push_back(value(state, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT));
       next.push_back("next_" + name);
     }
     for (const std::string& name : next) outputs.push_back(name.c_str());
-    std::vector<Floats> found = model_.run(inputs, given, outputs);
+    std::vector<Floats> found = model_.run(inputs, values, outputs);
     size_t number = 1;
     for (auto& [name, state] : states_) state = found[number++];
     frames_.erase(frames_.begin(), frames_.begin() + count * stride_ * width_);

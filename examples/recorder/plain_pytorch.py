@@ -1,8 +1,8 @@
-"""A PyTorch loop of one's own, recorded: letters as noisy frames, recognised by CTC.
+"""Your own PyTorch loop, recorded: letters as noisy frames, recognised by CTC.
 
 Run ``python examples/recorder/plain_pytorch.py runs/letters``, then ``tfasr report runs/letters``.
 
-Interrupt it and start it again: it goes on at its checkpoint, and the report tells what was lost.
+Interrupt it and start it again: it continues from its checkpoint, and the report shows lost work.
 """
 
 import sys
@@ -24,15 +24,15 @@ def spoken(count: int, seed: int) -> tuple[list[str], torch.Tensor]:
     return words, (frames + 0.4 * torch.randn(frames.shape, generator=random)).transpose(1, 2)
 
 
-def heard(model: torch.nn.Module, frames: torch.Tensor) -> list[str]:
-    """Returns what the model makes of frames: the best letters, without repeats and blanks."""
+def transcribe(model: torch.nn.Module, frames: torch.Tensor) -> list[str]:
+    """Returns the model's best letters, without repeats and blanks."""
     best = model(frames).argmax(1).tolist()
-    kept = [[i for n, i in enumerate(row) if i and (n == 0 or i != row[n - 1])] for row in best]
-    return ["".join(LETTERS[i] for i in row) for row in kept]
+    labels = [[i for n, i in enumerate(row) if i and (n == 0 or i != row[n - 1])] for row in best]
+    return ["".join(LETTERS[i] for i in row) for row in labels]
 
 
 def main(run_dir: str, epochs: int = 30) -> None:
-    """Trains, or goes on."""
+    """Trains, or continues."""
     (words, frames), (references, unheard) = spoken(512, seed=1), spoken(64, seed=2)
     labels = torch.tensor([[LETTERS.index(letter) for letter in word] for word in words])
     torch.manual_seed(0)
@@ -57,7 +57,7 @@ def main(run_dir: str, epochs: int = 30) -> None:
                     step.loss.backward()
                     optimizer.step()
             with run.evaluation() as e:
-                e.score(references, heard(model, unheard))
+                e.score(references, transcribe(model, unheard))
             with run.saving():
                 torch.save((model.state_dict(), optimizer.state_dict()), f"{run_dir}.pt")
             print(f"epoch {run.epochs_done}: CER {100 * e.scores['cer']:.1f} %")

@@ -36,7 +36,7 @@ def examples(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
 
 
 def main(run_dir: str, epochs: int = 6, **arguments) -> None:
-    """Trains, or goes on."""
+    """Trains, or continues."""
     train, validation = examples(512, seed=1), examples(128, seed=2)
     with tfasr.Recorder(run_dir, train_samples=len(train), targets=["accuracy=0.9"]) as run:
         trainer = Trainer(

@@ -19,7 +19,7 @@ def examples(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(run_dir: str, epochs: int = 6) -> None:
-    """Trains, or goes on."""
+    """Trains, or continues."""
     saved = f"{run_dir}.keras"
     with tfasr.Recorder(run_dir, train_samples=500, targets=["accuracy=0.9"]) as run:
         if run.steps_done:

@@ -44,7 +44,7 @@ def loader(count: int, seed: int) -> DataLoader:
 
 
 def main(run_dir: str, epochs: int = 6, **arguments) -> None:
-    """Trains, or goes on."""
+    """Trains, or continues."""
     saver = ModelCheckpoint(f"{run_dir}-checkpoints", save_last=True)
     with tfasr.Recorder(run_dir, train_samples=512, targets=["accuracy=0.9"]) as run:
         recorder = RecordFit(run, metrics={"accuracy": "val_acc"})

@@ -275,7 +275,7 @@ def test_runs_of_several_workers_tell_their_exchange(runs, capsys, tmp_path):
     assert instead["exchange_s"] == pytest.approx(0.5 / 0.85, rel=0.01)
     (Path(pair) / "events-worker-1.jsonl").unlink()
     assert bench(pair) == 2
-    assert "Copy them there" in capsys.readouterr().err
+    assert "Copy the others" in capsys.readouterr().err
 
 
 def test_the_scaling_workload_is_a_source_of_steps(capsys, tmp_path):
@@ -308,7 +308,7 @@ def test_the_scaling_workload_is_a_source_of_steps(capsys, tmp_path):
     [
         ([], "--link_gbit_s"),
         (["--link_gbit_s", "-1"], "--link_gbit_s must be above 0"),
-        (["--link_latency_us", "5"], "beside --link_gbit_s"),
+        (["--link_latency_us", "5"], "and need --link_gbit_s"),
         (["--workers", "0"], "above 0"),
         (["--link_gbit_s", "1", "--target", "cer=0.01"], "None of 3 did"),
         (["--rows_per_worker", "4", "--global_batch_size", "16"], "exclude"),
@@ -345,7 +345,7 @@ def test_an_exchange_is_measured_between_two_processes():
 
 def test_a_prediction_needs_steps_and_an_exchange():
     for steps, exchanges in (([], [MeasuredExchange(2, 1e6, 0.1)]), ([MeasuredStep(8, 0.1)], [])):
-        with pytest.raises(ValueError, match="must be given measured steps and a link"):
+        with pytest.raises(ValueError, match="needs measured steps and a link"):
             WorkerPrediction(Measurements(steps, 1e6, exchanges=exchanges))
 
 

@@ -45,7 +45,7 @@ def test_addresses_and_a_rank_name_a_cluster():
         (None, 1, "--rank must come with --cluster"),
         ("slurm", 1, "--rank must be left out with --cluster slurm"),
         ("here", 0, "--cluster must be tf_config, slurm or addresses"),
-        ("a:1,b:2", None, "--rank must say which"),
+        ("a:1,b:2", None, "--rank must give"),
         ("a:1,b:2", 2, "rank must be 0 to 1"),
         ("a:1,b:2", -1, "rank must be 0 to 1"),
         ("a:1,a:1", 0, "an address of its own. Received more than once: a:1"),

@@ -256,8 +256,8 @@ def test_word_beam_search_names_what_is_out_of_range(options, message):
 @pytest.mark.parametrize(
     ("lexicon", "message"),
     [
-        (["a", 3], r"strings that are not empty. Received: \['3'\]"),
-        (["a", ""], r"strings that are not empty. Received: \[\"''\"\]"),
+        (["a", 3], r"non-empty strings. Received: \['3'\]"),
+        (["a", ""], r"non-empty strings. Received: \[\"''\"\]"),
         ([], "at least one word"),
         ("ab", "an iterable of words"),
         (["a", "c", "ad"], r"2 words with the characters \['c', 'd'\]: \['ad', 'c'\]"),
@@ -289,7 +289,7 @@ def test_what_is_not_said_is_greedy_and_a_beam_of_256():
 
 
 def test_messages_stay_short():
-    with pytest.raises(ValueError, match="none for 12 words") as refused:
+    with pytest.raises(ValueError, match="12 words without") as refused:
         BigramCounts({"a": 1}, {("a", f"b{n:02}"): 1 for n in range(12)})
     assert "b09" in str(refused.value)
     assert "b10" not in str(refused.value)

@@ -75,7 +75,7 @@ def test_words_have_natural_logarithms_and_states_are_numbered_once(kenlm, arpa)
 
 
 def test_words_that_the_model_does_not_know_are_named(kenlm, arpa):
-    with pytest.raises(ValueError, match=r"1 that do not: \['c'\]"):
+    with pytest.raises(ValueError, match=r"1 that are not: \['c'\]"):
         KenlmModel(arpa).scorer(["a", "c"])
 
 

@@ -337,7 +337,7 @@ def test_no_bigram_crosses_two_transcripts():
 COUNTS = BigramCounts({"a": 1}, {})
 WRONG_ARGUMENTS = [
     ({"lexicon": []}, "empty dictionary"),
-    ({"lexicon": ["a", ""]}, "not empty"),
+    ({"lexicon": ["a", ""]}, "non-empty"),
     ({"lexicon": ["a", 3]}, "3"),
     ({"lexicon": "cool"}, "iterable of words"),
     ({"lexicon": None}, "iterable of words"),

@@ -94,12 +94,12 @@ def test_errors_for_the_user_come_through(kind, raised):
 
 
 def test_a_process_that_dies_is_named_with_its_last_messages():
-    with pytest.raises(ChildError, match="Measuring it must end with exit code 0.*1") as caught:
+    with pytest.raises(ChildError, match="Measuring it failed.*exit code 1") as caught:
         call(fail, "other", task="Measuring it", show_messages=False)
     assert caught.value.exit_code == 1
     assert "a complaint" in caught.value.messages
     assert "KeyError" in str(caught.value)
-    with pytest.raises(ChildError, match="child_functions:leave on torch must end"):
+    with pytest.raises(ChildError, match="child_functions:leave on torch failed"):
         call(leave, backend="torch")
 
 
@@ -155,7 +155,7 @@ def test_the_folder_of_a_function_is_the_last_to_be_searched(tmp_path):
 def test_a_correspondence_answers_one_by_one_until_it_is_closed():
     other = Correspondence(double_each, "x", task="Doubling")
     try:
-        with pytest.raises(TimeoutError, match="Doubling has not answered"):
+        with pytest.raises(TimeoutError, match="Doubling has not yet answered"):
             other.next_answer(0)
         for number in (1, 2):
             other.send(Parcel("p", (number,)))
@@ -174,7 +174,7 @@ def test_the_end_of_a_correspondence_is_told_with_its_cause():
     other = Correspondence(double_each, "x", task="Doubling")
     other.send("other")
     for _ in range(2):  # as often as it is asked
-        with pytest.raises(ChildError, match="(?s)must end with exit code 0.*KeyError") as caught:
+        with pytest.raises(ChildError, match="(?s)exit code.*KeyError") as caught:
             other.next_answer(60)
     assert caught.value.exit_code == 1
     other.send("too late")

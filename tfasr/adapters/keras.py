@@ -1,4 +1,4 @@
-"""A Keras callback that records your own ``fit``, on any of Keras's backends."""
+"""A Keras callback that records your ``fit``, on any Keras backend."""
 
 from collections.abc import Mapping
 
@@ -20,15 +20,15 @@ class RecordFit(keras.callbacks.Callback):
                       initial_epoch=run.epochs_done,
                       callbacks=[saver, RecordFit(run, batch_size=32, checkpoint=True)])
 
-    A step's loss is Keras's, the mean over the epoch so far.
+    The recorded loss of a step is Keras's, the mean over the epoch so far.
 
     Args:
-        batch_size: utterances, or samples of any kind, of a step.
-        metrics: the ledger's names with those of Keras, such as ``{"accuracy": "acc"}``; by default
-            those that have a known metric's name.
+        batch_size: utterances, or samples of any kind, per step.
+        metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; by default
+            those with a known metric's name.
         score: returns references and hypotheses of the validation set, for WER and CER.
         checkpoint: whether an earlier callback saves a checkpoint at each epoch's end.
-        stop_at_targets: whether to end the training once the run's targets are met.
+        stop_at_targets: whether to stop training once the run's targets are met.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class RecordFit(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         done = (batch - self._first + 1) * self._batch_size
-        left = (self._run.train_samples or self._seen + done) - self._seen
-        self._step.utterances = min(done, left) if left > 0 else done
+        remaining = (self._run.train_samples or self._seen + done) - self._seen
+        self._step.utterances = min(done, remaining) if remaining > 0 else done
         self._seen += done
         self._step.loss = (logs or {}).get("loss")
         self._step.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""A callback of PyTorch Lightning that records a ``Trainer``'s ``fit``."""
+"""A PyTorch Lightning callback that records a ``Trainer``'s ``fit``."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,10 +21,10 @@ class RecordFit(Callback):
             trainer.fit(module, data_module, ckpt_path=last if run.steps_done else None)
 
     Args:
-        metrics: the ledger's names with the logged ones; by default ``val_`` and a known metric.
+        metrics: maps the ledger's names to the logged ones; by default known metrics with ``val_``.
         score: returns references and hypotheses of the validation set, to be scored.
         utterances: returns the number of utterances in a batch.
-        stop_at_targets: whether to end the training once the run's targets are met.
+        stop_at_targets: whether to stop training once the run's targets are met.
     """
 
     def __init__(

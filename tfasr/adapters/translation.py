@@ -1,4 +1,4 @@
-"""Functions that all callbacks share: translating a framework's names into the ledger's."""
+"""Translates frameworks' names into the ledger's; shared by all callbacks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,17 +8,16 @@ from tfasr.recording.recorder import Evaluation, Recorder
 from tfasr.tta.metrics import BUILT_IN
 
 Score = Callable[[], tuple[Sequence[str], Sequence[str]]]
-"""Returns references and hypotheses of the validation set, by the weights as they are."""
+"""Returns references and hypotheses of the validation set with the current weights."""
 
 
 def check_step(run: Recorder, trainer_step: int) -> None:
     """Raises UsageError if a trainer continues from another step than its recorder."""
     if trainer_step != run.steps_done:
         raise UsageError(
-            f"Recorder and trainer must go on from one step. Received: {run.steps_done} of the "
-            f"recorder, {trainer_step} of the trainer. Give the recorder "
-            f"resumed_from_step={trainer_step}, or the trainer the checkpoint of step "
-            f"{run.steps_done}."
+            f"Recorder and trainer must continue from the same step. Received: {run.steps_done} of "
+            f"the recorder, {trainer_step} of the trainer. Pass resumed_from_step={trainer_step} "
+            f"to the recorder, or the checkpoint of step {run.steps_done} to the trainer."
         )
 
 
@@ -38,9 +37,9 @@ def note(
 ) -> None:
     """Records the results of an open evaluation.
 
-    ``names`` are the ledger's with the framework's, such as ``{"accuracy": "val_acc"}``; None takes
-    the logs that are a known metric once ``prefix`` is removed. ``score`` is called for texts to be
-    scored. Raises UsageError if the logs lack what is named, or have nothing that is known.
+    ``names`` maps the ledger's names to the framework's, such as ``{"accuracy": "val_acc"}``; None
+    takes all known metrics in the logs, after removing ``prefix``. ``score`` provides texts to
+    score. Raises UsageError if the logs lack a named metric or any known one.
     """
     if names is None:
         plain = {name.removeprefix(prefix): value for name, value in logs.items()}
@@ -49,7 +48,7 @@ def note(
         missing = sorted(set(names.values()) - set(logs))
         if missing:
             raise UsageError(
-                f"Every evaluation must find {', '.join(missing)}. Received: {', '.join(logs)}. "
+                f"Every evaluation must log {', '.join(missing)}. Received: {', '.join(logs)}. "
                 "Log it in validation, or correct the callback's metrics."
             )
         values = {name: logs[logged] for name, logged in names.items()}
@@ -58,8 +57,9 @@ def note(
             evaluation.score(*score())
     elif not values:
         raise UsageError(
-            f"An evaluation must find one of {', '.join(sorted(BUILT_IN))}, or what the recorder "
-            f"declares. Received: {', '.join(logs) or 'nothing'}. Name what is what, such as "
+            f"An evaluation must log one of {', '.join(sorted(BUILT_IN))}, or a metric that the "
+            f"recorder declares. Received: {', '.join(logs) or 'nothing'}. Map the names, for "
+            "example "
             'metrics={"accuracy": "val_acc"}.'
         )
     evaluation.measure(**values)

@@ -1,4 +1,4 @@
-"""Seconds, errors and memory of decoders over beam widths, on the log-probabilities of a run."""
+"""Seconds, errors and memory of decoders over beam widths, on a model's log-probabilities."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @config_class
 class DecoderBenchConfig:
-    """What is measured: every decoder at every beam width."""
+    """Decoders and beam widths to measure, in all combinations."""
 
     decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
     # hypotheses kept per frame
@@ -52,7 +52,7 @@ class DecoderBenchConfig:
 
 @dataclass(frozen=True)
 class LogProbs:
-    """A model's outputs for a split's utterances; raises ValueError if the arrays don't match."""
+    """A model's outputs for a split; raises ValueError if the arrays don't match."""
 
     # float32 ``(frames, classes)`` of all utterances, natural logarithms, blank last
     log_probs: np.ndarray
@@ -61,7 +61,7 @@ class LogProbs:
     references: list[str]
     audio_s: np.ndarray  # float64 ``(utterances,)``
     alphabet: Alphabet
-    lexicon: tuple[str, ...] = ()  # for decoders that need one
+    lexicon: tuple[str, ...] = ()  # for decoders that need it
     forward_s: float | None = None  # wall-clock time of the forward passes, if known
 
     def __post_init__(self):
@@ -74,7 +74,7 @@ class LogProbs:
         utterances = len(self.references)
         if not utterances or self.offsets.shape != (utterances + 1,):
             raise ValueError(
-                "offsets must hold a number more than references, at least two. Received: "
+                "offsets must have one more entry than references, at least two. Received: "
                 f"{utterances} references, offsets of {self.offsets.shape}."
             )
         rising = self.offsets[0] == 0 and (np.diff(self.offsets) >= 0).all()
@@ -84,7 +84,7 @@ class LogProbs:
                 f"Received: {self.offsets[0]}..{self.offsets[-1]}."
             )
         highest = self.log_probs.max(initial=-np.inf)
-        if not highest <= 1e-4:  # nor may it be NaN
+        if not highest <= 1e-4:  # also rejects NaN
             raise ValueError(
                 f"log_probs must be natural logarithms of probabilities. Received: {highest}."
             )
@@ -99,7 +99,7 @@ class LogProbs:
         return float(self.audio_s.sum()) / 3600
 
     def batches(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the arguments of `Decoder.decode`: padded log-probabilities, and their lengths."""
+        """Yields padded log-probabilities and their lengths, for `Decoder.decode`."""
         lengths = np.diff(self.offsets)
         for first in range(0, len(lengths), size):
             batch_lengths = lengths[first : first + size]
@@ -126,21 +126,21 @@ class LogProbs:
 
     @classmethod
     def load(cls, path: Path) -> "LogProbs":
-        """Reads what `save` wrote, or logits.
+        """Reads a file written by `save`, or one of logits.
 
-        A file of logits has ``logits`` float ``(frames, classes)`` of frames of 20 ms, ``offsets``,
-        ``texts``, ``chars`` (the characters in class order in one string, "_" is the separator) and
-        perhaps ``lexicon``. Raises UsageError if the file is missing or has other content.
+        A file of logits has ``logits`` float ``(frames, classes)`` in frames of 20 ms, ``offsets``,
+        ``texts``, ``chars`` (one string of characters in class order, with "_" as separator) and
+        optionally ``lexicon``. Raises UsageError if the file is missing or invalid.
         """
         try:
-            with path.open("rb") as file:  # NumPy would leave a broken archive open
+            with path.open("rb") as file:  # NumPy leaves a broken archive open
                 return _read(np.load(file, allow_pickle=False))
         except FileNotFoundError as error:
-            message = f"{path} must be a file of log-probabilities. It is missing."
+            message = f"{path} must be a file of log-probabilities, but it doesn't exist."
             raise UsageError(message) from error
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(
-                f"{path} must be a file of log-probabilities, as --save_log_probs writes it. "
+                f"{path} must be a file of log-probabilities from --save_log_probs. "
                 f"Received: {error}"
             ) from error
 
@@ -184,14 +184,14 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
 class DecoderMeasurement:
     """One decoder at one beam width."""
 
-    build_s: float  # wall-clock seconds to make the decoder and its dictionary
-    cpu_s: float  # of one pass over all utterances, all threads together
+    build_s: float  # wall-clock seconds to create the decoder and its dictionary
+    cpu_s: float  # of one pass over all utterances, summed over threads
     wall_s: float  # of the same pass
-    passes: int  # measured; the seconds are their medians
+    passes: int  # measured; the seconds are medians over passes
     audio_hours: float  # of all utterances
     counts: ErrorCounts
     peak_memory_mib: float | None = None  # of the measuring process, if known
-    memory_before_mib: float | None = None  # before the decoder was made
+    memory_before_mib: float | None = None  # before the decoder was created
 
     @property
     def cpu_s_per_audio_hour(self) -> float:
@@ -204,7 +204,7 @@ class DecoderMeasurement:
 
 @dataclass(frozen=True)
 class DecoderRow:
-    """A decoder of the comparison, and what was measured."""
+    """A decoder and its measurement."""
 
     config: DecoderConfig
     measured: DecoderMeasurement
@@ -228,7 +228,7 @@ class DecoderRow:
 
 
 def decoder_label(config: DecoderConfig) -> str:
-    """Returns a decoder's name in tables and figures, without its beam width."""
+    """Returns a decoder's name for tables and figures, without its beam width."""
     kind = DECODERS[config.name]
     recombined = ", recombined" if kind.recombines and config.recombine else ""
     return (kind.label or config.name) + recombined
@@ -237,7 +237,7 @@ def decoder_label(config: DecoderConfig) -> str:
 def decoder_configs(
     decoders: Sequence[str], beam_widths: Sequence[int], *, recombine: bool = False
 ) -> list[DecoderConfig]:
-    """Returns the decoders to measure; raises ValueError for an unknown name or a wrong width."""
+    """Returns the decoders to measure; raises ValueError for an unknown name or invalid width."""
     if unknown := [name for name in decoders if name not in DECODERS]:
         raise ValueError(f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}.")
     configs = []
@@ -250,7 +250,7 @@ def decoder_configs(
 
 
 def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderMeasurement:
-    """Measures a decoder on a file of log-probabilities, with the memory of this process."""
+    """Measures a decoder on a file of log-probabilities, with this process's memory."""
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
         import tensorflow as tf
@@ -268,15 +268,15 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
 def measure(
     load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = 64
 ) -> DecoderMeasurement:
-    """Decodes all utterances and measures seconds of `decode`, and errors.
+    """Decodes all utterances and measures errors and seconds.
 
-    A pass is repeated for half a second, at most ten times.
+    Passes are repeated for half a second, at most ten times.
     """
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began
     first, lengths = next(load.batches(1))
-    decoder.decode(first[:, :1], lengths.clip(max=1))  # what is loaded at the first call, is now
+    decoder.decode(first[:, :1], lengths.clip(max=1))  # loads whatever the first call loads
     texts, cpu_s, wall_s = [], [], []
     while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
         texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
@@ -299,8 +299,8 @@ def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list
 
 
 def run_log_probs(context: Context) -> LogProbs:
-    """Evaluates a run's model on a split as `tfasr evaluate` does; without a lexicon."""
-    # Imported here: a file of log-probabilities is measured without TensorFlow.
+    """Runs a run's model on a split as `tfasr evaluate` does; the result has no lexicon."""
+    # Imported late: a file of log-probabilities is measured without TensorFlow.
     from tfasr.training.evaluation import Evaluator
     from tfasr.training.trained import open_trained
 
@@ -308,12 +308,12 @@ def run_log_probs(context: Context) -> LogProbs:
     source = trained.source(context.split, context.shard_dir)
     model = trained.model(context.checkpoint)
     evaluator = Evaluator(model, source, GreedyDecoder(trained.alphabet))
-    next(evaluator.forward_passes())  # traces the forward pass, which is not timed
+    next(evaluator.forward_passes())  # traces the forward pass outside the measured time
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(positions.tolist(), log_probs, lengths, strict=True):
-            answered[position] = rows[:length].copy()  # a view would keep the whole batch
+            answered[position] = rows[:length].copy()  # a view would keep the entire batch
     forward_s = time.perf_counter() - began
     utterances = source.split.utterances
     missing = [utterance.id for utterance in utterances if utterance.position not in answered]
@@ -335,15 +335,15 @@ def run_log_probs(context: Context) -> LogProbs:
 
 @dataclass(frozen=True)
 class DecoderComparison:
-    """What was measured, and on what."""
+    """The measured decoders, and the data they were measured on."""
 
     rows: list[DecoderRow]  # in the order of the table
     load: LogProbs
-    source: dict[str, Any]  # of the log-probabilities, as JSON values
+    source: dict[str, Any]  # origin of the log-probabilities, as JSON values
     num_threads: int
 
     def table(self) -> Table:
-        """Returns a row for each decoder and width.
+        """Returns a row for each decoder and beam width.
 
         Source: the paper, Table 3, for the user's own model.
         """
@@ -386,30 +386,30 @@ class DecoderComparison:
         load, threads = self.load, self.num_threads
         notes = [
             f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
-            f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are those of "
-            "decoding alone; CPU seconds are summed over threads.",
-            "CER is over the longer of reference and hypothesis, as in the paper.",
+            f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are for decoding "
+            "alone; CPU seconds are summed over threads.",
+            "CER divides by the longer of reference and hypothesis, as in the paper.",
         ]
         if load.forward_s is not None:
             notes.append(
-                f"Evaluation: {load.forward_s:.3g} s of forward passes and then the decoding, in "
-                "wall-clock seconds. tfasr evaluate and training do the two at once."
+                f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
+                "wall-clock seconds. tfasr evaluate and training overlap the two."
             )
         if any(needs_lexicon(row.config) for row in self.rows):
-            known = set(load.lexicon)
+            lexicon = set(load.lexicon)
             spoken = [word for reference in load.references for word in reference.split()]
-            unknown = sum(word not in known for word in spoken) / max(len(spoken), 1)
+            unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
             notes.append(
-                f"The dictionary has {len(known)} words; {unknown:.2%} of the spoken "
-                "words are missing, and a decoder that keeps to it can't recognise them."
+                f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
+                "missing, so a decoder limited to the dictionary can't recognise them."
             )
         before = [row.measured.memory_before_mib for row in self.rows]
         if None not in before:
             taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
             notes.append(
-                "Each row is measured in its own process; peak memory is that process's, the "
-                f"dictionary's making included. Before, {' to '.join(taken)} MiB were taken by "
-                "Python, the log-probabilities and, for prefix beam search, TensorFlow."
+                "Each row is measured in a separate process; peak memory is that process's, "
+                f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
+                "the log-probabilities and, for prefix beam search, TensorFlow."
             )
         return notes
 
@@ -420,7 +420,7 @@ def _seconds(seconds: float) -> str:
 
 
 def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
-    """Returns CPU seconds per hour of audio and word error rate; dashed: without a beam."""
+    """Returns CPU seconds per hour of audio, and word error rate; dashed without a beam."""
     curves: dict[str, list[DecoderRow]] = {}
     for row in rows:
         curves.setdefault(decoder_label(row.config), []).append(row)
@@ -434,7 +434,7 @@ def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
     decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
     cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
     errors = _panel(curves, wer, (0.0, 1.1 * most), "{:.1f}", log=False)
-    caption = "What a wider beam costs, and what it gains"
+    caption = "The cost of a wider beam, and its gain"
     return Chart("decoder", caption, [cost, errors], columns=2, width=420)
 
 
@@ -473,7 +473,7 @@ def _ends(values: dict[str, list[float]], x: float, y, form: str, *, log: bool) 
 
 
 def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
-    """Measures decoders at every beam width one after the other, each in its own process."""
+    """Measures decoders at every beam width, one after another, in separate processes."""
     if (context.run_dir is None) == (context.log_probs is None):
         raise UsageError(
             "Log-probabilities must come from --run_dir or from --log_probs. "
@@ -482,13 +482,14 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
     with wrong_values_are_wrong_use():
         decoders = decoder_configs(config.decoders, config.beam_widths, recombine=config.recombine)
     if not decoders:
-        raise UsageError("There must be a decoder and a beam width to measure. Received: none.")
+        raise UsageError("There must be a decoder and a beam width to measure. Received: nothing.")
     load = _load(context, decoders)
     needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
     if needing and not load.lexicon:
         raise UsageError(
-            f"The decoder {needing[0]!r} must be given a dictionary with at least one word. "
-            "Received: none; name a file of words with --lexicon, or leave it out of --decoders."
+            f"The decoder {needing[0]!r} needs a dictionary with at least one word. "
+            "Received: no words; pass a file of words with --lexicon, or leave it out of "
+            "--decoders."
         )
     source = {"log_probs": str(context.log_probs)}
     if context.log_probs is None:
@@ -510,8 +511,8 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    """Measures a decoder in its own process, with that process's peak memory."""
-    # Decoders run on the processor: a process more must not ask for the accelerator's memory.
+    """Measures a decoder in a separate process, with that process's peak memory."""
+    # Decoders run on the processor, so this process must not take the accelerator's memory.
     environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"
     options = {"environment": environment, "task": task, "show_messages": False}
@@ -533,7 +534,7 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     if words is None and (
         (context.run_dir / LEXICON_FILE).is_file() or any(map(needs_lexicon, decoders))
     ):
-        # Before the forward passes, which take long: a missing file is reported at once.
+        # Before the slow forward passes, so that a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
     return dataclasses.replace(run_log_probs(context), lexicon=words or ())
 

@@ -1,4 +1,4 @@
-"""What a measuring process runs on: Keras's backends, devices, their use and their memory."""
+"""Keras backends and devices of a measuring process, with their utilisation and memory."""
 
 import csv
 import importlib.util
@@ -23,7 +23,7 @@ _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": (
 
 
 def installed_backends() -> list[str]:
-    """Returns the backends whose package can be imported, without importing it."""
+    """Returns the backends that can be imported, without importing them."""
     return [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
 
 
@@ -36,7 +36,7 @@ def check_backend(name: str) -> None:
 
 
 def describe_backend() -> dict[str, Any]:
-    """Returns Keras's running backend, its devices and versions as JSON values."""
+    """Returns Keras's current backend, its devices and versions as JSON values."""
     import keras
 
     name = keras.backend.backend()
@@ -45,7 +45,7 @@ def describe_backend() -> dict[str, Any]:
 
 
 def visible_gpus() -> int:
-    """Returns how many GPUs Keras's running backend sees."""
+    """Counts the GPUs that Keras's current backend sees."""
     named = describe_backend()["devices"]
     return sum("gpu" in device.lower() or "cuda" in device.lower() for device in named)
 
@@ -66,7 +66,6 @@ def _devices(name: str) -> list[str]:
 
 
 def devices_text(count: int) -> str:
-    """Returns "1 device", "2 devices" and so on."""
     return f"{count} {'device' if count == 1 else 'devices'}"
 
 
@@ -76,23 +75,23 @@ def powers_up_to(most: int) -> list[int]:
 
 
 def num_gpus() -> int:
-    """Returns how many GPUs TensorFlow sees; starts none of them."""
+    """Counts TensorFlow's GPUs without starting them."""
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU"))
 
 
-PROCESS = "CPU, this process"  # how busy it kept the cores
+PROCESS = "CPU, this process"  # the device name for this process's use of all cores
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """A device while something was measured."""
+    """How busy a device was during a measurement."""
 
     device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
-    seconds: list[float] = field(default_factory=list)  # of each sample, since the beginning
-    percent: list[float] = field(default_factory=list)  # busy since the sample before
-    memory_bytes: float | None = None  # the most that was taken of a GPU's
+    seconds: list[float] = field(default_factory=list)  # time of each sample, from 0
+    percent: list[float] = field(default_factory=list)  # utilisation since the previous sample
+    memory_bytes: float | None = None  # a GPU's peak memory
 
     @property
     def mean_percent(self) -> float | None:
@@ -101,7 +100,7 @@ class DeviceUse:
 
 @contextmanager
 def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
-    """Watches the process every 0.03 s and GPUs every 0.1 s while the body runs."""
+    """Samples the process every 0.03 s and GPUs every 0.1 s while the body runs."""
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
@@ -126,7 +125,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
-    """Extrapolates the memory of a larger batch from the last two; None with fewer than two."""
+    """Extrapolates the memory of a larger batch from the last two; None if there are fewer."""
     if len(batches) < 2:
         return None
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
@@ -138,7 +137,7 @@ def growing_batches(
 ) -> Iterator[tuple[int, Any, str]]:
     """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
-    Yields a size, ``measure(size)`` and "" each; or, last, a size, None and why it was not run.
+    Yields a size, ``measure(size)`` and ""; at the end perhaps a size, None and why it was skipped.
     """
     batches: list[int] = []
     peaks: list[float] = []
@@ -166,18 +165,17 @@ def _refusal(expected: float | None, share: float) -> str:
     return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
-# PyTorch raises its own class, TensorFlow and JAX name the status.
+# PyTorch raises its own class; TensorFlow and JAX put a status into the message.
 _CLASSES = ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError", "_ArrayMemoryError")
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error says that there was not enough memory."""
     named = any(cls.__name__ in _CLASSES for cls in type(error).__mro__)
     return named or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) -> bool:
-    """Returns whether an utterance takes longer in a batch of this size than in a smaller one.
+    """Whether an utterance takes longer in a batch of this size than in a smaller one.
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
     """
@@ -188,11 +186,11 @@ def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) ->
 
 
 def highlights(xs: Sequence[float], ys: Sequence[float], series: str, **look: Any) -> list[Points]:
-    """Returns points with a look of their own for a chart; none without values."""
+    """Returns a chart's points in a style of their own; [] without values."""
     return [Points(x=xs, y=ys, series=series, **look)] if xs else []
 
 
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:
-    """Returns rings around the points that `is_cliff`, as charts show them."""
+    """Returns rings around a chart's points for which `is_cliff` holds."""
     look = {"symbol": "ring", "size": 15, "colour": CLIFF_COLOUR}
     return highlights(batches, values, "cliff: slower than in a smaller batch", **look)

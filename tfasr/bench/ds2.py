@@ -1,4 +1,4 @@
-"""DeepMark's Deep Speech 2, forward and backward, over an epoch of lengths."""
+"""DeepMark's Deep Speech 2: forward and backward passes over an epoch of utterance lengths."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ from tfasr.errors import RunError
 from tfasr.kit.config import config_class, require
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
-# Utterances of 1, 2, ... 15 s in every hundred, and the labels of each.
+# How many of every hundred utterances last 1, 2, ... 15 s, and the labels of each.
 COUNTS = (3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1)
 LABEL_LENGTHS = (7, 17, 35, 48, 62, 78, 93, 107, 120, 134, 148, 163, 178, 193, 209)
 LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def utterance_counts(fraction: float) -> list[int]:
-    """Returns how many utterances there are of 1, 2, ... 15 s, rounded by the largest remainder.
+    """Returns the numbers of utterances of 1, 2, ... 15 s, rounded by the largest remainder.
 
     Source: the counts, DeepMark issue 1; the rounding, its torch/audio/Dataset.lua.
     """
@@ -56,13 +56,13 @@ def utterance_counts(fraction: float) -> list[int]:
 
 
 def batch_sizes(count: int, batch_size: int) -> list[int]:
-    """Returns the sizes of the batches of one length: full ones, and the rest."""
+    """Splits the utterances of one length into full batches and a remainder."""
     sizes = [batch_size] * (count // batch_size)
     return [*sizes, count % batch_size] if count % batch_size else sizes
 
 
 class RandomBlock:
-    """Random numbers, drawn once, for every batch; a larger batch repeats them."""
+    """Random features and labels, drawn once for all batches; larger batches repeat them."""
 
     def __init__(self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int):
         random = np.random.default_rng(seed)
@@ -79,20 +79,20 @@ class RandomBlock:
 
 @config_class
 class DeepMarkConfig:
-    """How the benchmark is run.
+    """Settings of the benchmark.
 
     Source: the batch size, DeepMark's torch/audio/benchmark.lua; the search, the remarks on the
     fastest minibatch in DeepMark's issue 1.
     """
 
-    batch_size: int = 32  # utterances of a batch on each device, if `search_batches` is empty
-    search_batches: tuple[int, ...] = ()  # growing; the fastest one is then used
-    search_lengths_s: tuple[int, ...] = ()  # lengths on which the sizes are compared; empty for all
+    batch_size: int = 32  # utterances per batch on each device, if `search_batches` is empty
+    search_batches: tuple[int, ...] = ()  # growing; the fastest one is used
+    search_lengths_s: tuple[int, ...] = ()  # lengths for comparing the sizes; empty for all
     search_rounds: int = 2  # measurements of each length for a size
-    cliff_tolerance: float = 0.05  # relative slowdown of a larger batch that is no cliff
-    memory_share: float = 0.8  # of the free memory that the search may take
-    warmup_steps: int = 1  # passes through each shape of a batch that are left out
-    num_devices: int = 1  # each with its own batch; several on TensorFlow only
+    cliff_tolerance: float = 0.05  # an utterance this much slower in a larger batch is a cliff
+    memory_share: float = 0.8  # fraction of the free memory for the search
+    warmup_steps: int = 1  # passes left out for each batch shape
+    num_devices: int = 1  # each with its own batch; several only on TensorFlow
     seed: int = 0  # of weights and data
 
     def check(self) -> None:
@@ -101,8 +101,8 @@ class DeepMarkConfig:
         sizes = self.search_batches
         rising = list(sizes) == sorted(set(sizes)) and min(sizes, default=1) > 0
         require(rising, self, "search_batches", "positive and growing")
-        known = set(self.search_lengths_s) <= set(LENGTHS_S)
-        require(known, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
+        valid = set(self.search_lengths_s) <= set(LENGTHS_S)
+        require(valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
         require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
         require(self.seed >= 0, self, "seed", "at least 0")
@@ -114,9 +114,9 @@ class LengthMeasurement:
 
     length_s: int  # seconds of an utterance
     sizes: Sequence[int]  # utterances of each batch; empty if the fraction left none
-    forward_s: Sequence[float]  # of the network and the loss, for each batch
-    backward_s: Sequence[float]  # of the gradients after that
-    total_s: Sequence[float]  # of forward and backward in one step
+    forward_s: Sequence[float]  # network and loss, for each batch
+    backward_s: Sequence[float]  # the following gradients
+    total_s: Sequence[float]  # forward and backward in one step
 
     @property
     def utterances(self) -> int:
@@ -130,12 +130,12 @@ class LengthMeasurement:
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
-    """An epoch, or the fraction of one, on some devices."""
+    """An epoch, or a fraction of one, on some number of devices."""
 
-    batch_size: int  # utterances of a full batch, over all devices
+    batch_size: int  # utterances of a full batch on all devices
     num_devices: int
     lengths: Sequence[LengthMeasurement]  # of 1, 2, ... 15 s
-    timed_apart: bool = True  # False: the backward pass is both passes less a forward pass alone
+    timed_apart: bool = True  # False if backward is both passes minus a separate forward pass
 
     @property
     def num_batches(self) -> int:
@@ -167,7 +167,7 @@ class DeepMarkMeasurement:
 
     @property
     def epoch_s(self) -> float:
-        """Seconds of all 128 000 utterances; a length that was not run takes the others' rate."""
+        """Seconds for all 128 000 utterances; a length that was not run uses the others' rate."""
 
         def utterance_s(length: LengthMeasurement) -> float:
             if length.utterances:
@@ -178,7 +178,7 @@ class DeepMarkMeasurement:
         return sum(HUNDREDS * count * utterance_s(length) for count, length in pairs)
 
     def scaling(self, alone: "DeepMarkMeasurement") -> float:
-        """Returns how many times one device's utterances per second these are."""
+        """Returns throughput relative to one device's."""
         return self.utterances_per_s / alone.utterances_per_s
 
     def to_json(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _sums_s(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...]:
 
 
 def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...] | None:
-    """Returns milliseconds a batch, forward, backward and both; None without a batch."""
+    """Returns milliseconds per batch: forward, backward, both; None without a batch."""
     batches = sum(len(length.sizes) for length in lengths)
     return tuple(1000 * seconds / batches for seconds in _sums_s(lengths)) if batches else None
 
@@ -213,15 +213,15 @@ _AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUN
 
 @dataclass(frozen=True)
 class BatchTried:
-    """Forward and backward passes on batches of one size."""
+    """Passes on batches of one size, tried in the search."""
 
     batch: int  # utterances
-    utterance_s: dict[int, float]  # of an utterance, by its seconds of audio
+    utterance_s: dict[int, float]  # seconds per utterance, by its seconds of audio
     reason: str = ""  # why it was not run, or ""
 
     @property
     def mean_s(self) -> float | None:
-        """Mean seconds for an utterance over DeepMark's lengths; None if it was not run.
+        """Mean seconds per utterance over DeepMark's lengths; None if it was not run.
 
         Seconds per second of audio are interpolated between the measured lengths.
         """
@@ -243,11 +243,11 @@ class BatchTried:
 
 @dataclass(frozen=True)
 class Search:
-    """All sizes that were tried, growing."""
+    """All batch sizes that were tried, growing."""
 
     tried: Sequence[BatchTried]
     lengths_s: Sequence[int]  # on which they were compared
-    tolerance: float  # relative slowdown of an utterance that is no cliff
+    tolerance: float  # an utterance this much slower in a larger batch is a cliff
 
     @property
     def fastest(self) -> BatchTried | None:
@@ -281,7 +281,7 @@ class Search:
 
 
 class DeepMarkTimer:
-    """Deep Speech 2 on one device or several, whose passes are timed."""
+    """Times the passes of Deep Speech 2 on one or several devices."""
 
     def __init__(self, network: DeepSpeech2Config, bench: DeepMarkConfig, longest_s, strategy=None):
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
@@ -292,7 +292,7 @@ class DeepMarkTimer:
             model.build()
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
-        # A batch of more than 64 utterances repeats them, which takes as long.
+        # Larger batches repeat 64 utterances, which takes equally long.
         sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
         self._block = RandomBlock(*sizes, bench.seed)
 
@@ -304,8 +304,8 @@ class DeepMarkTimer:
         return DeepMarkMeasurement(size, self.num_devices, lengths, all(apart))
 
     def search(self, lengths_s: Sequence[int]) -> Search:
-        """Compares the config's batch sizes on one device; raises RunError if none fits."""
-        longest_first = sorted(lengths_s)[::-1]  # the longest takes the most memory
+        """Compares the configured batch sizes on one device; raises RunError if none fits."""
+        longest_first = sorted(lengths_s)[::-1]  # the longest needs the most memory
 
         def by_length(size: int) -> dict[int, float]:
             return {length: self._utterance_s(length, size) for length in longest_first}
@@ -318,7 +318,7 @@ class DeepMarkTimer:
         search = Search(tried, sorted(lengths_s), self._bench.cliff_tolerance)
         if search.fastest is None:
             raise RunError(
-                "At least one batch must fit into the memory; begin with a smaller one. Received: "
+                "No batch size fits into memory; start with a smaller one. Received: "
                 f"DeepMarkConfig.search_batches = {sizes}: {tried[0].reason}."
             )
         return search
@@ -362,8 +362,8 @@ class DeepMarkTimer:
         return self._stepper.place(Batch((features,), targets))
 
 
-# DeepMark's issue 1: name, devices, batch a device; forward, backward and total ms; utterances/s,
-# audio s/s, seconds of an epoch.
+# DeepMark's issue 1: name, devices, batch per device; forward, backward and total ms;
+# utterances/s, audio s/s, seconds per epoch.
 PUBLISHED = (
     ("1 Titan (Torch), published", 1, 32, 83, 72, 154, 32, 189, 4013),
     ("4 Titan (Torch), published", 4, 32, 99, 81, 180, 106, 632, 1204),
@@ -373,7 +373,7 @@ PUBLISHED = (
 def deepmark_tables(
     measured, search: Search | None, backend: str, parameters: int, warmup_steps: int, visible_gpus
 ) -> list[Table]:
-    """Returns the search, the times by length and the comparison with the published ones."""
+    """Returns the search, the times by length, and a comparison with DeepMark's published times."""
     notes = [*_notes(measured, parameters, warmup_steps), _scaling(measured, visible_gpus)]
     runs = [_here(m, measured[0], backend) for m in measured]
     for name, devices, batch, *figures in PUBLISHED:
@@ -401,9 +401,9 @@ def _search_table(search: Search) -> Table:
     ]
     lengths = ", ".join(map(str, search.lengths_s))
     note = (
-        f"Forward and backward, batches of utterances of {lengths} s, weighted as DeepMark's "
-        f"{NUM_UTTERANCES:,} utterances are. Cliff: an utterance takes over "
-        f"{100 * search.tolerance:g} % longer than in a smaller batch. The largest that ran: "
+        f"Forward and backward, batches of utterances of {lengths} s, weighted like DeepMark's "
+        f"{NUM_UTTERANCES:,} utterances. Cliff: an utterance takes over "
+        f"{100 * search.tolerance:g} % longer than in a smaller batch. Largest that ran: "
         f"{search.largest.batch}."
     )
     table = table_of("Search for the fastest batch", columns, search.tried, [note])
@@ -438,33 +438,33 @@ def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend:
 
 def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
     notes = [
-        f"{parameters:,} trainable parameters. {warmups} warm-up passes, which compile, are "
-        "left out. Forward and then backward are timed separately; both is the two as one step, "
-        "from which all rates come. Weights are not updated, as in DeepMark.",
-        "Published: DeepMark's figures. 32 utterances a second in batches of 32 are a second a "
-        "batch: the 154 ms cannot be the mean of such batches.",
+        f"{parameters:,} trainable parameters, after {warmups} warm-up passes, which compile. "
+        "Forward and the following backward are timed separately. Both: the two as one step, used "
+        "for all rates. Weights are not updated, as in DeepMark.",
+        "Published: DeepMark's figures. They contradict each other: 32 utterances/s in batches of "
+        "32 mean 1 s per batch, not 154 ms.",
     ]
     if not all(measurement.timed_apart for measurement in measured):
-        notes.append("On several devices backward is both less a forward pass alone.")
+        notes.append("On several devices, backward is both passes minus a separate forward pass.")
     if not measured[0].is_whole:
         notes.append(
-            f"~: extrapolated to the {NUM_UTTERANCES:,} utterances of an epoch from "
-            f"{measured[0].utterances:,}, each length with its own seconds an utterance."
+            f"~: extrapolated from {measured[0].utterances:,} utterances to the {NUM_UTTERANCES:,} "
+            "of an epoch, with each length's own seconds per utterance."
         )
     return notes
 
 
 def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     scaling = (
-        "Multi-device scaling: utterances per second over those of one device, each device with a "
-        "full batch."
+        "Multi-device scaling: utterances per second relative to one device, with a full batch on "
+        "each device."
     )
     if len(measured) > 1:
-        shared = " The devices here are slices of one processor and share its cores."
+        shared = " Here, devices are slices of one processor and share its cores."
         return scaling + ("" if visible_gpus else shared)
     visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
     slices = "" if visible_gpus else ", as slices of the processor"
-    more = f"{visible}. DeepMarkConfig.num_devices takes more{slices}."
+    more = f"{visible}. Set DeepMarkConfig.num_devices to use more{slices}."
     return f"{scaling} {UNKNOWN} for one device: {more}"
 
 
@@ -483,10 +483,10 @@ _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
-    """Returns milliseconds a batch and the throughput, both by length."""
+    """Returns milliseconds per batch, and throughput, both over the length."""
     run = [(length, _means_ms([length])) for length in measurement.lengths if length.utterances]
     forward = [means[0] for _, means in run]
-    whole = [means[0] + means[1] for _, means in run]
+    both_ms = [means[0] + means[1] for _, means in run]
     audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
     edges = {
         name: [n.length_s + half for n, _ in run] for name, half in (("x0", -0.36), ("x1", 0.36))
@@ -498,7 +498,7 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     length_axis = Axis("length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False)
     times = [
         Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),
-        Rects(**edges, y0=forward, y1=whole, colour=run_colour(1), series="backward"),
+        Rects(**edges, y0=forward, y1=both_ms, colour=run_colour(1), series="backward"),
     ]
     rates = [
         Rects(**edges, y0=zeros, y1=audio, colour=run_colour(2)),
@@ -506,15 +506,15 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     ]
     ms = f"ms per batch of up to {measurement.batch_size}"
     panels = [
-        Panel(times, length_axis, Axis(ms, limits=(0, 1.05 * max(whole)))),
+        Panel(times, length_axis, Axis(ms, limits=(0, 1.05 * max(both_ms)))),
         Panel(rates, length_axis, Axis(f"audio s per s ({on})", limits=(0, 1.05 * max(audio)))),
     ]
-    caption = "DeepMark's Deep Speech 2: a batch of each length, and seconds of audio per second"
+    caption = "DeepMark's Deep Speech 2: time per batch, and seconds of audio per second"
     return Chart("ds2", caption, panels, columns=2, width=400)
 
 
 def search_chart(search: Search, backend: str) -> Chart:
-    """Returns milliseconds for an utterance over batch sizes; rings are cliffs."""
+    """Returns milliseconds per utterance over batch sizes; rings are cliffs."""
     ran = [size for size in search.tried if size.mean_s is not None]
     batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
     fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
@@ -527,17 +527,17 @@ def search_chart(search: Search, backend: str) -> Chart:
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
     y = Axis("ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means)))
-    caption = "The search for the fastest batch"
+    caption = "Search for the fastest batch size"
     return Chart("ds2_search", caption, [Panel(marks, x, y)], width=620)
 
 
 def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> Result:
-    """Searches for the fastest batch and measures an epoch, on one device and on all asked for."""
+    """Searches for the fastest batch and measures an epoch, on one device and on several."""
     counts = utterance_counts(context.fraction)
     occurring = [length for length, count in zip(LENGTHS_S, counts, strict=True) if count]
     compared = bench.search_lengths_s or tuple(occurring)
     longest_s = max((*occurring, *(compared if bench.search_batches else ())))
-    # Before anything is computed: only then can a processor be cut into devices.
+    # A processor can be split into devices only before anything is computed.
     strategy = make_strategy(bench.num_devices)
     timers = [DeepMarkTimer(network, bench, longest_s)]
     search, size = None, bench.batch_size

@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
-EXPORTED = "exported"  # the backend of a folder that was exported before
+EXPORTED = "exported"  # the backend of a folder that is already exported
 _REQUESTS_FOR_P99 = 100
 _log = logging.getLogger(__name__)
 
 
 @config_class
 class InferenceConfig:
-    """What is measured: every backend with all batches and chunks."""
+    """Sizes to measure on every backend."""
 
-    backends: tuple[str, ...] = BACKENDS  # Keras, exports, PyTorch's own layers
-    batches: tuple[int, ...] = (1, 2, 4)  # recordings in one request
+    backends: tuple[str, ...] = BACKENDS  # Keras, exported models, PyTorch's own layers
+    batches: tuple[int, ...] = (1, 2, 4)  # recordings per request
     chunks_ms: tuple[int, ...] = (100, 250, 500, 1000)  # of a stream
-    recordings: int = 40  # used, evenly spread over those in the folder
+    recordings: int = 40  # evenly spread over those in the folder
     rounds: int = 3  # how often each recording is transcribed in each way
     cold_starts: int = 5  # of the command line
 
     def check(self) -> None:
-        known = bool(self.backends) and set(self.backends) <= set(BACKENDS)
-        require(known, self, "backends", f"of {', '.join(BACKENDS)}, at least one")
+        valid = bool(self.backends) and set(self.backends) <= set(BACKENDS)
+        require(valid, self, "backends", f"of {', '.join(BACKENDS)}, at least one")
         for field in ("batches", "chunks_ms"):
             require(all(n > 0 for n in getattr(self, field)), self, field, "at least 1 each")
         for field in ("recordings", "rounds", "cold_starts"):
@@ -64,7 +64,7 @@ class InferenceConfig:
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds that requests of one kind took."""
+    """Seconds per request of one kind."""
 
     kind: str  # "batch" or "chunk"
     size: int  # recordings of a batch, or milliseconds of a chunk
@@ -91,14 +91,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class BackendLatencies:
-    """Everything that was measured of a backend."""
+    """All measurements of one backend."""
 
     backend: str  # of `BACKENDS`
     latencies: list[Latency]  # of batches, then of chunks
-    cannot_stream: str | None  # why there are no chunks, if so
-    load_s: float  # from imported modules to a recogniser that has transcribed two seconds
+    cannot_stream: str | None  # why there are no chunks, or None
+    load_s: float  # from loaded modules until two seconds of silence are transcribed
     peak_memory_bytes: int | None  # of the measuring process, if known
-    cold_start_s: float | None  # of a process of the command line; None until measured
+    cold_start_s: float | None  # of a command-line process; None until measured
     model_bytes: int  # of the weights' file
     text: str  # of the first recording
 
@@ -106,7 +106,6 @@ class BackendLatencies:
 def measure_backend(
     backend: str, folder: Path, recordings: list[str], config: InferenceConfig, model_bytes: int
 ) -> BackendLatencies:
-    """Measures one backend in this process."""
     began = time.perf_counter()
     if backend == TORCH:
         check_torch()
@@ -132,7 +131,7 @@ def measure_backend(
 def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int) -> Latency:
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     groups = [group for group in groups if len(group) == size] or [samples]
-    recogniser.transcribe_many(groups[0], batch_size=size)  # not counted: it warms up
+    recogniser.transcribe_many(groups[0], batch_size=size)  # warm-up, not counted
     seconds, audio_s = [], 0.0
     for _ in range(rounds):
         for group in groups:
@@ -161,7 +160,7 @@ def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) ->
 
 
 def cold_start_s(folder: Path, recording: str, count: int) -> float:
-    """Returns the median seconds of ``tfasr transcribe``; raises RunError if it fails."""
+    """Returns the median seconds of a ``tfasr transcribe`` process; RunError if it fails."""
     command = ("tfasr.cli", "transcribe", recording, "--run_dir", folder)
     seconds = []
     for _ in range(count):
@@ -169,23 +168,23 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
         done = run_module(*command, capture_output=True, text=True)
         seconds.append(time.perf_counter() - began)
         if done.returncode:
-            raise RunError(f"tfasr transcribe must succeed. It failed: {done.stderr.strip()}")
+            raise RunError(f"tfasr transcribe failed: {done.stderr.strip()}")
     return float(np.median(seconds))
 
 
-# Where PyTorch's gates stand among ONNX's: i, f, g, o among i, o, f, c; r, z, n among z, r, h.
+# Order of PyTorch's gates within ONNX's: i, f, g, o in i, o, f, c; r, z, n in z, r, h.
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
 
 
 def check_torch() -> None:
     if find_spec("torch") is None:
-        raise UsageError("It needs PyTorch, which is not installed: pip install torch.")
+        raise UsageError("PyTorch is not installed: pip install torch.")
 
 
 class TorchTwin:
-    """Computes log-probabilities in PyTorch; raises UsageError for a graph that it doesn't know."""
+    """An exported graph in PyTorch's own layers; raises UsageError for other kinds of models."""
 
-    batches_at_once = 1  # PyTorch divides one among the cores
+    batches_at_once = 1  # PyTorch splits one batch between the cores
 
     def __init__(self, graph: Path):
         import onnx
@@ -198,7 +197,7 @@ class TorchTwin:
         if "convolution_kernel" not in weights or not one_way:
             raise UsageError(
                 "PyTorch's twin needs a convolution and recurrent layers in one direction. "
-                "The model is another."
+                "This model is different."
             )
         convolution = next(node for node in content.node if node.op_type == "Conv")
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
@@ -255,10 +254,10 @@ def _tensors(*arrays: np.ndarray) -> "list[torch.Tensor]":
 
 
 def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
-    """Measures one backend after the other; of an exported folder, the one it was exported to."""
+    """Measures one backend after another; an exported folder has only one."""
     if context.run_dir is None or context.corpus_dir is None:
         raise UsageError(
-            "The workload 'inference' must be given a trained run and a folder of recordings. "
+            "The workload 'inference' needs a trained run and a folder of recordings. "
             f"Received: --run_dir {context.run_dir}, --corpus_dir {context.corpus_dir}."
         )
     from tfasr.recognising.files import find_sources
@@ -273,7 +272,7 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
         for backend in backends:
             try:
                 measured.append(_measured(backend, context, config, recordings, Path(temporary)))
-            except UsageError as error:  # not installed, or not for this model
+            except UsageError as error:  # not installed, or unable to run this model
                 left_out[backend] = str(error)
                 _log.info("%s is left out: %s", backend, error)
                 if len(left_out) == len(backends):
@@ -291,7 +290,7 @@ def _measured(
     folder, size = call(prepared, *options, show_messages=False)
     task = {"task": f"Measuring {backend}", "show_messages": False}
     latencies = call(measure_backend, backend, folder, recordings, config, size, **task)
-    if backend == TORCH:  # tfasr transcribe does not run it
+    if backend == TORCH:  # tfasr transcribe doesn't support it
         return latencies
     cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
     _log.info("%s: cold start %.2f s", backend, cold_s)
@@ -299,7 +298,7 @@ def _measured(
 
 
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
-    """Returns the folder that a backend runs from, and the bytes of its weights."""
+    """Returns the folder from which a backend runs, and the bytes of its weights."""
     if backend == EXPORTED:
         return run_dir, model_bytes(run_dir / MODEL_FILES[exported_runtime(run_dir)])
     if backend == TORCH:
@@ -317,7 +316,7 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     return folder, model_bytes(folder / MODEL_FILES[runtime])
 
 
-# Rows are backends with one of their latencies.
+# Each row is a backend with one of its latencies.
 _REQUESTS = [
     Column("backend", "", lambda row: row[0].backend),
     Column("request", "", lambda row: row[1].name),
@@ -341,16 +340,16 @@ def inference_tables(
 ) -> list[Table]:
     """Returns a table of requests and one of processes."""
     notes = [
-        "A request takes samples in memory to text with word times; a chunk's is one push into a "
-        f"stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} requests. "
-        "ONNX Runtime and LiteRT divide a batch among the cores, so a single recording takes one "
-        "core; Keras and PyTorch divide the work of every recording."
+        "A request goes from samples in memory to text with word times; for a chunk, it is one "
+        f"push into a stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} "
+        "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
+        "uses one core; Keras and PyTorch split the work of every recording."
     ]
     notes += sorted({f"No chunks: {row.cannot_stream}" for row in measured if row.cannot_stream})
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
-        "Cold start: a process of tfasr transcribe with one recording, median of several. Load: "
-        "until two seconds of silence were transcribed. A run's weights include the optimizer's."
+        "Cold start: a tfasr transcribe process with one recording, median of several. Load: until "
+        "two seconds of silence are transcribed. A run's weights include the optimizer's."
     )
     requests = [(row, latency) for row in measured for latency in row.latencies]
     return [

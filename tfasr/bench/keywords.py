@@ -1,4 +1,4 @@
-"""A network of 8504 parameters on single words: memory, time to accuracy, confusions."""
+"""A small network on single words: memory, time to accuracy, confusions."""
 
 import hashlib
 import itertools
@@ -34,19 +34,19 @@ from tfasr.tta.run import Run, load_run
 
 @config_class
 class KeywordTrainingConfig:
-    """How the keyword spotter is trained."""
+    """Training settings of the keyword spotter."""
 
-    batch_size: int = 64  # utterances of an update
+    batch_size: int = 64  # utterances per update
     epochs: int = 20
     learning_rate: float = 0.003  # of Adam
     seed: int = 0  # of weights, order and synthetic data
     target_error: float = 0.1  # fraction of wrong validation words to reach
     target_window: int = 3  # epochs whose median must meet the target
-    # "keras", on the backend that runs, or "torch": PyTorch without Keras
+    # "keras", on the current backend, or "torch": PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-    # of `tfasr.models.keyword_spotter.LAYOUTS`; backends may lack one
+    # of `tfasr.models.keyword_spotter.LAYOUTS`; some backends lack one
     layout: Literal["NHWC", "NCHW"] = "NHWC"
-    # synthetic utterances before the fraction is taken, as in Speech Commands 1
+    # synthetic utterances (before taking a fraction), as many as in Speech Commands 1
     num_train: int = 51088
     num_validation: int = 6798
     num_test: int = 6835
@@ -60,7 +60,7 @@ class KeywordTrainingConfig:
         require(self.seed >= 0, self, "seed", "at least 0")
 
 
-# The 30 words of the corpus's first version; the second added five.
+# The 30 words of the corpus's first version; the second version has five more.
 _WORDS = (
     "bed bird cat dog down eight five four go happy house left marvin nine no off on one right "
     "seven sheila six stop three tree two up wow yes zero"
@@ -79,8 +79,6 @@ WINDOW_SAMPLES, STEP_SAMPLES = 480, 160  # 98 windows of 30 ms in a second
 
 @dataclass(frozen=True)
 class KeywordSplit:
-    """The utterances of one split."""
-
     features: np.ndarray  # float32 ``(utterances, num_frames, num_bins)``, each normalised
     labels: np.ndarray  # int32 ``(utterances,)``: indices of words
 
@@ -90,18 +88,16 @@ class KeywordSplit:
 
 @dataclass(frozen=True)
 class KeywordData:
-    """What a keyword spotter is trained and evaluated on."""
-
     words: list[str]
     splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
-    source: str  # for people
-    identity: str  # changes with the utterances
+    source: str  # description for readers
+    identity: str  # differs for other utterances
 
 
 def synthetic_keywords(
     network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
 ) -> KeywordData:
-    """Returns made-up utterances: a word's smooth, shifted pattern, a fainter other one, noise."""
+    """Makes utterances from a word's smooth, shifted pattern, a weaker other one, and noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
@@ -127,9 +123,9 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     coarse = random.standard_normal((8, 6))
     for axis, size in enumerate(shape):
         places = np.linspace(0, coarse.shape[axis] - 1, size)
-        known = np.arange(coarse.shape[axis])
+        corners = np.arange(coarse.shape[axis])
         coarse = np.apply_along_axis(
-            lambda values, at=places, known=known: np.interp(at, known, values), axis, coarse
+            lambda values, at=places, corners=corners: np.interp(at, corners, values), axis, coarse
         )
     return ((coarse - coarse.mean()) / coarse.std()).astype(np.float32)
 
@@ -137,7 +133,7 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Returns a second of each of the 30 words' recordings; UsageError if something is amiss."""
+    """Reads one second of the 30 words' recordings; UsageError for a wrong size or folder."""
     from tfasr.corpora.speech_commands import read_speech_commands
 
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
@@ -150,18 +146,18 @@ def speech_commands_keywords(
     splits, digest = {}, hashlib.sha256()
     for name in SPLITS:
         utterances = read_speech_commands(corpus_dir, name).utterances
-        known = [utterance for utterance in utterances if utterance.text in WORDS]
-        count = max(1, round(fraction * len(known)))
-        chosen = sorted(random.permutation(len(known))[:count])
+        eligible = [utterance for utterance in utterances if utterance.text in WORDS]
+        count = max(1, round(fraction * len(eligible)))
+        chosen = sorted(random.permutation(len(eligible))[:count])
         if not chosen:
             raise UsageError(
-                "--corpus_dir must hold recordings of the 30 words in each split. Received: "
+                "--corpus_dir must have recordings of the 30 words in each split. Received: "
                 f"{corpus_dir}, without any in {name!r}."
             )
-        digest.update("".join(f"{name}/{known[index].id};" for index in chosen).encode())
+        digest.update("".join(f"{name}/{eligible[index].id};" for index in chosen).encode())
         splits[name] = KeywordSplit(
-            np.stack([_features(known[index].audio_path, network) for index in chosen]),
-            np.array([WORDS.index(known[index].text) for index in chosen], np.int32),
+            np.stack([_features(eligible[index].audio_path, network) for index in chosen]),
+            np.array([WORDS.index(eligible[index].text) for index in chosen], np.int32),
         )
     return KeywordData(list(WORDS), splits, "Speech Commands", digest.hexdigest())
 
@@ -178,7 +174,7 @@ def _features(path: Path, network: KeywordSpotterConfig) -> np.ndarray:
 
 
 def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module":
-    """Returns `tfasr.models.keyword_spotter.KeywordSpotter` in PyTorch alone, layer by layer."""
+    """Returns `tfasr.models.keyword_spotter.KeywordSpotter` in PyTorch without Keras."""
     from torch.nn import functional
 
     memory_format = torch.channels_last if layout == "NHWC" else torch.contiguous_format
@@ -192,7 +188,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
                 for channels, filters, (kernel, _) in shapes
             )
-            self.normalisations = torch.nn.ModuleList(  # PyTorch's momentum is 1 less Keras's
+            self.normalisations = torch.nn.ModuleList(  # PyTorch's momentum is 1 minus Keras's
                 torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1) for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
@@ -214,13 +210,13 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 
 
 class TorchSpotterStepper(TorchStepper):
-    """PyTorch alone: eager, with the Adam and the cross entropy of the talk's peers."""
+    """PyTorch without Keras: eager, with Keras's kinds of optimizer and loss."""
 
     def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
         torch.manual_seed(seed)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self.module = self._model = torch_spotter(config, layout).to(self._device)
-        # Keras's Adam has this epsilon, PyTorch's another.
+        # Keras's Adam uses this epsilon; PyTorch's default differs.
         self._optimizer = torch.optim.Adam(self.module.parameters(), learning_rate, eps=1e-7)
 
     def place(self, batch: Batch) -> Batch:
@@ -228,7 +224,7 @@ class TorchSpotterStepper(TorchStepper):
 
     def _moved(self, array: np.ndarray) -> "torch.Tensor":
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        # PyTorch's cross entropy takes 64 bits.
+        # PyTorch's cross entropy needs 64-bit labels.
         return (tensor.long() if tensor.dtype == torch.int32 else tensor).to(self._device)
 
     def predict(self, batch: Batch) -> np.ndarray:
@@ -245,14 +241,14 @@ class TorchSpotterStepper(TorchStepper):
 
 
 def word_losses(logits, labels):
-    """Returns the cross entropy of each utterance."""
+    """Returns each utterance's cross entropy."""
     return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def make_spotter(
     network: KeywordSpotterConfig, framework: str, layout: str, learning_rate: float, seed: int = 0
 ) -> tuple[Stepper, int]:
-    """Returns what trains the keyword spotter with Adam, and its number of parameters."""
+    """Returns a stepper for the keyword spotter with Adam, and its number of parameters."""
     if framework == "torch":
         stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
         return stepper, sum(parameter.numel() for parameter in stepper.module.parameters())
@@ -265,14 +261,14 @@ def make_spotter(
 def train_keywords(
     network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
 ) -> np.ndarray:
-    """Trains a network and returns its confusion matrix, spoken words by what they were taken for.
+    """Trains a network and returns its confusion matrix, spoken words by recognised ones.
 
-    Raises UsageError if ``run_dir`` holds a run, RunError if the loss isn't finite.
+    Raises UsageError if ``run_dir`` has a run, RunError if the loss isn't finite.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
         raise UsageError(
-            f"A run must have its own folder. Received: {run_dir}, which holds one; change --out."
+            f"A run needs its own folder. Received: {run_dir}, which already has one; change --out."
         )
     ledger, status = Ledger(run_dir), "aborted"
     try:
@@ -377,7 +373,7 @@ def error_rate(confusion: np.ndarray) -> float:
 
 
 def memory_table(layers: Sequence[LayerMemory]) -> Table:
-    """Returns weights, activations and bytes of each layer, and their sums."""
+    """Returns each layer's weights, activations and bytes, and their sums."""
 
     def sums(layers: Sequence[LayerMemory]) -> list[int]:
         names = ("weights", "activations", "num_bytes")
@@ -413,10 +409,10 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
         "training, utterances/s": UNKNOWN if rate is None else f"{rate:,.0f}",
     }
     notes = [
-        f"Target: {100 * config.target_error:g} % wrong words on the validation split, the median "
-        f"of {config.target_window} epochs; the time counts everything from the model's creation. "
-        f"{NEVER}: never reached.",
-        f"Utterances a second leave out {throughput.warmup_steps} warm-up steps and "
+        f"Target: {100 * config.target_error:g} % wrong words on the validation split, as the "
+        f"median of {config.target_window} epochs. The time starts at the model's creation and "
+        f"includes everything. {NEVER}: never reached.",
+        f"Utterances/s leaves out {throughput.warmup_steps} warm-up steps and "
         f"{throughput.traced_steps} more that compiled.",
     ]
     title = "Keyword spotting: time to accuracy"
@@ -432,11 +428,11 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     spoken = confusion.sum(axis=1)
     columns = [
         Column("spoken", "", lambda pair: words[pair[0]]),
-        Column("taken for", "", lambda pair: words[pair[1]]),
+        Column("recognised as", "", lambda pair: words[pair[1]]),
         Column("times", "", lambda pair: int(wrong[tuple(pair)])),
         Column("of", "", lambda pair: int(spoken[pair[0]])),
     ]
-    notes = [f"{wrong.sum()} of {confusion.sum()} utterances were taken for another word."]
+    notes = [f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."]
     return table_of("Most frequent confusions on the test split", columns, most, notes)
 
 
@@ -447,7 +443,7 @@ _HEIGHT_PX = 460
 def keyword_chart(
     words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
 ) -> Chart:
-    """Returns the confusion matrix of the test split and the error rate over time."""
+    """Returns the test split's confusion matrix and the validation error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
     curve: list = [
@@ -459,7 +455,7 @@ def keyword_chart(
     time = Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds)))
     wrong = Axis("wrong words, validation, %", limits=(0, top))
     panels = [_matrix(words, confusion), Panel(curve, time, wrong, height=_HEIGHT_PX)]
-    caption = "What the keyword spotter takes for what, and how fast it learns"
+    caption = "Which words the keyword spotter confuses, and how fast it learns"
     return Chart("keyword_spotting", caption, panels, columns=2, width=_HEIGHT_PX)
 
 
@@ -478,7 +474,7 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
         marks.append(Labels(x=columns, y=rows, words=numbers, **look))
     places, count = range(len(words)), len(words)
     ends, named = (-0.5, count - 0.5), {"ticks": places, "tick_labels": list(words), "grid": False}
-    right = f"taken for; {100 * (1 - error_rate(confusion)):.1f} % right"
+    right = f"recognised as; {100 * (1 - error_rate(confusion)):.1f} % right"
     x = Axis(right, limits=ends, label_angle=-90, **named)
     y = Axis("spoken, test", limits=ends[::-1], **named)
     shown = [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)]
@@ -489,7 +485,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
     """Trains the keyword spotter on a corpus, or on synthetic utterances."""
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
-            "KeywordTrainingConfig.framework = 'torch' must come with --backend torch. Received: "
+            "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
             f"{keras.backend.backend()}."
         )
     data = _data(network, training, context)
@@ -505,7 +501,7 @@ def _data(
 ) -> KeywordData:
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
-            # TensorFlow, which computes the features, must not take another backend's memory.
+            # TensorFlow computes the features and must not take another backend's memory.
             import tensorflow as tf
 
             tf.config.set_visible_devices([], "GPU")

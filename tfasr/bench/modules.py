@@ -1,4 +1,4 @@
-"""Seconds of each module of a model, within the step and alone, on one device or on several."""
+"""Seconds of each module of a model, within the training step and alone, on any devices."""
 
 import statistics
 import time
@@ -28,16 +28,16 @@ class Replicas:
         self.count = strategy.num_replicas_in_sync
 
     def values(self, make: Callable[[], Any]) -> Any:
-        """Returns what ``make`` returns, a copy on every device."""
+        """Calls ``make`` for every device and returns the values together."""
         if self.count == 1:
             return make()
         return self.strategy.experimental_distribute_values_from_function(lambda _: make())
 
     def compiled(self, work: Callable[..., list], *arguments: Any) -> Callable[[], None]:
-        """Returns a call that does work on all devices at once and waits for its end."""
+        """Returns a function that runs the work on all devices at once and waits for its end."""
 
         def on_device(*arguments):
-            # One number leaves the function, and nothing can be pruned from it.
+            # The one returned number depends on all results, so nothing can be pruned.
             return after(tf.zeros(()), work(*arguments))
 
         @tf.function
@@ -54,7 +54,7 @@ class Replicas:
 
 
 def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Returns each call's median seconds over rounds in turns, after two calls of each."""
+    """Returns each call's median seconds, in alternation, after two calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
@@ -69,17 +69,15 @@ def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str,
 
 @dataclass(frozen=True)
 class Module:
-    """A part of the model."""
-
     name: str  # of a stage of the model, or "loss"
-    # of the previous module's output and the batch
+    # takes the previous module's output and the batch
     forward: Callable[[tf.Tensor, Batch], tf.Tensor]
     variables: list  # trainable ones
-    input_channels: int  # last dimension of its input; 0 for the first
+    input_channels: int  # last dimension of its input; 0 for the first module
 
 
 def modules_of(model: CtcModel) -> list[Module]:
-    """Returns a built model's modules in order: its stages and the loss, as in training."""
+    """Returns a built model's modules in order: its stages, then the training loss."""
 
     def of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
         return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
@@ -96,7 +94,7 @@ def modules_of(model: CtcModel) -> list[Module]:
 
 
 def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None) -> list:
-    """Returns the gradients of modules run one after the other, for the sum of the outputs."""
+    """Runs modules one after another and returns the gradients of their summed output."""
     sources = [variable for module in modules for variable in module.variables]
     with tf.GradientTape() as tape:
         hidden = batch["features"]
@@ -111,19 +109,19 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
 
 @dataclass(frozen=True)
 class StagedTimes:
-    """One step; means over the devices."""
+    """The times of one step, averaged over devices."""
 
-    forward_s: list[float]  # of each module in order, 0 for the update
-    backward_s: list[float]  # of each module; of the update, with the exchange of gradients
-    host_s: float  # the rest of the call, mostly tracing in the first
+    forward_s: list[float]  # of each module, 0 for the update
+    backward_s: list[float]  # of each module; for the update, with the exchange of gradients
+    host_s: float  # the rest of the call; in the first call mostly tracing
 
 
 class StagedStep:
-    """The step of a model on one batch, its modules one after the other.
+    """A training step on one batch, with times for each module.
 
-    In one graph the clock is read after every forward and backward pass; a pass waits for the
-    reading before, and a reading for its pass. So the intervals can't overlap, and add up to the
-    step; two modules never run at the same time.
+    In one graph, the clock is read after every forward and backward pass. Passes wait for the
+    previous reading, and readings for their pass. So intervals don't overlap and add up to the
+    step, but two modules never run at the same time.
     """
 
     def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):
@@ -162,7 +160,7 @@ class StagedStep:
         gradient, gradients = _scaled(self._model.optimizer, tf.ones_like(hidden)), []
         for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
             values = [variable.value for variable in module.variables]
-            # Nobody needs the features' gradient.
+            # The features' gradient is not needed.
             sources = [*values, inputs] if number else values
             begun = _since(stamps, gradient)
             zero = tf.UnconnectedGradients.ZERO
@@ -188,7 +186,7 @@ def _since(stamps: list[tf.Tensor], tensor: tf.Tensor) -> tf.Tensor:
 
 def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
     finished = after(tf.zeros(()), tensors)
-    # A number on the host cannot be read before the device has computed it.
+    # The host can't read a number before the device has computed it.
     with tf.device("CPU:0"):
         finished = tf.identity(finished)
         # Reading the clock has side effects, so TensorFlow keeps this wait.
@@ -198,13 +196,13 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
-    """Medians of a module, or of the update of the weights."""
+    """Median seconds of a module, or of the weight update."""
 
     module: str
-    alone_s: float  # forward and backward on random input, every other module off
-    forward_s: float  # within the step; 0 of the update
+    alone_s: float  # forward and backward on random input, without the other modules
+    forward_s: float  # within the step; 0 for the update
     backward_s: float
-    first_s: list[float]  # of both, in each of the process's first steps
+    first_s: list[float]  # forward and backward, in each of the process's first steps
 
     @property
     def in_step_s(self) -> float:
@@ -216,7 +214,7 @@ class ModuleTimes:
     """All modules of a step."""
 
     modules: list[ModuleSeconds]  # in order, the update last
-    first_host_s: list[float]  # of each of the first steps, in addition to the modules
+    first_host_s: list[float]  # rest of each first step, outside the modules
 
     @property
     def step_s(self) -> float:
@@ -255,7 +253,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
     size = batch["features"].shape
     steps = int(model.output_lengths(size[1]))
-    # What comes out of a normalised layer is about standard normal, as these are.
+    # A normalised layer's output is approximately standard normal, too.
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
     inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))

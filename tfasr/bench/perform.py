@@ -1,4 +1,4 @@
-"""Runs a workload, in this process or in its own process on its backend."""
+"""Runs a workload, in this process or in another one on its backend."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A workload's tables and values, and what they were measured on."""
+    """A workload's tables and values, and the system they were measured on."""
 
-    tables: list[Table]  # to be read by a person
-    values: dict[str, Any]  # all of ``results.json``, as JSON values
+    tables: list[Table]  # for readers
+    values: dict[str, Any]  # the entire ``results.json``
 
     def to_format(self, output_format: str) -> str:
         if output_format == JSON:
@@ -37,7 +37,7 @@ class Measured:
         return WRITERS[output_format](self.tables)
 
     def write(self, out: Path) -> None:
-        """Writes ``results.json`` and ``table.md`` to a folder, or only the JSON to a file."""
+        """Writes ``results.json`` and ``table.md`` to a folder, or a single ``.json`` file."""
         if is_file(out):
             write_whole(out, self.to_format(JSON))
             return
@@ -47,13 +47,12 @@ class Measured:
 
 
 def is_file(out: Path) -> bool:
-    """Returns whether results go to one JSON file instead of a folder."""
     return out.suffix == ".json"
 
 
 def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) -> None:
-    """Writes each figure as a PNG, and charts as an SVG too."""
-    # Imported here: drawing is the slowest thing to load, and text does without.
+    """Writes each figure as a PNG; charts also as an SVG."""
+    # Imported late, as drawing libraries load slowly and text needs none.
     from tfasr.display.chart import Chart
     from tfasr.display.vega import write_chart
 
@@ -72,13 +71,13 @@ class LoadedBench:
     """A preset of ``tfasr bench``."""
 
     bench: BenchConfig  # names the workload
-    configs: list[Any]  # what the workload is configured by, in its own order
+    configs: list[Any]  # the workload's configs, in its order
 
 
 def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
-    """Reads a workload's preset and extra bindings; raises UsageError if one is wrong."""
+    """Reads a workload's preset and extra bindings; raises UsageError if one is invalid."""
     lines = read_gin([gin_file], bindings)
-    # Which other names gin must know depends on the workload, whose modules come with it.
+    # The workload decides which other names gin must know; finding it imports its modules.
     workload = find_workload(peek(BenchConfig, lines).workload)
     classes = (BenchConfig, *workload.config_types)
     know_models()
@@ -104,12 +103,12 @@ def bench_preset(
     """Runs the workload that a preset names and returns its tables as text.
 
     ``backend`` and ``fraction`` override the preset's; ``places`` are further fields of `Context`.
-    ``out`` is a folder for JSON, tables and figures, or a file ``*.json`` for the JSON alone.
+    ``out`` is a folder for JSON, tables and figures, or a ``.json`` file for the JSON alone.
 
     Raises:
-        UsageError: if the preset, a value or the backend is wrong.
-        RunError: if the workload fails; what was measured before is in ``out``.
-        OSError: if a file cannot be written.
+        UsageError: if the preset, a value or the backend is invalid.
+        RunError: if the workload fails; earlier measurements are in ``out``.
+        OSError: if a file can't be written.
     """
     loaded = load_bench(gin_file, bindings)
     name = loaded.bench.workload
@@ -133,11 +132,11 @@ def run_workload(
     out: str | Path | None = None,
     output_format: str = "table",
 ) -> str:
-    """Runs a workload and returns its tables as text; each result is written to ``out`` at once."""
+    """Runs a workload and returns its tables as text; ``out`` gets every partial result."""
     check_format(output_format)
     out = None if out is None else Path(out).resolve()
     if out is not None:
-        # Fails now, not after the work, if it cannot be written to.
+        # Fails before the work if it can't be written to.
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         context = context if is_file(out) else dataclasses.replace(context, out=out)
     arguments = (name, list(configs), context)
@@ -152,7 +151,7 @@ def run_workload(
 
 
 def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measured]:
-    """Runs a workload in this process and yields what it has measured so far, then everything."""
+    """Runs a workload in this process and yields partial results, then the complete one."""
     workload = find_workload(name)
     results = workload.run(*configs, context)
     for result in [results] if isinstance(results, Result) else results:
@@ -161,7 +160,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
         values = {
             "workload": name,
             "system": describe_system(),
-            # A workload that compares several backends names them itself.
+            # A workload that compares backends lists them in its values.
             "backend": describe_backend() if workload.backends else None,
             "fraction": context.fraction,
             "configs": {type(config).__name__: to_json(config) for config in configs},

@@ -1,4 +1,4 @@
-"""Seconds, FLOP/s and memory of a training step on a synthetic batch, each in its own process."""
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch, in separate processes."""
 
 import dataclasses
 import logging
@@ -20,19 +20,19 @@ from tfasr.telemetry.machine import peak_bytes
 if TYPE_CHECKING:
     from tfasr.training.experiment import Experiment
 
-WARM_UPS = 2  # the first call traces and compiles, the second may still tune itself
+WARM_UPS = 2  # the first call compiles, the second may still auto-tune
 _log = logging.getLogger(__name__)
 
 
 @config_class
 class StepConfig:
-    """What is measured: every batch with all frames and precisions."""
+    """Sizes to measure: each batch size with all numbers of frames and precisions."""
 
-    experiment: str = ""  # a preset or gin file of model and optimizer; empty for the paper's
-    bindings: tuple[str, ...] = ()  # lines of gin that override it
+    experiment: str = ""  # a preset or gin file of model and optimizer; "" for the paper's
+    bindings: tuple[str, ...] = ()  # gin lines that override it
     batches: tuple[int, ...] = (16,)  # utterances
-    frames: tuple[int, ...] = (600,)  # to which a batch is padded
-    labels: int | None = None  # of the longest transcript; None estimates it
+    frames: tuple[int, ...] = (600,)  # length to which a batch is padded
+    labels: int | None = None  # of the longest transcript; None for an estimate
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # fraction by which the shortest utterance is shorter
@@ -54,22 +54,22 @@ class StepTiming:
 
     precision: str  # Keras's dtype policy
     batch: int  # utterances
-    frames: int  # to which utterances are padded
+    frames: int  # length to which utterances are padded
     labels: int  # of the longest transcript
     length_spread: float  # fraction by which the shortest utterance is shorter
-    accumulation_steps: int  # parts in which the batch went through the model
-    lstm_kernels: list[str]  # what computed the recurrence
+    accumulation_steps: int  # parts into which the batch is split for gradient accumulation
+    lstm_kernels: list[str]  # implementations of the recurrence
     parameters: int
     rounds: int
-    forward_s: float  # in training, the loss included
+    forward_s: float  # in training mode, with the loss
     forward_backward_s: float  # the loss and its gradients
     step_s: float
     audio_s: float  # of the batch
     flops: int | None  # of the step's matrix products; None if the model doesn't count them
-    ceiling_flops_per_s: float  # of large matrix products in the precision, in the same run
-    first_step_s: float  # tracing and compilation included
-    warm_up_calls: int  # of each of the three; left out
-    warm_up_s: float  # what they took
+    ceiling_flops_per_s: float  # of large matrix products in this precision, in the same process
+    first_step_s: float  # with tracing and compilation
+    warm_up_calls: int  # of each part, left out
+    warm_up_s: float  # their total time
     traces: int  # of the step, after all rounds
     peak_memory_bytes: int | None  # of the process, or of the GPU's allocator; None if unknown
     memory_before_bytes: int | None  # the same before the model was built
@@ -85,7 +85,7 @@ class StepTiming:
 
     @property
     def compile_s(self) -> float:
-        """How much longer the first step took: tracing, compilation, first allocations."""
+        """Extra time of the first step: tracing, compilation, first allocations."""
         return self.first_step_s - self.step_s
 
     @property
@@ -102,7 +102,7 @@ class StepTiming:
 
     @property
     def model_flops_utilisation(self) -> float | None:
-        """The achieved fraction of the possible operations per second; None if unknown."""
+        """Achieved fraction of the ceiling; None if unknown."""
         return None if self.flops is None else self.flops_per_s / self.ceiling_flops_per_s
 
     def to_json(self) -> dict[str, Any]:
@@ -121,12 +121,12 @@ def measure_step(
     length_spread: float = 0.0,
     ceiling_s: float = 2.0,
 ) -> StepTiming:
-    """Trains on a synthetic batch on one device and measures, with this process's peak memory.
+    """Measures training on a synthetic batch on one device, with this process's peak memory.
 
-    By default ``labels`` are as many as are spoken in the time; matrix products are measured for
-    ``ceiling_s``. Raises ValueError if a size makes no batch.
+    ``labels`` are by default as many as are spoken in the time. Matrix products are measured for
+    ``ceiling_s``. Raises ValueError for an invalid size.
     """
-    # Imported here: the process that asks for a measurement does without TensorFlow.
+    # Imported late: the parent process doesn't need TensorFlow.
     import tensorflow as tf
 
     from tfasr.alphabet import Alphabet
@@ -185,11 +185,11 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
 
     def whole_step(batch):
         losses = step(batch)["utterance_loss"].numpy()
-        # A GPU's loss is there before its weights are updated.
+        # On a GPU the loss is ready before the weights are updated.
         tf.reduce_sum(last.value).numpy()
         return losses
 
-    # The step first: what its first call takes is what a run's first step takes.
+    # The step comes first, so its first call includes what a run's first step includes.
     parts = {
         "step_s": whole_step,
         "forward_s": lambda batch: forward(batch).numpy(),
@@ -214,18 +214,18 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
 
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
-    """Returns the most memory ever held, at least ``at_least``, and by what."""
+    """Returns the peak memory, at least ``at_least``, and whether it is a process's or a GPU's."""
     import tensorflow as tf
 
     if tf.config.list_logical_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]), "GPU"
     peak = peak_bytes()
-    # Linux counts it to some pages a thread, and may report less than before.
+    # Linux counts memory only approximately and may report less than before.
     return peak if peak is None else max(peak, at_least or 0), "process"
 
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
-    """Measures one size after the other; the process that asks uses no device."""
+    """Measures one size after another in processes; this one uses no device."""
     require_extensions()
     source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
     timings: list[StepTiming] = []
@@ -283,14 +283,14 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
     memory_of = sorted({f"the {timing.peak_memory_of}'s" for timing in timings})
     notes = [
         f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "
-        f"synthetic batch, without the first {WARM_UPS} calls, which compile. Backward and "
-        "update are differences: forward and backward less forward, the whole step less both.",
-        "GFLOP counts the model's matrix products over all padded frames, backward twice forward "
-        f"({UNKNOWN} if the model doesn't); the ceiling is that of large matrix products in the "
-        "precision's dtype, measured in the same run.",
+        f"synthetic batch, without the first {WARM_UPS} calls, which compile. Backward and update "
+        "are differences: both passes minus forward, and the whole step minus both passes.",
+        "GFLOP counts the model's matrix products over all padded frames, with backward as twice "
+        f"forward ({UNKNOWN} if the model doesn't count them). Ceiling: large matrix products in "
+        "the precision's dtype, measured in the same run.",
         f"Recurrence: {', '.join(kernels) or UNKNOWN}. Traces of the step: "
-        f"{', '.join(map(str, traced))}. Compile is what the first step took beyond a later one.",
-        f"Each row is measured in its own process; peak memory is {' and '.join(memory_of)}.",
+        f"{', '.join(map(str, traced))}. Compile: extra time of the first step.",
+        f"Each row is measured in a separate process; peak memory is {' and '.join(memory_of)}.",
     ]
     return table_of("A training step", _COLUMNS, timings, notes)
 

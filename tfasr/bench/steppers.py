@@ -1,4 +1,4 @@
-"""Training steps on whichever backend Keras runs: each part waited for, and their kernels."""
+"""Training steps on any Keras backend, with each part timed to its end, and their kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from tfasr.errors import UsageError
 
-# A process uses one framework: importing another takes seconds, and may take the GPU's memory.
+# A process uses one framework; importing another is slow and may take the GPU's memory.
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
@@ -34,7 +34,7 @@ Loss = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch; arrays, or tensors on the device once `Stepper.place` has moved them."""
+    """A batch as arrays, or as tensors once `Stepper.place` has moved it to the device."""
 
     inputs: tuple[Any, ...]  # of the model, each ``(batch, ...)``
     targets: tuple[Any, ...]  # of the loss, after the model's outputs
@@ -44,13 +44,13 @@ class Batch:
 
 
 class Stepper:
-    """Runs parts of a training step of a Keras model; every method waits until its work is done.
+    """Runs parts of a Keras model's training step; every method waits for its work to end.
 
-    ``place(batch)`` moves arrays to the device, or splits them over the devices. ``forward``
-    computes the mean loss in training mode, ``gradients`` all gradients too, and ``update`` changes
-    the weights; each returns the loss. ``apart`` returns the seconds of the forward pass and of
-    the backward pass after it, or None on several devices, which can't wait between the two.
-    ``predict`` returns the model's outputs in inference mode.
+    ``place(batch)`` moves arrays to the device, or splits them over devices. ``forward`` computes
+    the mean loss in training mode, ``gradients`` also all gradients, and ``update`` also changes
+    the weights; each returns the loss. ``apart`` returns the seconds of the forward and of the
+    following backward pass, or None on several devices, which can't wait in between. ``predict``
+    returns the model's outputs in inference mode.
     """
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
@@ -60,16 +60,16 @@ class Stepper:
 
 
 def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
-    """Returns the wall-clock seconds of one call of a stepper's method."""
     began = time.perf_counter()
     part(batch)
     return time.perf_counter() - began
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
-    """Returns a value that needs the tensors to be computed; NaN if their first elements' sum is.
+    """Returns a value that depends on the tensors; NaN if the sum of their first elements is NaN.
 
-    TensorFlow drops operations without side effects whose results nobody uses, dependency or not.
+    A control dependency isn't enough, because TensorFlow drops operations whose results are unused
+    and that have no side effects.
     """
     present = [tensor for tensor in tensors if tensor is not None]
     firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
@@ -78,10 +78,10 @@ def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
 
 
 def ctc_losses(logits, logit_lengths, labels, label_lengths):
-    """Returns the CTC loss ``(batch,)`` by the backend's own kernel; on JAX, Keras's.
+    """Returns the CTC loss ``(batch,)`` by the backend's own kernel, or on JAX by Keras's.
 
-    ``logits`` are ``(batch, frames, classes)`` with the blank last, ``labels`` int32
-    ``(batch, labels)``, right-padded; lengths count valid frames and labels.
+    ``logits``: ``(batch, frames, classes)`` with the blank last. ``labels``: int32
+    ``(batch, labels)``, right-padded. Lengths count valid frames and labels.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -104,7 +104,7 @@ class TensorflowStepper(Stepper):
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
         self._forward, self._gradients, self._update, self._predict = (
-            # XLA wants to know every shape, so that each gets its own trace.
+            # XLA needs exact shapes, so each gets its own trace.
             tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
             for step in (
                 partial(self._everywhere, self._mean_loss),
@@ -120,7 +120,7 @@ class TensorflowStepper(Stepper):
         return batch.mapped(put)
 
     def _split(self, array: np.ndarray, replicas: int) -> Any:
-        # A last batch of fewer utterances than devices: some are computed twice, never counted.
+        # If the last batch has fewer utterances than devices, some are computed twice.
         rows = np.arange(max(len(array), replicas)) % len(array)
         parts = np.array_split(array[rows], replicas)
         return self._strategy.experimental_distribute_values_from_function(
@@ -168,7 +168,7 @@ class TensorflowStepper(Stepper):
 
     def _update_step(self, inputs, targets) -> tf.Tensor:
         loss, gradients = self._loss_and_gradients(inputs, targets)
-        # Under a strategy the optimizer sums the gradients itself.
+        # Under a strategy, the optimizer sums the gradients itself.
         self._optimizer.apply(gradients, self._model.trainable_variables)
         return loss
 
@@ -198,7 +198,7 @@ class JaxStepper(Stepper):
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)
-        # The first program returns the argument of the second: a function with the values it needs.
+        # The first program returns the second one's argument: the backward pass with its values.
         self._linearised = jax.jit(self._linearise)
         self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
         self._predict = jax.jit(
@@ -254,7 +254,7 @@ class JaxStepper(Stepper):
 
 
 class TorchStepper(Stepper):
-    """Eager PyTorch beneath Keras."""
+    """Keras on eager PyTorch."""
 
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(keras.ops.convert_to_tensor)
@@ -316,7 +316,6 @@ def _wait() -> None:
 def make_stepper(
     model: Any, loss: Loss, optimizer: Any = None, strategy: Any = None, xla: bool = False
 ) -> Stepper:
-    """Returns the stepper of Keras's backend."""
     if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
     kind = JaxStepper if keras.backend.backend() == "jax" else TorchStepper
@@ -324,35 +323,35 @@ def make_stepper(
 
 
 def make_strategy(num_devices: int) -> Any:
-    """Returns the ``tf.distribute.Strategy`` of several devices, or None for one.
+    """Returns a ``tf.distribute.Strategy`` for several devices, or None for one.
 
-    Without a GPU the processor becomes as many logical devices, if TensorFlow is still unused.
+    Without a GPU, the processor is split into logical devices, if TensorFlow is still unused.
     """
     if num_devices == 1:
         return None
     if (backend := keras.backend.backend()) != "tensorflow":
         raise UsageError(
-            "Several devices are used through tf.distribute, so the backend must be tensorflow. "
+            "Several devices need tf.distribute, so the backend must be tensorflow. "
             f"Received: {num_devices} devices and backend={backend!r}."
         )
     if not tf.config.list_physical_devices("GPU"):
         (processor,) = tf.config.list_physical_devices("CPU")
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
-        with contextlib.suppress(RuntimeError):  # TensorFlow works already: use what it has
+        with contextlib.suppress(RuntimeError):  # TensorFlow is in use: keep its devices
             tf.config.set_logical_device_configuration(processor, logical)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     names = [device.name for device in devices]
     if len(names) < num_devices:
         raise UsageError(
-            f"There must be as many devices as are to share a batch. Received: {num_devices}, and "
-            f"{len(names)} devices: {', '.join(names)}."
+            f"The number of devices must not exceed those available. Received: {num_devices}, with "
+            f"{len(names)} available: {', '.join(names)}."
         )
     return tf.distribute.MirroredStrategy(names[:num_devices])
 
 
 # "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
-# A whole program of XLA: on processors, TensorFlow 2.21 runs nothing but convolutions so.
+# A whole XLA program; on processors, TensorFlow 2.21 runs only convolutions this way.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
@@ -364,26 +363,24 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """All calls of one kind of kernel in a step."""
+    """All calls of one kernel in a step."""
 
-    name: str  # the operation's type on a processor, the kernel's own on a GPU
+    name: str  # the operation's type on a processor, the kernel's own name on a GPU
     calls: float
-    seconds: float  # summed over threads or streams, without the kernels within
-    flops: float | None = None  # floating-point operations, if they are counted from shapes
-    moved_bytes: float | None = None  # read and written as if there were no caches, if counted
+    seconds: float  # summed over threads or streams, without nested kernels
+    flops: float | None = None  # floating-point operations, if counted from shapes
+    moved_bytes: float | None = None  # read and written if there were no caches, if counted
 
     @property
     def kind(self) -> str:
-        """Which of `tfasr.models.costs.KINDS` it computes, according to its name."""
+        """Which of `tfasr.models.costs.KINDS` it computes, judging by its name."""
         return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of a step."""
-
-    kernels: list[Kernel]  # by falling time
-    reason: str = ""  # why there are none, or ""
+    kernels: list[Kernel]  # slowest first
+    reason: str = ""  # why there are no kernels, or ""
 
     @property
     def seconds(self) -> float:
@@ -394,7 +391,7 @@ class Kernels:
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
-    """Runs steps under the backend's profiler; calls and seconds are those of one step."""
+    """Profiles steps; calls and seconds are per step."""
     if keras.backend.backend() == "torch":
         return _profile_torch(step, steps)
     try:
@@ -449,7 +446,7 @@ def _operation(name: str) -> str | None:
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
     spans: list[list[Any]] = []
-    around: list[tuple[int, int]] = []  # (end, index) of the events around the present one
+    around: list[tuple[int, int]] = []  # (end, index) of the events that contain this one
     for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= began:
             around.pop()
@@ -470,7 +467,7 @@ def _profile_torch(step, steps: int) -> Kernels:
             step()
     kernels = []
     for event in profiler.key_averages():
-        # Time on the GPU, if there is one, without the events within.
+        # Time on the GPU, if there is one, without nested events.
         spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
         if spent_us > 0:
             kernels.append(Kernel(event.key, event.count / steps, spent_us / 1e6 / steps))

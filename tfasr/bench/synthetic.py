@@ -1,4 +1,4 @@
-"""Random batches and shards, and the fastest matrix product: loads without a corpus."""
+"""Random batches and shards, and the fastest matrix product; needs no corpus."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _SHARD = 64
 def noise_batch(
     batch: int, frames: int, labels: int, *, num_features: int, num_classes: int, seed: int = 1
 ) -> dict[str, np.ndarray]:
-    """Returns a batch as `tfasr.data.batches.BatchSource` makes it, all of full length."""
+    """Returns a batch like those of `tfasr.data.batches.BatchSource`, all of full length."""
     generator = np.random.default_rng(seed)
     return {
         "features": generator.standard_normal((batch, frames, num_features), dtype=np.float32),
@@ -38,7 +38,7 @@ def noise_batch(
 
 
 def noise_labels(generator: np.random.Generator, shape, num_labels: int) -> np.ndarray:
-    """Returns int32 labels; neighbours in the last axis differ."""
+    """Returns random int32 labels that differ from their neighbours in the last axis."""
     steps = generator.integers(1, num_labels, shape)
     return (np.cumsum(steps, axis=-1) % num_labels).astype(np.int32)
 
@@ -46,7 +46,7 @@ def noise_labels(generator: np.random.Generator, shape, num_labels: int) -> np.n
 def write_noise_split(
     folder: Path, utterances: int, frames: int, labels: int, features, model, *, length_spread=0.0
 ) -> ShardedSplit:
-    """Writes shards of random features as `tfasr prepare` packs them, and opens them."""
+    """Writes shards of random features in the format of `tfasr prepare`, and opens them."""
     from tfasr.data.packing import Packing
     from tfasr.data.shards import ShardConfig
 
@@ -54,7 +54,9 @@ def write_noise_split(
     packing = Packing(alphabet, features, ShardConfig(), model)
     shortest = round(frames * (1 - length_spread))
     if output_frames(model, shortest) < labels:
-        raise ValueError(f"Frames must leave CTC a path. Received: {shortest} frames, {labels=}.")
+        raise ValueError(
+            f"CTC needs enough frames for the labels. Received: {shortest} frames, {labels=}."
+        )
     listed, shards, sums = [], [], FeatureSums()
     for first in range(0, utterances, _SHARD):
         records = []
@@ -75,10 +77,10 @@ def write_noise_split(
 
 
 def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
-    """Measures operations per second of square matrix products; the fastest repetition counts."""
+    """Measures operations per second of square matrix products in their fastest repetition."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     size = size or (8192 if on_gpu else 2048)
-    # A GPU works through a queue: reading each result would measure the way there and back.
+    # A GPU has a queue: waiting for each result would time the transfer, too.
     in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
     shape, seeds = (size, size), ((0, 0), (0, 1))
@@ -87,7 +89,7 @@ def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = N
     @tf.function
     def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         for _ in range(in_a_row):
-            # Divided, so that a row of products does not overflow.
+            # Scaled, so that repeated products don't overflow.
             left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
         return left[0, 0]
 
@@ -95,7 +97,7 @@ def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = N
 
 
 def fastest_s(call: Callable[[], object], seconds: float) -> float:
-    """Returns the seconds of the fastest call; the first one, which may trace, is left out."""
+    """Returns the seconds of the fastest call, without the first, which may trace."""
     call()
     fastest, end = float("inf"), time.perf_counter() + seconds
     while fastest == float("inf") or time.perf_counter() < end:

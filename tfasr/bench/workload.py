@@ -25,11 +25,11 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 @config_class
 class BenchConfig:
-    """Which workload a preset describes, and how it is run."""
+    """Names a preset's workload and how to run it."""
 
     workload: str = ""  # a name of `WORKLOADS`
     backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's
-    fraction: float = 1.0  # share of the workload's data that is run; its distribution is kept
+    fraction: float = 1.0  # share of the workload's data to run; its distribution stays the same
 
     def check(self) -> None:
         # `find_workload` checks the name.
@@ -38,29 +38,28 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Context:
-    """What a workload gets in addition to its configs; each uses what it needs."""
+    """A workload's input in addition to its configs; each uses what it needs."""
 
     backend: str = "tensorflow"  # Keras's, already chosen in this process
     fraction: float = 1.0  # share of the data to run
     corpus_dir: Path | None = None  # recordings to use instead of synthetic data
-    # a folder for further files, such as a trained run; the caller writes the `Result`
+    # folder for further files, such as a trained run; the caller writes the `Result`
     out: Path | None = None
     run_dir: Path | None = None  # a trained run to evaluate
-    split: str = "validation"  # of the prepared data to evaluate the run on
-    # the folder of that split; None for the shards that the run was trained on
-    shard_dir: Path | None = None
+    split: str = "validation"  # prepared data on which the run is evaluated
+    shard_dir: Path | None = None  # folder of that split; None for the run's own shards
     checkpoint: str = "best"  # of the run: "best" (by validation CER), "last", or a file
     log_probs: Path | None = None  # log-probabilities to decode
-    save_log_probs: Path | None = None  # where the run's log-probabilities are written
+    save_log_probs: Path | None = None  # where to write the run's log-probabilities
     lexicon: Path | None = None  # one word per line; None for the run's own lexicon
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a workload measured."""
+    """The measurements of a workload."""
 
-    tables: Sequence[Table]  # for a reader
-    values: dict[str, Any]  # for a program, as JSON values; None for what could not be measured
+    tables: Sequence[Table]  # for readers
+    values: dict[str, Any]  # for programs, as JSON values; None for anything not measurable
     warmup_steps: int  # run first and left out of all results
     # by file name without suffix; drawn only with --out
     figures: dict[str, "Callable[[], Chart | Figure]"] = field(default_factory=dict)
@@ -71,15 +70,15 @@ class Workload:
     """Something that ``tfasr bench`` measures.
 
     Attributes:
-        run: called with one config of each of ``config_types``, in that order, then the `Context`.
-            It returns a `Result`, or yields growing ones, so that what was measured before a
-            failure is kept.
-        config_types: config classes that its presets may bind. For `ModelConfig`, ``run`` is given
-            the config of the model that ``ModelConfig.name`` names.
-        backends: Keras's backends that it can run on; it runs in a process of its own. Empty for a
-            workload that runs in this process and starts others itself.
-        flat: whether its values are at the top level of ``results.json``, beside the description
-            of the machine, instead of under "results".
+        run: called with one config of each of ``config_types``, in that order, and the `Context`.
+            It returns a `Result`, or yields growing ones, which keeps measurements made before a
+            failure.
+        config_types: config classes that its presets may bind. `ModelConfig` stands for the config
+            of the model named in ``ModelConfig.name``.
+        backends: Keras backends that it supports, each in a separate process. Empty if it runs in
+            this process and starts others itself.
+        flat: whether its values are at the top level of ``results.json``, next to the machine's
+            description, instead of under "results".
     """
 
     run: Callable[..., Result | Iterator[Result]]
@@ -89,14 +88,14 @@ class Workload:
 
 
 def json_of(row: Any, *derived: str) -> dict[str, Any]:
-    """Returns a dataclass's fields and some of its properties as JSON values."""
+    """Returns a dataclass's fields, and properties named in ``derived``, as JSON values."""
     return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
 
 
 def columns_of_tuples(
     headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
 ) -> list[Column]:
-    """Returns readers' columns of rows that are tuples; the first ``plain`` are not formatted."""
+    """Returns columns for rows that are tuples; ``text`` formats all but the first ``plain``."""
 
     def formatted(value: Any) -> str:
         return value if isinstance(value, str) else text(value)
@@ -108,7 +107,7 @@ def columns_of_tuples(
 
 
 def require_tensorflow(what: str, context: Context) -> None:
-    """Raises UsageError unless the backend is TensorFlow; ``what`` is a sentence that says why."""
+    """Raises UsageError with the sentence ``what`` unless the backend is TensorFlow."""
     if context.backend != "tensorflow":
         raise UsageError(f"{what} Received: --backend {context.backend}. Leave it out.")
 
@@ -142,10 +141,7 @@ A module of your own adds one: ``WORKLOADS.register("sorting", Workload(run, (So
 
 
 def purpose(name: str) -> str:
-    """Returns what a workload measures: the first line of its module's docstring.
-
-    A module that is not imported yet is only parsed: an import would load Keras.
-    """
+    """Returns the first line of a workload's module docstring, without importing Keras."""
     module = WORKLOADS.entry(name).module
     if module in sys.modules:
         description = sys.modules[module].__doc__

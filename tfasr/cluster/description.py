@@ -1,4 +1,4 @@
-"""Which processes train a run together, and which of them this one is."""
+"""Which processes train a run together, and which one this is."""
 
 import bisect
 import itertools
@@ -15,10 +15,10 @@ _ADDRESS = re.compile(r"[^\s:\[\]/]+:(?P<port>\d{1,5})")
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a run: processes that each train on a part of every batch."""
+    """The workers of a run: processes that each train on part of every batch."""
 
     addresses: tuple[str, ...]  # host:port of each worker's TensorFlow server, by rank
-    rank: int  # of this process; 0 is the chief, which writes the run
+    rank: int  # of this process; rank 0 is the chief, which writes the run
 
     def __post_init__(self):
         listed = ",".join(self.addresses)
@@ -34,13 +34,13 @@ class Cluster:
         repeated = sorted(a for a, count in Counter(self.addresses).items() if count > 1)
         if repeated:
             raise UsageError(
-                "Each worker must have an address of its own. Received more than once: "
+                "Workers' addresses must differ. Received more than once: "
                 f"{', '.join(repeated)}. Give workers on one host different ports."
             )
         if not 0 <= self.rank < self.size:
             raise UsageError(
-                f"A worker's rank must be 0 to {self.size - 1}, one below the number of addresses. "
-                f"Received: {self.rank} with {listed}."
+                f"A worker's rank must be 0 to {self.size - 1}, as there are {self.size} "
+                f"addresses. Received: {self.rank} with {listed}."
             )
 
     @property
@@ -49,12 +49,12 @@ class Cluster:
 
     @property
     def local_rank(self) -> int:
-        """How many workers of a lower rank are on this worker's host: the number of its GPU."""
+        """The number of workers of lower rank on the same host, which selects its GPU."""
         host = host_of(self.addresses[self.rank])
         return sum(host_of(address) == host for address in self.addresses[: self.rank])
 
     def name(self, rank: int) -> str:
-        """The name of a worker in messages, such as "worker 1 (node2:12345)"."""
+        """A worker's name in messages, such as "worker 1 (node2:12345)"."""
         return f"worker {rank}{', the chief' if rank == 0 else ''} ({self.addresses[rank]})"
 
 
@@ -66,15 +66,15 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-# Without reserved ports (``srun --resv-ports``) a job takes some of these, by its number.
+# Without reserved ports (``srun --resv-ports``), a job uses some of these, chosen by its number.
 FIRST_PORT, PORTS = 20000, 12000
 _COUNT = re.compile(r"(?P<tasks>\d{1,6})(\(x(?P<nodes>\d{1,6})\))?")
 _RANGE = re.compile(r"(?P<first>\d{1,18})(-(?P<last>\d{1,18}))?")
-_MOST_NODES = 100_000  # and tasks of all nodes together
+_MOST_NODES = 100_000  # also the most tasks of all nodes together
 
 
 def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
-    """Reads the cluster of this process's job step from the variables that ``srun`` sets.
+    """Reads the cluster of this process's job step from the variables set by ``srun``.
 
     Source: slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
     """
@@ -88,7 +88,7 @@ def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
         )
     if len(tasks) != len(nodes):
         raise UsageError(
-            f"SLURM's variables must tell the tasks of each node. Received: {text!r} for "
+            f"SLURM's variables must give the tasks of each node. Received: {text!r} for "
             f"{len(nodes)} nodes ({', '.join(nodes[:5])}{', ...' if nodes[5:] else ''})."
         )
     rank = _number(environment, "SLURM_PROCID")
@@ -103,11 +103,11 @@ def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
 
 
 def expand_nodes(text: str) -> list[str]:
-    """The names in a list of nodes such as ``node[001-003,7],gpu1``, in its order."""
+    """Expands a list of nodes such as ``node[001-003,7],gpu1``, keeping its order."""
     names: list[str] = []
     for part in re.split(r",(?![^\[\]]*\])", text):  # at commas outside of brackets
         pieces = re.split(r"\[([^\[\]]*)\]", part)
-        # Odd places hold what stood in brackets.
+        # Odd items were in brackets.
         if any(sign in piece for piece in pieces for sign in "[]") or not part.strip():
             raise _no_nodes(text)
         expanded = [""]
@@ -123,7 +123,7 @@ def expand_nodes(text: str) -> list[str]:
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """The counts in a list such as ``2(x3),1``: 2, 2, 2, 1."""
+    """Expands counts such as ``2(x3),1`` to 2, 2, 2, 1."""
     counts: list[int] = []
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
@@ -139,7 +139,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def _numbers(piece: str, text: str) -> list[str]:
-    """Expands the ranges of a bracket; numbers keep the leading zeros of the range's first one."""
+    """Expands the ranges of a bracket, with the leading zeros of each range's first number."""
     numbers: list[str] = []
     for part in piece.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -164,7 +164,7 @@ def _variable(environment: Mapping[str, str], *names: str) -> str:
         if environment.get(name):
             return environment[name]
     raise UsageError(
-        f"{names[0]} must be set where --cluster is slurm. Received: no such variable. Start "
+        f"{names[0]} must be set if --cluster is slurm. Received: no such variable. Start "
         "workers with srun, in sbatch or salloc."
     )
 
@@ -177,7 +177,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) -> None:
-    """Rejects tasks that are dealt to the nodes in turn: each must know where the others are."""
+    """Rejects tasks distributed to nodes in turn, as each must know where the others are."""
     total = sum(tasks)
     if rank >= total:
         raise UsageError(
@@ -189,13 +189,14 @@ def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) ->
     node = bisect.bisect(list(itertools.accumulate(tasks)), rank)
     if _number(environment, "SLURM_NODEID") != node:
         raise UsageError(
-            "Tasks must fill one node after the other: start them with srun --distribution=block. "
-            f"Received: task {rank} on node {environment['SLURM_NODEID']} instead of {node}."
+            "Tasks must fill one node after another. Received: task "
+            f"{rank} on node {environment['SLURM_NODEID']} instead of {node}. Start them with srun "
+            "--distribution=block."
         )
 
 
 def _ports(environment: Mapping[str, str], count: int) -> list[int]:
-    """As many ports as a node needs, the same for all workers of a step."""
+    """Chooses a node's ports, which are the same for all workers of a step."""
     reserved = environment.get("SLURM_STEP_RESV_PORTS")
     if reserved:
         try:
@@ -204,8 +205,8 @@ def _ports(environment: Mapping[str, str], count: int) -> list[int]:
             ports = []
         if len(ports) < count:
             raise UsageError(
-                f"SLURM_STEP_RESV_PORTS must hold {count} ports, one for each worker of a node. "
-                f"Received: {reserved!r}. Ask for more: srun --resv-ports={count}."
+                f"SLURM_STEP_RESV_PORTS must have {count} ports, one for each worker of a node. "
+                f"Received: {reserved!r}. Request more: srun --resv-ports={count}."
             )
         return ports[:count]
     job = _number(environment, "SLURM_JOB_ID")
@@ -218,10 +219,10 @@ TF_CONFIG = "TF_CONFIG"
 def named_cluster(
     name: str | None, rank: int | None, environment: Mapping[str, str]
 ) -> Cluster | None:
-    """The cluster of ``--cluster`` and ``--rank``; None without ``--cluster``.
+    """Returns the cluster that ``--cluster`` and ``--rank`` describe; None without ``--cluster``.
 
     Raises:
-        UsageError: if the flags describe no cluster. A rank goes with addresses alone.
+        UsageError: if the flags are inconsistent. Only addresses need a rank.
     """
     if name is None:
         if rank is not None:
@@ -232,7 +233,7 @@ def named_cluster(
     if name in ("tf_config", "slurm"):
         if rank is not None:
             raise UsageError(
-                f"--rank must be left out with --cluster {name}, whose variables tell it. "
+                f"--rank must be left out with --cluster {name}, whose variables contain it. "
                 f"Received: --rank {rank}."
             )
         return (from_tf_config if name == "tf_config" else slurm_cluster)(environment)
@@ -243,22 +244,22 @@ def named_cluster(
         )
     if rank is None:
         raise UsageError(
-            "--rank must say which of the addresses in --cluster this process is, 0 for the first. "
-            "Received: no --rank."
+            "--rank must give this process's index among the addresses in --cluster, 0 for the "
+            "first. Received: no --rank."
         )
     return Cluster(tuple(address.strip() for address in name.split(",")), rank)
 
 
 def from_tf_config(environment: Mapping[str, str]) -> Cluster:
-    """Reads the cluster from ``TF_CONFIG``; a "chief" comes before the "worker"s.
+    """Reads the cluster from ``TF_CONFIG``; the "chief" comes before the "worker"s.
 
     Source: tensorflow.org/guide/distributed_training, "TF_CONFIG" (the format).
     """
     text = environment.get(TF_CONFIG)
     if not text:
         raise UsageError(
-            f"{TF_CONFIG} must describe the cluster where --cluster is tf_config. Received: "
-            f"{'an empty one' if text == '' else 'no such variable'}. Kubernetes' operators and "
+            f"{TF_CONFIG} must describe the cluster if --cluster is tf_config. Received: "
+            f"{'an empty one' if text == '' else 'no such variable'}. Kubernetes operators and "
             "tfasr launch set it."
         )
     try:
@@ -270,14 +271,14 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
     if not isinstance(jobs, dict) or not isinstance(task, dict):
         raise _wrong('an object with "cluster" and "task"', text)
     if not jobs or jobs.keys() - {"chief", "worker"}:
-        raise _wrong('a cluster of "worker"s, and "chief" if there is one, alone', text)
+        raise _wrong('a cluster with "worker"s and at most a "chief"', text)
     for addresses in jobs.values():
         if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
             raise _wrong('a list of "host:port" for each job', text)
     chiefs = jobs.get("chief", [])
     kind, index = task.get("type"), task.get("index")
     if kind not in jobs or type(index) is not int or not 0 <= index < len(jobs[kind]):
-        raise _wrong('a task whose "type" and "index" are one of the cluster\'s', text)
+        raise _wrong('a task whose "type" and "index" exist in the cluster', text)
     rank = index if kind == "chief" else len(chiefs) + index
     return Cluster((*chiefs, *jobs.get("worker", [])), rank)
 

@@ -1,4 +1,4 @@
-"""Starts workers on this machine, shows what they say, and ends all when one fails."""
+"""Starts workers on this machine, shows their output, and ends all when one fails."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ from tfasr.kit.process import start_module, usable_cores
 
 log = logging.getLogger("tfasr")
 
-# A worker notices by itself that another is gone, and says which; only then it is asked to end.
+# A worker notices by itself that another has ended and names it; after this time it is stopped.
 NOTICE_S = 20.0
 END_S = 15.0
 _LOOK_S = 0.1
@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def free_ports(count: int) -> list[int]:
-    """Finds ports of the loopback address that nothing listened on a moment ago."""
+    """Finds free ports on the loopback address."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
         for bound in sockets:
@@ -47,19 +47,21 @@ def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
 
 
 def thread_variables(count: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Splits this machine's cores between workers; threads that the user has set stay."""
+    """Splits this machine's cores between workers, unless the user has set the variables."""
     threads = str(max(usable_cores() // count, 1))
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     return {name: threads for name in names if name not in environment}
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:
-    """Runs a command of tfasr in ``count`` processes and returns when all have ended.
+    """Runs a tfasr command in ``count`` processes and returns when all have ended.
 
-    The output of each process is prefixed with its rank. When one fails, the others have `NOTICE_S`
-    to notice, then get SIGTERM, and SIGKILL `END_S` later. SIGTERM and SIGINT are passed on to all.
-    Returns 0, or the exit code of the first process that failed (128 and the number of the signal
-    that ended it).
+    Each process's output is prefixed with its rank. When one fails, the others have `NOTICE_S` to
+    end by themselves; then they get SIGTERM and, `END_S` later, SIGKILL. SIGTERM and SIGINT are
+    passed on to all.
+
+    Returns:
+        0, or the exit code of the first process that failed (128 plus the number of a signal).
     """
     workers, pumps = _Workers([]), []
     before = {number: signal.signal(number, workers.pass_on) for number in _SIGNALS}
@@ -74,10 +76,10 @@ def launch(count: int, arguments: Sequence[str]) -> int:
                 pump.start()
                 pumps.append(pump)
         return workers.wait()
-    except (OSError, RuntimeError) as error:  # the system's limits on files, processes and threads
+    except (OSError, RuntimeError) as error:  # limits on files, processes or threads
         raise RunError(
-            f"All {count} workers must start. Worker {len(workers.processes)} could not ({error}), "
-            "and the others were ended: start fewer, or raise the limits (ulimit -n, ulimit -u)."
+            f"Worker {len(workers.processes)} of {count} could not start ({error}), so the others "
+            "were ended. Start fewer, or raise the limits (ulimit -n, ulimit -u)."
         ) from error
     finally:
         workers.kill()
@@ -134,7 +136,7 @@ def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Of its own, so that a terminal's Ctrl-C comes once: to this process, which passes it on.
+        # Its own session, so Ctrl-C reaches only this process, which passes it on once.
         start_new_session=hasattr(os, "setsid"),
     )
 
@@ -146,7 +148,7 @@ def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
         target.flush()
 
 
-# How long workers wait at the start: for each other, and for TensorFlow. Together ten minutes.
+# How long workers wait at the start for each other, and then for TensorFlow: ten minutes in total.
 START_S, BEGIN_S = 480.0, 120.0
 _TELL_S = 10.0
 _CONNECT_S = 3.0
@@ -155,7 +157,7 @@ _MOST_BYTES = 4096  # of a question or an answer
 
 
 def await_peers(cluster: Cluster, timeout_s: float | None = None) -> None:
-    """Waits, by default `START_S`, until all workers have proven themselves on their ports.
+    """Waits up to `START_S` (by default) until all workers have met on their ports.
 
     Raises:
         UsageError: if this worker's port is taken, or another worker has another version of tfasr.
@@ -170,7 +172,7 @@ def await_peers(cluster: Cluster, timeout_s: float | None = None) -> None:
             if time.monotonic() >= deadline_s:
                 raise RunError(
                     f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
-                    f"{why}. Look at their messages, and whether this host reaches theirs on these "
+                    f"{why}. Check their messages, and whether this host can reach them on these "
                     "ports."
                 )
             if time.monotonic() >= tell_s:
@@ -180,13 +182,13 @@ def await_peers(cluster: Cluster, timeout_s: float | None = None) -> None:
 
 
 class _Meeting:
-    """Where workers prove themselves to each other, before TensorFlow's servers take their ports.
+    """Lets workers identify each other before TensorFlow's servers take their ports.
 
-    Each asks every other one at its port. The answer repeats the question's nonce and states
-    version, plan (all addresses) and rank, so that no other program passes for a worker. Questions
-    and answers hold the id of the process that the sender has met in the receiver's place, which it
-    can have from this process alone. A worker leaves once it has met all others and they have met
-    it, so one that was there and no longer answers has left.
+    Each worker asks every other one at its port. The answer repeats the question's nonce and has
+    the version, all addresses and the rank, so no other program can pass for a worker. Questions
+    and answers also contain the id of the process that the sender has met at the receiver's rank,
+    which only that process can have given. A worker leaves once it has met all others and they have
+    met it, so a worker that stops answering has left.
     """
 
     def __init__(self, cluster: Cluster):
@@ -210,8 +212,8 @@ class _Meeting:
         except OSError as error:
             raise UsageError(
                 f"A worker's port must be free on its host. Received: {address} of worker "
-                f"{cluster.rank}: {error.strerror}. Choose another in --cluster, or end what "
-                "listens there."
+                f"{cluster.rank}: {error.strerror}. Choose another in --cluster, or end the "
+                "program that uses it."
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_PAUSE_S / 5,))
 
@@ -225,7 +227,7 @@ class _Meeting:
         self._server.server_close()
 
     def missing(self, deadline_s: float) -> dict[int, str]:
-        """Asks those who are missing, and returns by rank why they still are."""
+        """Asks the missing workers, and returns why some are still missing, by rank."""
         reasons = {}
         for rank in range(self._cluster.size):
             if rank == self._cluster.rank or (rank in self._met and rank in self._met_by):
@@ -247,7 +249,7 @@ class _Meeting:
             contextlib.suppress(OSError),
             socket.create_connection(place, timeout=within_s) as connection,
         ):
-            reason = "what listens there is no worker of this cluster"
+            reason = "another program is listening there"
             connection.sendall(self._proof(rank, nonce))
             while not line.endswith(b"\n") and len(line) < _MOST_BYTES:
                 connection.settimeout(max(ends_s - time.monotonic(), 0.001))
@@ -255,24 +257,24 @@ class _Meeting:
                 if not block:
                     break
                 line += block
-        known = rank in self._met or rank in self._met_by
+        met_before = rank in self._met or rank in self._met_by
         proof = self._checked(line)
         if proof.get("from") != rank or proof.get("nonce") != nonce:
-            if not known:
+            if not met_before:
                 return reason
             self._met.setdefault(rank, "")
             self._met_by.add(rank)
         elif self._met.get(rank) != proof["id"]:
             self._met[rank] = proof["id"]
-            if again:  # to tell it, which may wait for this alone
+            if again:  # the other worker may be waiting only to learn that it was met
                 return self._ask(rank, within_s, again=False)
-        return "" if rank in self._met_by else "it has not met this worker yet"
+        return "" if rank in self._met_by else "it has not yet met this worker"
 
     def _answer(self, line: bytes, target: IO[bytes]) -> None:
         question = self._checked(line, refuses=False)
         if question:
             target.write(self._proof(question["from"], question.get("nonce")))
-            self._checked(line)  # once the other has its answer, this one may end
+            self._checked(line)  # only after the answer is sent, as this worker may then leave
 
     def _proof(self, to: int, nonce: str) -> bytes:
         proof = {"tfasr": __version__, "plan": self._plan, "from": self._cluster.rank, "to": to}
@@ -280,7 +282,7 @@ class _Meeting:
         return json.dumps(proof).encode() + b"\n"
 
     def _checked(self, line: bytes, *, refuses: bool = True) -> dict[str, Any]:
-        """Returns another worker's question or answer, {} for anything else, and notes it."""
+        """Parses and records a question or answer of another worker; {} if it is invalid."""
         try:
             proof = json.loads(line)
             rank = proof["from"]
@@ -295,7 +297,7 @@ class _Meeting:
                 "All workers must be started with the same tfasr. "
                 f"{self._cluster.name(rank)} has {proof['tfasr']!r}, this one {__version__!r}."
             )
-        if self._met.get(rank, proof["id"]) != proof["id"]:  # it was started again
+        if self._met.get(rank, proof["id"]) != proof["id"]:  # it was restarted
             self._met.pop(rank, None)
             self._met_by.discard(rank)
         if proof["met"] == self._id:
@@ -310,11 +312,11 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 1024
 
     def handle_error(self, *_: object) -> None:
-        """Ignores what strangers do to a connection."""
+        """Ignores errors caused by unknown clients."""
 
 
 def unreachable(cluster: Cluster) -> list[int]:
-    """The ranks of the other workers on whose ports nothing answers."""
+    """Returns the ranks of the other workers whose ports don't answer."""
     return [
         rank
         for rank, address in enumerate(cluster.addresses)
@@ -337,8 +339,8 @@ _TIMES = 3
 class PeerWatch:
     """Checks every ``every_s`` seconds that the other workers' ports answer.
 
-    It calls ``on_lost`` once, in its thread, with the ranks that are gone. A worker that notices
-    the loss of another one ends too, so only those that were gone first are kept, in ``lost``.
+    On a loss, it calls ``on_lost`` once, in its thread, with the ranks that have gone. Other
+    workers end soon after, so ``lost`` contains only those that went first.
     """
 
     def __init__(
@@ -354,7 +356,7 @@ class PeerWatch:
         self._thread.start()
 
     def look(self) -> list[int]:
-        """Checks at once and returns the ranks that were gone first."""
+        """Checks at once and returns the ranks that went first."""
         with self._round:
             if not self.lost:
                 self.lost = self._gone()

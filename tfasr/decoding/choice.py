@@ -1,4 +1,4 @@
-"""Which decoder an experiment evaluates with."""
+"""Selects the decoder of an experiment's evaluations."""
 
 import hashlib
 from collections.abc import Iterable
@@ -26,21 +26,21 @@ DECODERS: Registry[DecoderKind] = Registry(
     check=check_kind,
 )
 
-# TensorFlow 2.21's prefix tree by measurement: 5.3 to 6.5 kB for each frame and unit of width at 30
-# classes (widths 2000 and 8000, 50 and 100 frames); an utterance's tree is freed before the next.
+# Measured size of TensorFlow 2.21's prefix tree: 5.3 to 6.5 kB per frame and unit of width at 30
+# classes (widths 2000 and 8000, 50 and 100 frames). A tree is freed before the next utterance.
 _BYTES_PER_CHILD = 220
-_LONGEST_WORD = 4096  # characters: an hour of them takes seconds to prepare
+_LONGEST_WORD = 4096  # characters; an hour of them takes seconds to prepare
 
 
 @config_class
 class DecoderConfig:
-    """The decoder of evaluations.
+    """The decoder used in evaluations.
 
     Attributes:
-        name: "greedy", "beam" (prefix beam search over characters) or "word_beam" (word beam
-            search with the words of the training transcripts as dictionary, as in the paper), or
-            another one of `DECODERS`.
-        beam_width: hypotheses kept per frame, 65536 at most; greedy decoding has none.
+        name: "greedy", "beam" (prefix beam search over characters), "word_beam" (word beam search
+            with the words of the training transcripts as dictionary, as in the paper), or another
+            one of `DECODERS`.
+        beam_width: hypotheses kept per frame, at most 65536; not used by greedy decoding.
         recombine: whether word beam search keeps one beam for each future, see
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
@@ -55,12 +55,12 @@ class DecoderConfig:
 
 
 def check_beam(config: DecoderConfig, num_classes: int, frames: int, available_bytes: int) -> None:
-    """Raises UsageError, with a width that fits, if prefix beam search needs too much memory."""
+    """Raises UsageError, suggesting a width, if prefix beam search needs too much memory."""
     a_width = _BYTES_PER_CHILD * num_classes * frames
     needed = config.beam_width * a_width
     if config.name == "beam" and needed > available_bytes:
         raise UsageError(
-            f"The beam search's memory must fit into {available_bytes / 2**30:.1f} GiB. Width "
+            f"The beam search must fit into {available_bytes / 2**30:.1f} GiB of memory. Width "
             f"{config.beam_width} needs about {needed / 2**30:.1f} GiB for an utterance of "
             f"{frames} frames and {num_classes} classes: choose --beam_width "
             f"{max(available_bytes // a_width // 2, 1)} or less."
@@ -73,10 +73,10 @@ def make_decoder(
     lexicon: Iterable[str] = (),
     num_threads: int | None = None,
 ) -> Decoder:
-    """Returns the decoder that a config names; RunError if it was not built.
+    """Creates the decoder that a config names; RunError if it was not built.
 
-    ``lexicon`` has the words of a decoder that needs them, in plain spelling; ``num_threads`` is
-    for "word_beam" (None: one per available core).
+    ``lexicon``: words in plain spelling, for decoders that need them. ``num_threads``: for
+    "word_beam"; None means one per available core.
     """
     return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
 
@@ -84,7 +84,7 @@ def make_decoder(
 def with_language_model(
     config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
 ) -> Decoder:
-    """Returns word beam search whose words a language model scores too; see `make_decoder`."""
+    """Returns word beam search that also scores words by a language model; see `make_decoder`."""
     options = {"beam_width": config.beam_width, "recombine": config.recombine}
     return WordBeamSearch(alphabet, lexicon, mode="kenlm", language_model=model, **options)
 
@@ -94,30 +94,30 @@ def needs_lexicon(config: DecoderConfig) -> bool:
 
 
 def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
-    """Returns a file's words, one a line, normalised as transcripts are; UsageError if it can't."""
-    remedy = "Name a text file with a word a line, such as LibriSpeech's librispeech-vocab.txt."
+    """Reads a file with one word per line, normalised like transcripts; UsageError if it can't."""
+    remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     words = set()
     for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
         word = normalise(line)
         if " " in word or alphabet.foreign_characters(word):
             raise UsageError(
-                f"Every line of {path} must hold a word in the letters of the alphabet. Line "
+                f"Every line of {path} must be a word in the letters of the alphabet. Line "
                 f"{number} is {line.strip()!r}. {remedy}"
             )
         words.add(word)
     words.discard("")
     if not words:
-        raise UsageError(f"{path} must hold words; it is empty. {remedy}")
+        raise UsageError(f"{path} must contain words, but is empty. {remedy}")
     return sorted(words)
 
 
 def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:
     """Raises UsageError unless one of the decoders has a dictionary that the file can replace."""
-    known = [decoder for decoder in decoders if decoder is not None]
-    if not any(map(needs_lexicon, known)):
+    used = [decoder for decoder in decoders if decoder is not None]
+    if not any(map(needs_lexicon, used)):
         raise UsageError(
-            f"--lexicon must come with a decoder that has a dictionary, such as word_beam. "
-            f"Received: {path} with {' and '.join(decoder.name for decoder in known)}."
+            f"--lexicon needs a decoder with a dictionary, such as word_beam. "
+            f"Received: {path} with {' and '.join(decoder.name for decoder in used)}."
         )
 
 
@@ -130,15 +130,15 @@ def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
 
 
 def load_lexicon(run_dir: Path) -> list[str]:
-    """Returns the words that `save_lexicon` wrote, or raises UsageError."""
+    """Reads the words written by `save_lexicon`; raises UsageError if it can't."""
     path = run_dir / LEXICON_FILE
-    remedy = "Copy it from where the run was: it holds the training transcripts' words, one a line."
+    remedy = "Copy it from the original run: it has the training transcripts' words, one per line."
     words = [word for word in read_text(path, remedy).split("\n") if word]
     if not words:
-        raise UsageError(f"A run's dictionary must hold words. {path} is empty. {remedy}")
+        raise UsageError(f"A run's dictionary must contain words. {path} is empty. {remedy}")
     if len(longest := max(words, key=len)) > _LONGEST_WORD:
         raise UsageError(
-            f"A word of a dictionary may have {_LONGEST_WORD} characters. {path} has one of "
+            f"A dictionary's words must have at most {_LONGEST_WORD} characters. {path} has one of "
             f"{len(longest)}. {remedy}"
         )
     return words

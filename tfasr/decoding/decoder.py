@@ -16,7 +16,7 @@ class Hypothesis:
     """The decoded text of one utterance.
 
     Attributes:
-        text: plain spelling, separators removed.
+        text: plain spelling, without separators.
         score: natural logarithm of the decoder's score; larger is better.
     """
 
@@ -40,37 +40,36 @@ class Decoder(Protocol):
 
 
 class DecodedUtterance(Protocol):
-    """One utterance whose frames come bit by bit; its result is that of `Decoder.decode`."""
+    """An utterance decoded while its frames arrive, with the result of `Decoder.decode`."""
 
     def hear(self, log_probs: np.ndarray) -> None:
         """Takes the next frames, float32 ``(time, classes)``, natural logarithms, blank last."""
 
     def best(self) -> Hypothesis:
-        """Returns the best hypothesis of all frames so far, and changes nothing."""
+        """Returns the best hypothesis of all frames so far, without changing anything."""
 
 
 @dataclass(frozen=True)
 class DecoderKind:
-    """A decoder that evaluations can use by name."""
+    """A decoder that can be selected by name."""
 
     # ``make(config, alphabet, lexicon, num_threads)`` with a `tfasr.decoding.choice.DecoderConfig`
-    # and the number of threads, None for one a core.
+    # and the number of threads; None means one per core.
     make: Callable[..., Decoder]
-    needs_lexicon: bool = False  # whether it only finds words of the training transcripts
-    has_beam: bool = True  # whether ``config.beam_width`` changes anything
+    needs_lexicon: bool = False  # whether it finds only words of the training transcripts
+    has_beam: bool = True  # whether ``config.beam_width`` has an effect
     label: str = ""  # in tables
-    recombines: bool = False  # whether ``config.recombine`` changes anything
-    on_tensorflow: bool = False  # whether TensorFlow's threads decode
+    recombines: bool = False  # whether ``config.recombine`` has an effect
+    on_tensorflow: bool = False  # whether it decodes in TensorFlow's threads
 
 
 def check_kind(kind: object) -> None:
-    """Raises TypeError for what cannot be registered as a decoder."""
     if not isinstance(kind, DecoderKind) or not callable(kind.make):
         raise TypeError(f"it must be a tfasr.decoding.decoder.DecoderKind. Received: {kind!r}.")
 
 
 def check_log_probs(log_probs: np.ndarray, lengths: np.ndarray, num_classes: int) -> None:
-    """Raises ValueError unless the arrays are what `Decoder.decode` takes."""
+    """Raises ValueError unless the arrays are valid arguments of `Decoder.decode`."""
     if log_probs.ndim != 3 or log_probs.shape[2] != num_classes:
         raise ValueError(
             f"log_probs must have the shape (batch, time, {num_classes}): the alphabet's "
@@ -101,7 +100,9 @@ class BeamSearchDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:
             return [Hypothesis("", 0.0) for _ in lengths]
-        tf = needed("tensorflow", "The decoder 'beam'")  # here: the others run without it
+        tf = needed(
+            "tensorflow", "The decoder 'beam'"
+        )  # imported late, as other decoders don't need it
         (paths,), scores = tf.nn.ctc_beam_search_decoder(
             tf.constant(np.swapaxes(log_probs, 0, 1)),
             tf.constant(lengths, tf.int32),
@@ -126,7 +127,7 @@ BEAM = DecoderKind(
 
 
 class GreedyDecoder:
-    """Takes each frame's most probable class; what the paper calls beam width 1."""
+    """Takes each frame's most probable class, which the paper calls beam width 1."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet
@@ -144,7 +145,7 @@ class GreedyDecoder:
 
 
 class GreedyUtterance:
-    """The best path of frames that come bit by bit."""
+    """The best path of frames that arrive in parts."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet
@@ -173,7 +174,7 @@ GREEDY = DecoderKind(
 
 
 def split_words(text: str, word_characters: str | None = None) -> list[str]:
-    """Returns the words of ``text``, runs of ``word_characters``; None cuts at white space."""
+    """Returns a text's words, runs of ``word_characters``; None splits at white space."""
     if word_characters is None:
         return text.split()
     if not word_characters:
@@ -184,7 +185,7 @@ def split_words(text: str, word_characters: str | None = None) -> list[str]:
 def lexicon_from_transcripts(
     transcripts: Iterable[str], word_characters: str | None = None
 ) -> list[str]:
-    """Returns the distinct words of transcripts, sorted: the paper's dictionary.
+    """Returns the distinct words of transcripts, sorted, as the paper's dictionary.
 
     Source: the paper (arXiv 2003.12366), section 2.2.2: built from the training transcripts.
     """

@@ -1,4 +1,4 @@
-"""N-gram language models of transcripts: estimated, written in ARPA format, and scored by kenlm."""
+"""N-gram language models of transcripts: estimated, written as ARPA files, scored by kenlm."""
 
 import math
 import re
@@ -15,20 +15,20 @@ from tfasr.kit.files import write_whole
 
 MAX_WEIGHT = 10.0
 MAX_WORD_BONUS = 100.0
-MAX_ORDER = 6  # what the kenlm package on PyPI is compiled for
+MAX_ORDER = 6  # the limit of the kenlm package on PyPI
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-_NEVER = -99.0  # log10, ARPA's custom for the sentence's beginning, which follows nothing
+_NEVER = -99.0  # log10; ARPA's convention for the sentence's start, which follows nothing
 Words = tuple[str, ...]
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*$")
 
 
 class KenlmModel:
-    """Scores words by an ARPA file; give it to `WordBeamSearch` with ``mode="kenlm"``.
+    """Scores words with an ARPA file, for `WordBeamSearch` with ``mode="kenlm"``.
 
     A word multiplies a beam's probability by ``P(word | words before it) ** weight *
-    exp(word_bonus)``; the sentence's end counts as a word without bonus. The weight is in 0..10,
-    the bonus, a natural logarithm that offsets the model's preference for few words, in -100..100.
-    A missing or damaged file is a ValueError, a missing kenlm package a UsageError.
+    exp(word_bonus)``; the sentence's end counts as a word without bonus. The weight is in 0..10.
+    The bonus, in -100..100, is a natural logarithm that offsets the model's preference for few
+    words. Raises ValueError for a missing or damaged file, UsageError without the kenlm package.
     """
 
     def __init__(self, path: str | Path, weight: float = 1.0, word_bonus: float = 0.0):
@@ -53,12 +53,12 @@ class KenlmModel:
             raise ValueError(f"{self.path} must be a sound ARPA file. kenlm: {error}") from error
 
     def scorer(self, words: list[str]) -> "WordScorer":
-        """Returns a scorer of these words by their index; ValueError for unknown words."""
+        """Returns a scorer for these words by index; ValueError for unknown words."""
         unknown = [word for word in words if word not in self._model]
         if unknown:
             raise ValueError(
-                f"Every word of the lexicon must stand in {self.path}. "
-                f"Received: {len(unknown)} that do not: {unknown[:10]}."
+                f"Every word of the lexicon must be in {self.path}. "
+                f"Received: {len(unknown)} that are not: {unknown[:10]}."
             )
         return WordScorer(_kenlm(), self._model, words, self.weight, self.word_bonus)
 
@@ -66,7 +66,7 @@ class KenlmModel:
 class WordScorer:
     """Numbers the states of a kenlm model for the compiled core.
 
-    State -1 is the beginning of a sentence.
+    State -1 is the start of a sentence.
     """
 
     def __init__(self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float):
@@ -111,7 +111,7 @@ def _kenlm() -> Any:
 
 
 def _check_arpa(path: Path) -> None:
-    # Kenlm would answer with an unclear error or an absurd allocation.
+    # Kenlm would report an unclear error or allocate too much memory.
     if not path.is_file():
         raise ValueError(f"An ARPA file must exist. Received: {path}.")
     size = path.stat().st_size
@@ -123,10 +123,10 @@ def _check_arpa(path: Path) -> None:
             "An ARPA file must begin with \\data\\ and lines of the form 'ngram 1=10'. "
             f"Received: {path}, which does not."
         )
-    # A line holds at least a digit, a tab, a character and its end.
+    # A line has at least a digit, a tab, a character and its end.
     if 4 * sum(counts) > size:
         raise ValueError(
-            f"An ARPA file must hold the n-grams it counts. Received: {path} of {size} bytes, "
+            f"An ARPA file must contain the n-grams it counts. Received: {path} of {size} bytes, "
             f"which counts {counts}."
         )
 
@@ -152,16 +152,16 @@ def _arpa_counts(path: Path) -> list[int]:
 class Order:
     """The n-grams of one length."""
 
-    probabilities: Mapping[Words, float]  # of a last word after the others, by n-gram
-    # By context: multiplies the probabilities, after the shorter context, of words that never
+    probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
+    # By context: factor for the probabilities, after the shorter context, of words that never
     # followed it.
     left_over: Mapping[Words, float]
 
 
 class NgramModel:
-    """Interpolated Kneser-Ney estimates of what word follows, one discount for each order (1..6).
+    """Interpolated Kneser-Ney estimates of the next word, with one discount per order (1..6).
 
-    The lowest order is interpolated with equal shares for all words, ``<unk>`` among them.
+    The lowest order is interpolated with equal shares for all words, including ``<unk>``.
 
     Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP 1995;
         interpolated as in Chen and Goodman, "An empirical study of smoothing techniques for
@@ -181,8 +181,8 @@ class NgramModel:
 
     def probability(self, words: Words) -> float:
         """Returns the probability of the last word after the others; unknown words are <unk>."""
-        known = self.orders[0].probabilities
-        words = tuple(w if (w,) in known or w == BEGIN else UNKNOWN for w in words)
+        unigrams = self.orders[0].probabilities
+        words = tuple(w if (w,) in unigrams or w == BEGIN else UNKNOWN for w in words)
         return self._probability(words[-len(self.orders) :])
 
     def write(self, path: str | Path) -> None:
@@ -222,9 +222,9 @@ class NgramModel:
         if not words:
             return 1 / len(self.vocabulary)
         order = self.orders[len(words) - 1]
-        known = order.probabilities.get(words)
-        if known is not None:
-            return known
+        probability = order.probabilities.get(words)
+        if probability is not None:
+            return probability
         return order.left_over.get(words[:-1], 1.0) * self._probability(words[1:])
 
 
@@ -236,29 +236,29 @@ def _counts(
         words = split_words(text, word_characters)
         marks = sorted({BEGIN, END, UNKNOWN} & set(words))
         if marks:
-            raise ValueError(f"Transcripts must not hold {marks}, which ARPA files reserve.")
+            raise ValueError(f"Transcripts must not contain {marks}, reserved in ARPA files.")
         sentence = (BEGIN, *words, END) if words else ()
         for length, counted in enumerate(counts, 1):
             counted.update(sentence[i : i + length] for i in range(len(sentence) - length + 1))
     if not counts[0]:
-        raise ValueError("An n-gram model must be given at least one word. Received: none.")
+        raise ValueError("An n-gram model needs at least one word. Received: no words.")
     return counts
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns an order's counts: but for the highest, of the words that come before an n-gram."""
+    """Returns an order's counts; below the highest, of distinct words before an n-gram."""
     adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)
         for words in counts[number + 1]:
             before[words[1:]] += 1
         adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
-    # Nothing comes before the beginning itself, and nothing has to predict it.
+    # Nothing comes before the sentence's start, and nothing needs to predict it.
     return {words: count for words, count in adjusted.items() if words != (BEGIN,)}
 
 
 def _discount(counts: Mapping[Words, int]) -> float:
     once, twice = (sum(count == times for count in counts.values()) for times in (1, 2))
-    if not once or not twice:  # too few words to tell: half a count
+    if not once or not twice:  # too few words for an estimate: half a count
         return 0.5
     return once / (once + 2 * twice)

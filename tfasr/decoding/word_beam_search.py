@@ -15,24 +15,24 @@ from tfasr.kit.process import available_cores
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-MAX_COUNT = 1 << 53  # what a float64 still counts exactly
+MAX_COUNT = 1 << 53  # whole numbers up to here are exact as float64
 MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
 MAX_BEAM_WIDTH = 1 << 16
 MAX_SMOOTHING = 1e9
-# Words drawn where at least as many begin with a prefix, as the published code does.
+# Number of words drawn when a prefix has at least as many, as in the published code.
 FORECAST_SAMPLE = 20
 
 
 @dataclass(frozen=True)
 class BigramCounts:
-    """How often words, and words after words, occur in a training text."""
+    """How often words, and pairs of consecutive words, occur in a training text."""
 
     unigrams: Mapping[str, int]
     bigrams: Mapping[tuple[str, str], int]  # by (word, following word)
 
     def __post_init__(self):
         if not self.unigrams:
-            raise ValueError("Bigram counts must hold at least one word. Received: none.")
+            raise ValueError("Bigram counts must have at least one word. Received: no words.")
         counts = [*self.unigrams.items(), *self.bigrams.items()]
         wrong = [(k, n) for k, n in counts if not isinstance(n, int) or not 1 <= n <= MAX_COUNT]
         if wrong:
@@ -41,14 +41,14 @@ class BigramCounts:
         if strangers:
             raise ValueError(
                 "Every word of a bigram must have a unigram count. "
-                f"Received: none for {len(strangers)} words: {strangers[:10]}."
+                f"Received: {len(strangers)} words without: {strangers[:10]}."
             )
 
     @classmethod
     def from_transcripts(
         cls, transcripts: Iterable[str], word_characters: str | None = None
     ) -> "BigramCounts":
-        """Counts words (see `split_words`) and neighbours within a transcript."""
+        """Counts words (see `split_words`) and their pairs within each transcript."""
         unigrams: Counter[str] = Counter()
         bigrams: Counter[tuple[str, str]] = Counter()
         for text in transcripts:
@@ -59,32 +59,32 @@ class BigramCounts:
 
 
 class WordBeamSearch:
-    """Decodes log-probabilities into words of a dictionary and any characters between them.
+    """Decodes log-probabilities into words of a dictionary, with any characters between them.
 
-    The beam holds the ``beam_width`` best class sequences. Equal scores are told apart by the
-    order of their classes, so that a result never depends on threads or machine. Where every path
-    is impossible, the hypothesis is the empty text with the score -inf.
+    The beam consists of the ``beam_width`` best class sequences. Equal scores are ordered by
+    classes, so results don't depend on threads or machine. If every path is impossible, the
+    hypothesis is the empty text with score -inf.
 
     Args:
-        alphabet: the characters; with a separator, beams are made of ``co_ol`` and hypotheses of
-            "cool".
+        alphabet: the characters; with a separator, beams spell ``co_ol`` and hypotheses "cool".
         lexicon: words in plain spelling.
         beam_width: class sequences kept per frame, 1..65536.
-        mode: ``words`` (the dictionary only), ``ngrams`` (bigrams scored at word ends),
-            ``ngrams_forecast`` (and inside words, by what they can become),
-            ``ngrams_forecast_sample`` (the same estimated from 20 words) or ``kenlm``.
+        mode: ``words`` (dictionary only), ``ngrams`` (bigrams scored at word ends),
+            ``ngrams_forecast`` (also within words, by their possible endings),
+            ``ngrams_forecast_sample`` (the same, estimated from 20 words) or ``kenlm``.
         language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for ``kenlm``.
-        smoothing: what is added to every bigram's count.
-        word_characters: the characters words are made of; None: all but the space.
-        recombine: keep, of beams at the same point of the dictionary and in the same state of the
-            language model, only those that no other one dominates. Not in the published algorithm.
-        collapse_spaces: write runs of spaces as one, and none at the ends of a text.
-        num_threads: threads for the utterances of a batch; None: one per available core.
+        smoothing: added to every bigram's count.
+        word_characters: the characters of words; None for all but the space.
+        recombine: of beams at the same point of the dictionary and in the same state of the
+            language model, keep only those not dominated by another. Not in the published
+            algorithm.
+        collapse_spaces: write runs of spaces as one, without any at the ends of a text.
+        num_threads: threads for the utterances of a batch; None for one per available core.
         seed: of ``ngrams_forecast_sample``.
 
     Raises:
-        ValueError: if an argument is not what it must be; it names the argument.
-        RunError: if the compiled core is missing; it says how to build it.
+        ValueError: naming the invalid argument.
+        RunError: if the compiled core is missing, with the command that builds it.
 
     Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal classification
         decoding algorithm", ICFHR 2018.
@@ -127,7 +127,7 @@ class WordBeamSearch:
             seed = _integer("seed", seed, 0, (1 << 64) - 1)
             model = _bigram_model(core, mode, language_model, words, smoothing, seed)
         elif language_model is not None:
-            raise ValueError("mode='words' takes no language model. Received: one; set mode too.")
+            raise ValueError("mode='words' takes no language model. Received one; set mode too.")
         self._decoder = core.Decoder(
             words=list(words),
             is_word_class=[c in word_characters for c in alphabet.characters],
@@ -141,15 +141,15 @@ class WordBeamSearch:
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank last; -inf
-        is allowed, and frames after an utterance's length may hold anything. A valid frame with a
-        NaN or a logarithm above 0 (1e-4, to allow for rounding) is a ValueError, as are wrong
+        ``log_probs``: float32 ``(batch, time, classes)``, natural logarithms, blank last. -inf is
+        allowed, and frames beyond an utterance's length may contain anything. Raises ValueError for
+        a valid frame with NaN or a logarithm above 0 (1e-4 allows for rounding), and for wrong
         shapes and types.
         """
         return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
 
     def begin(self) -> "WordBeamUtterance":
-        """Returns an utterance whose frames come bit by bit."""
+        """Returns an utterance that is decoded while its frames arrive."""
         return WordBeamUtterance(self.alphabet, _core().Utterance(self._decoder))
 
     def decode_n_best(
@@ -167,14 +167,14 @@ class WordBeamSearch:
 
 
 class WordBeamUtterance:
-    """One utterance whose frames come bit by bit; the result is that of all at once."""
+    """An utterance decoded while its frames arrive, with the same result as all at once."""
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
         self._alphabet = alphabet
         self._utterance = utterance
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames; raises the ValueErrors of `WordBeamSearch.decode`."""
+        """Adds frames; raises the ValueErrors of `WordBeamSearch.decode`."""
         log_probs = np.asarray(log_probs)
         if log_probs.ndim != 2:
             raise ValueError(
@@ -194,9 +194,9 @@ def _core() -> Any:
         from tfasr.decoding import _word_beam_core
     except ImportError as error:
         raise RunError(
-            "WordBeamSearch needs its compiled core, which cannot be imported "
-            f"({error}). Build it with a C++17 compiler: pip install -e . in the source folder. "
-            "Greedy decoding works without it."
+            "WordBeamSearch needs its compiled core, which can't be imported "
+            f"({error}). Greedy decoding works without it. Build it with a C++17 compiler: "
+            "pip install -e . in the source folder."
         ) from error
     return _word_beam_core
 
@@ -214,7 +214,7 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
         raise ValueError(f"log_probs must be floating. Received: dtype={log_probs.dtype}.")
     if lengths.dtype.kind not in "iu":
         raise ValueError(f"lengths must be integers. Received: dtype={lengths.dtype}.")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is as impossible as -inf
+    with np.errstate(over="ignore"):  # values too small for float32 become -inf
         log_probs = np.ascontiguousarray(log_probs, dtype=np.float32)
     return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
 
@@ -243,9 +243,9 @@ def _spelled_words(
     words = list(lexicon)
     strange = sorted(repr(word) for word in words if not isinstance(word, str) or not word)
     if strange:
-        raise ValueError(f"Words must be strings that are not empty. Received: {strange[:10]}.")
+        raise ValueError(f"Words must be non-empty strings. Received: {strange[:10]}.")
     if not words:
-        raise ValueError("lexicon must hold at least one word. Received: an empty dictionary.")
+        raise ValueError("lexicon must have at least one word. Received: an empty dictionary.")
     writable = word_characters - {alphabet.separator}
     words = set(words)
     if not set("".join(words)) <= writable:
@@ -281,8 +281,8 @@ def _bigram_model(
     strangers = sorted(word for word in counts.unigrams if word not in ids)
     if strangers:
         raise ValueError(
-            "The language model's words must stand in the lexicon. "
-            f"Received: {len(strangers)} that do not: {strangers[:10]}."
+            "The language model's words must be in the lexicon. "
+            f"Received: {len(strangers)} that are not: {strangers[:10]}."
         )
     rows = [(ids[first], ids[second], count) for (first, second), count in counts.bigrams.items()]
     return core.BigramModel(

@@ -1,14 +1,14 @@
-"""A figure described as data: marks in panels, independent of what draws them.
+"""Figures as data: marks in panels, independent of how they are drawn.
 
-`tfasr.display.vega` makes one specification of a chart, from which PNG, SVG and the page are drawn.
-Panels stand one above the other, or in several columns. Coordinates are in the units of the data;
-rows of bars are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
+`tfasr.display.vega` turns a chart into one specification for PNG, SVG and the page. Panels are
+stacked, or arranged in columns. Coordinates are in the units of the data; rows of bars are numbered
+0, 1, 2 and named by their axis, see `rows_axis`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Contrast of about 3:1 on white and near-black; the colour-blind can tell apart the first ones.
+# Contrast is about 3:1 on white and near-black; the first colours suit colour-blind readers.
 RUN_COLOURS = (
     "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
 )  # fmt: skip
@@ -18,9 +18,9 @@ INTERVAL_COLOURS = {
     "eval_wait": "#a9d8a0", "checkpoint": "#a0683c", "sentences": "#c2569b", "logging": "#8a8418",
     "overhead": "#b4bac2", "lost_work": "#cf4747",
 }  # fmt: skip
-# With line breaks, which narrow columns need.
+# Line breaks keep columns narrow.
 INTERVAL_LABELS = {name: name.replace("_", "\n") for name in INTERVAL_COLOURS}
-# Replaced by the page's text colour, for light and dark pages.
+# Replaced by the page's text colour on light and dark pages.
 INK = "#22262b"
 OTHER_COLOUR = "#7d8794"
 CLIFF_COLOUR = "#cf4747"
@@ -36,17 +36,17 @@ def run_colour(index: int) -> str:
 
 
 def run_dash(index: int) -> str:
-    """Returns a run's dash, a different one for each round of colours."""
+    """Returns a run's dash, which changes when colours repeat."""
     return DASHES[index // len(RUN_COLOURS) % len(DASHES)]
 
 
 def device_colour(index: int) -> str:
-    """Returns a processor's colour; the first ones differ from those of intervals."""
+    """Returns a processor's colour; the first ones are not used for intervals."""
     return RUN_COLOURS[(1, 5, 3, 6, 4, 7, 0, 2)[index % len(RUN_COLOURS)]]
 
 
 def shortened(name: str, most: int = 30) -> str:
-    """Returns a name, with its middle cut out if it is longer than ``most`` characters."""
+    """Shortens a name to ``most`` characters by cutting its middle."""
     if len(name) <= most:
         return name
     half = (most - 1) // 2
@@ -55,14 +55,14 @@ def shortened(name: str, most: int = 30) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    series: str = ""  # its entry in the legend, which hides and shows all marks of the series
+    series: str = ""  # its entry in the legend, which toggles all marks of the series
     colour: str = INK  # "#rrggbb"; `INK` is the page's text colour
     texts: Sequence[str] | None = None  # the tooltip of each point; None for tooltips of x and y
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Mark):
-    """A line through points, broken at values that are not finite; ``dash``: one of `DASHES`."""
+    """A line through points, broken at values that are not finite; ``dash`` is in `DASHES`."""
 
     x: Numbers
     y: Numbers
@@ -79,7 +79,7 @@ class Area(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Points(Mark):
-    """Symbols, one of `SYMBOLS`, ``size`` pixels wide."""
+    """Symbols from `SYMBOLS`, ``size`` pixels wide."""
 
     x: Numbers
     y: Numbers
@@ -89,7 +89,7 @@ class Points(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Rects(Mark):
-    """Bars, spans of time, cells. An ``outline``, in pixels, keeps narrow ones visible."""
+    """Bars, spans of time or cells. An ``outline``, in pixels, keeps narrow ones visible."""
 
     x0: Numbers
     x1: Numbers
@@ -111,9 +111,7 @@ class Segments(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Mark):
-    """A line across the entire panel at a value of ``axis``, "x" or "y"; labels of y are at its
-    right end.
-    """
+    """A line across the entire panel at a value of ``axis``, "x" or "y"."""
 
     value: float
     axis: str = "y"
@@ -123,9 +121,9 @@ class Rule(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels(Mark):
-    """Text at points. ``align``: the point is at the text's "left", "right" or "center".
+    """Text at points, which are at its "left", "right" or "center" (``align``).
 
-    ``size`` is the font's, ``dy`` the distance of the text below its point, both in pixels.
+    ``size``: of the font in pixels. ``dy``: pixels by which the text is below its point.
     """
 
     x: Numbers
@@ -139,18 +137,18 @@ class Labels(Mark):
 @dataclass(frozen=True)
 class Axis:
     label: str = ""  # with its unit
-    log: bool = False  # whether it is logarithmic; values that are not positive are then not drawn
+    log: bool = False  # whether it is logarithmic, without values of 0 or less
     limits: tuple[float, float] | None = None  # left or lower end first; None fits the data
-    ticks: Numbers | None = None  # the values with a label; None for an automatic choice
-    tick_labels: Sequence[str] | None = None  # texts for ``ticks``; None for the numbers themselves
-    grid: bool = True  # whether a line crosses the panel at each tick
-    choose: bool = False  # whether a reader of the page can choose a logarithmic scale
-    label_angle: float = 0.0  # degrees by which the labels of ticks are turned
+    ticks: Numbers | None = None  # labelled values; None for an automatic choice
+    tick_labels: Sequence[str] | None = None  # labels of ``ticks``; None for the numbers
+    grid: bool = True  # whether ticks have lines across the panel
+    choose: bool = False  # whether readers of the page can switch to a logarithmic scale
+    label_angle: float = 0.0  # rotation of tick labels in degrees
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Marks between two axes; later ones are drawn over earlier ones. ``height`` is in pixels."""
+    """Marks between two axes, drawn in order. ``height`` is in pixels."""
 
     marks: Sequence[Mark]
     x: Axis = Axis()
@@ -164,19 +162,19 @@ class Chart:
     name: str  # of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
     panels: Sequence[Panel]  # from the top
-    # the panels over other horizontal axes, by the axis's name, such as "minutes", between which a
-    # page's reader can switch; ``panels`` is one of them and shown first
+    # panels over other horizontal axes, by names such as "minutes"; the page's reader can switch
+    # between them, and sees ``panels``, one of them, first
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
     wide: bool = False  # whether it takes the page's full width
-    columns: int = 1  # how many panels stand side by side
+    columns: int = 1  # panels side by side
     width: float = 470.0  # of each panel, in pixels
 
     def series(self) -> dict[str, Mark]:
-        """Returns the legend's entries in order, each with the first mark of its series."""
+        """Returns the legend's entries in order, each with a mark of its series."""
         entries: dict[str, Mark] = {}
         for panel in self.panels:
             for mark in panel.marks:
-                # An area is the spread around a line, and the legend shows the line.
+                # An area shows the spread of a line; the legend shows the line.
                 if mark.series and (
                     mark.series not in entries or isinstance(entries[mark.series], Area)
                 ):
@@ -185,7 +183,7 @@ class Chart:
 
 
 def rows_axis(names: Sequence[str]) -> Axis:
-    """Returns a vertical axis of named rows, the first at the top; names may be equal."""
+    """Returns a vertical axis of named rows, from the top; names may repeat."""
     ticks, limits = list(range(len(names))), (len(names) - 0.4, -0.6)
     return Axis(limits=limits, ticks=ticks, tick_labels=list(names), grid=False)
 
@@ -198,6 +196,6 @@ def curve(
 
 
 def counts_axis(label: str, counts: Sequence[float], margin: float = 1.15) -> Axis:
-    """Returns a logarithmic axis with a tick at each of several increasing numbers."""
+    """Returns a logarithmic axis with a tick at each of the increasing numbers."""
     limits = (counts[0] / margin, counts[-1] * margin)
     return Axis(label, log=True, limits=limits, ticks=counts)

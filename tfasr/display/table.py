@@ -1,4 +1,4 @@
-"""A table as text and for programs: columns, rows, notes."""
+"""Tables for readers and for programs: columns, rows, notes."""
 
 import csv
 import importlib
@@ -29,17 +29,17 @@ _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
-    # What the report itself writes beyond ASCII, for engines of any age.
+    # Non-ASCII characters of the report itself, for LaTeX engines of any age.
     "–": "--", "—": "---", "−": "$-$", "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$",
     "µ": r"$\mu$", "\u00a0": "~",
 }  # fmt: skip
-_WIDTH = 400  # so that rich never cuts or wraps a table; a terminal may wrap it
+_WIDTH = 400  # keeps rich from cutting or wrapping tables; a terminal may wrap them
 _NOTE_WIDTH = 100
 JSON = "json"
 
 
 def file_names(titles: Sequence[str]) -> list[str]:
-    """Returns a distinct file name without suffix for each title: ASCII, lower case."""
+    """Returns a distinct file name without suffix for each title, in lower-case ASCII."""
     names: list[str] = []
     for title in titles:
         plain = re.sub(r"[^a-z0-9.-]+", "_", title.lower()).strip("_.-")[:80] or "table"
@@ -57,20 +57,20 @@ class Records:
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
-    """Returns rows given by heading; missing values are None."""
+    """Converts rows given as dicts; missing values become None."""
     columns = list(dict.fromkeys(heading for row in rows for heading in row))
     return Records(columns, [[row.get(heading) for heading in columns] for row in rows])
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text, each row with as many cells as there are columns."""
+    """A table of text, with one cell per column in each row."""
 
     title: str
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    # the index of the run whose colour each row has, or None; by default the row's own index
+    # the run whose colour each row has, by index, or None; by default the row's own index
     colours: list[int | None] | None = None
     name: str = ""  # of its files; by default its title
     records: Records | None = None  # the same for programs; None if they get the text
@@ -80,12 +80,12 @@ class Table:
 class Column(Generic[Row]):
     """One column of a table, for text, CSV, JSON, LaTeX, HTML and notebooks."""
 
-    heading: str  # above the column for a reader, may have a line break; "" hides it from readers
-    name: str  # of the value for programs, with its unit, such as ``wall_s``; "" hides it from them
+    heading: str  # for readers, may have a line break; "" hides the column from readers
+    name: str  # for programs, with unit, such as ``wall_s``; "" hides the column from programs
     value: Callable[[Row], Any]  # unrounded, in SI units and fractions; None if unknown
     text: Callable[[Any], str] = str  # formats a value that is not None
-    missing: str | Callable[[Row], str] = UNKNOWN  # what readers see for None
-    # what readers see of a row instead, such as an interval of two columns
+    missing: str | Callable[[Row], str] = UNKNOWN  # shown to readers for None
+    # shown to readers instead, such as an interval of two columns
     shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:
@@ -110,10 +110,10 @@ def table_of(
     leave_out_empty: bool = False,
     records: Records | None = None,
 ) -> Table:
-    """Returns a table with a line for each row; the first column names it.
+    """Returns a table with a line per row; the first column names the row.
 
-    ``colours`` and ``name``: see `Table`. ``leave_out_empty``: whether columns without any value
-    are left out. ``records`` replace the columns' own, if programs get other rows than readers.
+    ``colours`` and ``name``: see `Table`. ``leave_out_empty`` drops columns without any value.
+    ``records`` replaces the columns' records if programs get other rows than readers.
     """
     values = [[column.value(row) for row in rows] for column in columns]
     if leave_out_empty:
@@ -121,7 +121,7 @@ def table_of(
         columns, values = (list(compress(what, used)) for what in (columns, values))
     names = [column.name for column in columns]
     if records is None and any(names):
-        # Without a row there is no header either.
+        # Without rows, there is no header.
         records = Records([n for n in names if n and rows], _rows(compress(values, names)))
     texts = (
         [column._text(row, value) for row, value in zip(rows, of_column, strict=True)]
@@ -148,7 +148,7 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
-    """Returns the columns that readers see, for other rows, which ``row_of`` converts."""
+    """Adapts readers' columns to other rows, which ``row_of`` converts."""
     return [
         Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
         for c in columns
@@ -157,7 +157,7 @@ def for_readers(
 
 
 def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:
-    """Returns a formatter with a fixed number of decimals, after multiplying by ``scale``."""
+    """Returns a formatter with a fixed number of decimals, after multiplication by ``scale``."""
     return lambda value: f"{value * scale:.{decimals}f}"
 
 
@@ -181,9 +181,9 @@ def number(value: float | None, form: str) -> str:
 
 
 def to_csv(tables: Sequence[Table]) -> str:
-    """Returns tables one below the other, with a line ``# name: title`` above each.
+    """Formats tables as CSV (RFC 4180), one after another, below lines ``# name: title``.
 
-    Comma-separated values as in RFC 4180, seconds and fractions unrounded.
+    Seconds and fractions are not rounded.
     """
     names = file_names([table.name or table.title for table in tables])
     blocks = [
@@ -194,7 +194,7 @@ def to_csv(tables: Sequence[Table]) -> str:
 
 
 def table_to_csv(table: Table) -> str:
-    """Returns a table's records, or else its text, with a header line; empty cells are unknown."""
+    """Formats a table's records, or else its text, with a header; empty cells are unknown."""
     records = table.records or Records(
         [" ".join(heading.split()) for heading in table.columns], [list(row) for row in table.rows]
     )
@@ -214,12 +214,10 @@ def _cell(cell: Cell) -> str:
 
 
 def harmless(text: str) -> str:
-    """Returns a text, with an apostrophe first if spreadsheets would read it as a formula, not a
-    number.
-
+    """Prefixes an apostrophe to text that spreadsheets would run as a formula.
     Source: OWASP, "CSV Injection".
     """
-    # Readers end a line at both, and the writer quotes only line feeds.
+    # Readers end lines at both, but the writer quotes only line feeds.
     text = text.replace("\r", "\n")
     if not text.startswith(_FORMULA):
         return text
@@ -231,7 +229,7 @@ def harmless(text: str) -> str:
 
 
 def to_json_text(value: Any) -> str:
-    """Returns JSON values as an indented document; NaN and infinity become null."""
+    """Formats JSON values as an indented document; NaN and infinity become null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -244,14 +242,14 @@ def _finite(value: Any) -> Any:
 
 
 def to_latex(tables: Sequence[Table]) -> str:
-    """Returns tables as ``table`` environments, each with a caption, a label and its notes."""
+    """Formats tables as ``table`` environments with caption, label and notes."""
     names = file_names([table.name or table.title for table in tables])
     blocks = [table_to_latex(table, name) for name, table in zip(names, tables, strict=True)]
     return PREAMBLE + "\n".join(blocks)
 
 
 def table_to_latex(table: Table, label: str) -> str:
-    """Returns one table; its label is ``tab:`` and the given one."""
+    """Formats one table; its label is ``tab:LABEL``."""
     head = " & ".join(map(_heading, table.columns))
     rows = [" & ".join(map(_guarded, row)) + r" \\" for row in table.rows]
     notes = [rf"\par\smallskip\footnotesize {latex_text(note)}" for note in table.notes]
@@ -274,10 +272,9 @@ def table_to_latex(table: Table, label: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Returns text as LaTeX prints it, on one line.
+    """Escapes text for LaTeX, on one line.
 
-    Letters of any script stay as they are; pdfTeX's fonts lack some, XeLaTeX's and LuaLaTeX's
-    don't.
+    Letters of any script stay; XeLaTeX and LuaLaTeX print them all, pdfTeX's fonts lack some.
     """
     plain = "".join(" " if unicodedata.category(letter) == "Cc" else letter for letter in text)
     return "".join(_SPECIAL.get(letter, letter) for letter in plain.strip())
@@ -285,7 +282,7 @@ def latex_text(text: str) -> str:
 
 def _guarded(cell: str) -> str:
     text = latex_text(cell)
-    # After a row's end, a bracket would be the distance to the next row.
+    # After the end of a row, a bracket would set the distance to the next row.
     return f"{{{text}}}" if text.startswith(("[", "*")) else text
 
 
@@ -298,7 +295,7 @@ def _heading(heading: str) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-    """Returns a plain HTML table, everything in it escaped; it takes the notebook's colours."""
+    """Formats a plain, escaped HTML table, which takes the notebook's colours."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows
@@ -311,9 +308,9 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: 
 
 
 def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.DataFrame":
-    """Returns rows as a pandas data frame, which has ``columns`` even if it has no row.
+    """Returns a pandas data frame with at least ``columns``, even without rows.
 
-    Raises UsageError, with the way to install it, if pandas is missing.
+    Raises UsageError, with the pip command, if pandas is missing.
     """
     try:
         pandas = importlib.import_module("pandas")

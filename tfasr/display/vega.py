@@ -1,4 +1,4 @@
-"""A chart as Vega-Lite's specifications: one for pictures, and one a panel for the page.
+"""Charts as Vega-Lite specifications: one for pictures, and one per panel for the page.
 
 Source: Satyanarayan et al., Vega-Lite: A Grammar of Interactive Graphics, 2017.
 """
@@ -57,7 +57,7 @@ _PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def picture_spec(chart: Chart) -> Spec:
-    """Returns the specification of a chart with its legend, as it is drawn for files."""
+    """Returns the specification of a chart with its legend, for files."""
     panels = [
         {
             "width": chart.width,
@@ -78,11 +78,11 @@ def picture_spec(chart: Chart) -> Spec:
 
 
 def page_panels(panels: Sequence[Panel]) -> list[Spec]:
-    """Returns panels for the page: a frame, and layers by their series.
+    """Returns panels for the page, as frames and layers by series.
 
-    Each has ``spec``, a specification without layers; ``layers``, each with its ``series``, and a
-    rule's label with its ``at``; ``choose``, whether a reader may choose the scale of x and y; and
-    ``lowest``, the smallest positive values, where logarithmic axes begin.
+    Each has ``spec``, a specification without layers; ``layers`` with their ``series``, and for a
+    rule's label ``at``; ``choose``, whether readers may choose the scales of x and y; and
+    ``lowest``, the smallest positive values, where logarithmic axes start.
     """
     return [
         {
@@ -101,7 +101,7 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
 
 
 def page_legend(chart: Chart) -> list[Spec]:
-    """Returns the legend's entries: ``name``, ``colour``, and ``dash``, which is None for areas."""
+    """Returns the legend's entries: ``name``, ``colour`` and ``dash`` (None for areas)."""
     entries = []
     for name, mark in chart.series().items():
         dash = DASHES[mark.dash] if isinstance(mark, Line | Segments) else None
@@ -134,7 +134,7 @@ def config_of(ink: str) -> Spec:
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:
-    """Returns numbers rounded to five digits, enough to draw; None for those not finite."""
+    """Rounds numbers to five digits, enough for drawing; None if not finite."""
     plain = np.asarray(values, dtype=float).tolist()
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in plain]
 
@@ -167,7 +167,7 @@ def _axis(channel: str, axis: Axis) -> Spec:
     elif not axis.log:
         look["tickCount"] = _TICKS
     if axis.tick_labels is not None:
-        # Names are asked for by the place of their value among the ticks.
+        # Vega asks for a label by the value's index among the ticks.
         values, names = json.dumps(numbers(ticks)), json.dumps(list(axis.tick_labels))
         look["labelExpr"] = f"{names}[indexof({values}, datum.value)]"
         look["labelOverlap"] = False
@@ -180,7 +180,7 @@ def _layers(mark: Mark) -> list[Spec]:
     colour = {"value": mark.colour}
     if isinstance(mark, Line):
         look = {"type": "line", "clip": True, "strokeWidth": mark.width, "tooltip": None}
-        # In the order given, not by x.
+        # In the order of the points, not by x.
         dash = {"strokeDash": {"value": DASHES[mark.dash]}, "order": {"value": None}}
         return [{**_data(x=mark.x, y=mark.y), "mark": look, "encoding": {"color": colour, **dash}}]
     if isinstance(mark, Area):
@@ -204,9 +204,9 @@ def _layers(mark: Mark) -> list[Spec]:
 
 
 def _still(mark: Mark, panel: Panel) -> list[Spec]:
-    """Returns a mark's layers for a picture, clipped only if they reach out of the panel.
+    """Returns a mark's layers for a picture, clipped only if they leave the panel.
 
-    A renderer masks the entire panel for each clipped mark, which takes most of its time.
+    Clipping is slow, because a renderer masks the entire panel for each mark.
     """
     layers = _layers(mark)
     if _within(mark, "x", panel.x) and _within(mark, "y", panel.y):
@@ -330,7 +330,7 @@ def _legends(chart: Chart) -> list[Spec]:
     room = chart.width * chart.columns + 60
     total = sum(widths[kind] * len(group) for kind, group in kinds.items())
     rows = math.ceil(total / room) if kinds else 1
-    # A legend's columns are as wide as its longest entry: add rows until all fit in the width.
+    # A legend's columns are as wide as its longest entry, so add rows until they fit.
     while rows < len(entries) and room < sum(
         widths[kind] * math.ceil(len(group) / rows) for kind, group in kinds.items()
     ):
@@ -339,7 +339,7 @@ def _legends(chart: Chart) -> list[Spec]:
 
 
 def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spec:
-    # Legends of one domain would become one.
+    # Legends with the same domain would be merged.
     names = [f"{kind} {number}" for number in range(len(entries))]
     marks = [mark for _, mark in entries]
     labels = json.dumps([label for label, _ in entries])
@@ -373,11 +373,11 @@ def write_chart(chart: Chart, folder: Path) -> str:
 
 
 def svg_text(chart: Chart) -> str:
-    """Returns a chart as an SVG document on white, its text as text."""
+    """Returns a chart as an SVG document on white, with selectable text."""
     # The renderer rejects bytes that aren't valid UTF-8, as in some file names.
     spec = json.dumps(picture_spec(chart), ensure_ascii=False).encode(errors="replace").decode()
     svg = vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE)
-    # Hundredths of a pixel are fine enough, and a third of the size.
+    # Hundredths of a pixel are precise enough and take a third of the space.
     svg = re.sub(
         r' (?:d|transform|[xy][12]?|width|height)="[^"]*\.\d{3}[^"]*"',
         lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]),
@@ -387,10 +387,7 @@ def svg_text(chart: Chart) -> str:
 
 
 def embedded_svg(svg: str) -> str:
-    """Returns an SVG document of `svg_text` as an HTML element without namespace and background.
-
-    Its ink is the page's text colour.
-    """
+    """Returns the SVG of `svg_text` as an HTML element, in the page's text colour."""
     svg = svg.replace(_PAPER, "", 1)
     svg = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg)
     svg = re.sub(r' (?:class|id|font-family)="[^"]*"', "", svg)
@@ -399,9 +396,9 @@ def embedded_svg(svg: str) -> str:
 
 @cache
 def page_library() -> str:
-    """Returns the script that draws a page's charts: ``vegaEmbed``, and everything it needs.
+    """Returns the script that draws a page's charts (``vegaEmbed`` with dependencies).
 
-    Another process makes it, as that takes 100 MB that this one would not give back.
+    Another process generates it, because that takes 100 MB that this one would not give back.
     """
     return call(_bundled, plugins=(), show_messages=False, task="Bundling the page's script")
 

@@ -1,4 +1,4 @@
-"""Whether an exported recogniser writes what the run's model writes, and the card that says so."""
+"""Checks an exported recogniser against the run's model, and writes its model card."""
 
 import math
 import time
@@ -20,29 +20,29 @@ from tfasr.scoring.errors import Scored, Transcript, score
 from tfasr.scoring.summary import RateSummary
 from tfasr.tta.run import Run, load_run
 
-MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities: rounding, through hundreds of steps
-_SMALLEST = -20.0  # logarithms: below it a probability is 0 to every decoder
+MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities, from rounding in hundreds of steps
+_SMALLEST = -20.0  # logarithms below this mean probability 0 to every decoder
 _PADDED_FRAMES = (47, 21, 32)  # output frames of a batch of noise
 UNKNOWN = "not recorded"
 WORD_LIMITS = (
     "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
     "those of its CTC alignment, a tenth of a second or two off."
 )
-"""Measured on synthetic speech: ``benchmarks/word_times.py``."""
+"""Limits measured on synthetic speech: ``benchmarks/word_times.py``."""
 
 
 @dataclass(frozen=True)
 class SplitOutputs:
-    """A model's greedy transcripts of a split."""
+    """A model's outputs and greedy transcripts for a split."""
 
     scored: list[Scored]
-    log_probs: list[np.ndarray]  # of each utterance (frames, classes)
+    log_probs: list[np.ndarray]  # of each utterance, (frames, classes)
     audio_s: float
-    thread_s: float  # processor time of the calling thread: all of ONNX Runtime's and LiteRT's work
+    thread_s: float  # processor time of the calling thread, in which ONNX Runtime and LiteRT run
 
     @property
     def audio_s_per_s(self) -> float:
-        """Seconds of audio that the model alone transcribes per second of processor time."""
+        """Seconds of audio per second of processor time, for the model alone."""
         return self.audio_s / max(self.thread_s, 1e-9)
 
 
@@ -71,7 +71,7 @@ def outputs_on(
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
-    """The largest difference of two models' log-probabilities above e^-20."""
+    """Returns the largest difference of two models' log-probabilities above e^-20."""
     return max(
         float(np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0))
         for a, b in zip(first, second, strict=True)
@@ -89,7 +89,7 @@ def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: 
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
-            f"An exported model must write what the run's model writes. Their log-probabilities of "
+            f"The exported model must agree with the run's model. Their log-probabilities of "
             f"{speech} differ by up to {difference:.3g}, more than {MOST_DIFFERENCE:g}. Nothing "
             "was written; please report it."
         )
@@ -113,10 +113,10 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
 
 @dataclass(frozen=True)
 class CardForm:
-    """A model card's text, in Markdown, about the files of one kind of export."""
+    """The parts of a model card that depend on the kind of export, in Markdown."""
 
-    files: str  # that hold the model
-    commands: tuple[str, ...]  # that use it, one per line
+    files: str  # with the model
+    commands: tuple[str, ...]  # to use it, one per line
     streams: bool
     limits: str  # of its output
     contents: str  # of the files
@@ -132,10 +132,10 @@ def model_card(
     int8: bool,
     data_licence: str | None,
 ) -> str:
-    """The card as Markdown; ``rates`` are of the exported model on ``split``, decoded greedily."""
+    """Returns the card; ``rates`` are the exported model's on ``split``, decoded greedily."""
     try:
         run = load_run(run_dir)
-    except UsageError:  # a run whose ledger is gone can still be exported
+    except UsageError:  # a run without its ledger can still be exported
         run = None
     rows = [
         ("trained on", _trained_on(run)),

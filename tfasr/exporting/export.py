@@ -1,4 +1,4 @@
-"""A run's recogniser as files for other programs, checked against the run's own model."""
+"""Exports a run's recogniser for other programs, checked against the run's own model."""
 
 import dataclasses
 import tempfile
@@ -54,7 +54,7 @@ from tfasr.training.trained import TrainedRun, open_trained
 
 FEATURES_FILE = "features.onnx"
 SHERPA = "sherpa"
-# The models whose ONNX graphs are written node by node; all others are converted.
+# Models whose ONNX graphs are written node by node; all others are converted.
 WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep_speech_2")
 
 
@@ -62,13 +62,13 @@ WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep
 class Exported:
     folder: Path
     bytes: int  # of the model
-    float32_bytes: int  # of the same model with float32 weights
-    utterances: int  # on which the two were compared
-    difference: float  # the largest of their log-probabilities
-    differing_texts: int  # utterances that they write down differently, by greedy decoding
-    wer: float  # of the exported model on these
-    int8: PairedComparison | None  # its WER against the float32 model's; None for a float32 export
-    audio_s_per_s: float  # of the model alone on one core, measured once on a busy machine or not
+    float32_bytes: int  # of the model with float32 weights
+    utterances: int  # on which the exported and the run's model were compared
+    difference: float  # the largest difference of their log-probabilities
+    differing_texts: int  # utterances with different greedy transcripts
+    wer: float  # of the exported model on these utterances
+    int8: PairedComparison | None  # WER against the float32 model's; None for a float32 export
+    audio_s_per_s: float  # of the model alone on one core, measured once
     float32_audio_s_per_s: float
 
 
@@ -81,10 +81,10 @@ class _Run:
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """A model's file, compared with the run's model on a split."""
+    """A model's file that agrees with the run's model on a split."""
 
     float32: Path
-    written: Path  # what the export holds: the same, or int8
+    written: Path  # the exported file: the same, or its int8 version
     source: BatchSource
     of_run: SplitOutputs
     of_float32: SplitOutputs
@@ -102,13 +102,16 @@ def export(
     shard_dir: str | Path | None = None,
     data_licence: str | None = None,
 ) -> Exported:
-    """Writes a run's recogniser into a new folder, after checking it against the run's model.
+    """Exports a run's recogniser into a new folder, after checking it against the run's model.
 
-    Arguments are the flags of ``tfasr export``: ``out`` is a new or empty folder, unchanged if
-    anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file; ``split``
-    provides the speech for the comparison, in the run's ``shard_dir`` by default. Raises UsageError
-    if run, checkpoint or split don't fit, the target can't hold the model or a package is missing;
-    RunError if the model can't be converted or its outputs differ.
+    Arguments are the flags of ``tfasr export``. ``out`` is a new or empty folder, unchanged if
+    anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file; ``split``, by
+    default in the run's ``shard_dir``, provides speech for the comparison.
+
+    Raises:
+        UsageError: if run, checkpoint or split don't fit, a package is missing, or the target
+            doesn't support the model.
+        RunError: if the model can't be converted or its outputs differ.
     """
     out = Path(out)
     kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
@@ -150,7 +153,7 @@ def export(
 
 
 def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str):
-    """Writes an export to be measured: neither compared with the run's model nor with a card."""
+    """Writes an export for measurements, without comparison and model card."""
     kind, run = _opened(to, run_dir, out, int8, checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
         model = _written(kind, run, Path(temporary), int8=int8)[-1]
@@ -167,7 +170,7 @@ def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "
     kind = KINDS[to]()
     if int8 and not kind.has_int8:
         raise UsageError(
-            f"int8 weights must be for onnx or litert. Received: {to}, whose models compute in "
+            f"int8 weights are only for onnx and litert. Received: {to}, whose models compute in "
             "float32. Leave --int8 out, or choose another --to."
         )
     _check_installed(*kind.packages)
@@ -220,7 +223,7 @@ def _describe(folder: Path, run: _Run, runtime: str) -> None:
 
 
 def _published(folder: Path, out: Path) -> None:
-    """Writes a folder's files so that they survive a power loss; the hashes come last."""
+    """Writes a folder's files durably, with the hashes last."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     for file in sorted(files, key=lambda path: path.name == SUMS_FILE):
         copy = out / file.relative_to(folder)
@@ -229,7 +232,7 @@ def _published(folder: Path, out: Path) -> None:
 
 
 def _portable_model(run: _Run) -> tuple[Any, Callable]:
-    """A copy of operations that exporters know, and its function of whole utterances."""
+    """Returns a copy with exportable operations, and its function of whole utterances."""
     config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
     model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
     model.set_weights(run.acoustics.recogniser.get_weights())
@@ -242,26 +245,26 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
 
 
 class Kind:
-    """A target of exports, with defaults for its methods."""
+    """An export target, with defaults for its methods."""
 
-    runtime: str  # what runs the model, of `MODEL_FILES`
+    runtime: str  # of `MODEL_FILES`, which runs the model
     has_int8 = False
-    packages: tuple[str, ...] = ()  # that writing it needs
-    extra = ""  # of pip, that running it needs
+    packages: tuple[str, ...] = ()  # needed to write it
+    extra = ""  # of pip, needed to run it
 
     def check(self, spec: RecogniserSpec) -> None:
-        """Raises UsageError if the target can't hold this recogniser."""
+        """Raises UsageError if the target doesn't support this recogniser."""
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
-        """Whether a recogniser that can stream still can after the export."""
+        """Whether a recogniser that can stream can still do so after export."""
         return True
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        """Writes the model, with int8 weights if its file in float32 is given."""
+        """Writes the model, with int8 weights if its ``float32`` file is passed."""
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
-        """Writes all files but the card and the hashes; returns the model's size in bytes."""
+        """Writes all files except card and hashes; returns the model's size in bytes."""
         num_bytes = model_bytes(checked.written)
         checked.written.rename(folder / checked.written.name)
         _describe(folder, run, self.runtime)
@@ -277,8 +280,8 @@ class Kind:
             commands=(f"pip install {package}", "tfasr transcribe recording.wav --run_dir ."),
             streams=spec.can_stream,
             limits=WORD_LIMITS,
-            contents="`recogniser.json` says how features are computed and normalised, "
-            "`alphabet.json` names the classes (the CTC blank comes last). " + self.contents(spec),
+            contents="`recogniser.json` describes how features are computed and normalised, "
+            "`alphabet.json` the classes (the CTC blank is last). " + self.contents(spec),
         )
 
 
@@ -313,14 +316,14 @@ class _Onnx(Kind):
         return super().fill(folder, run, checked)
 
     def contents(self, spec: RecogniserSpec) -> str:
-        states = "; it also takes the recurrence's states, and returns the next ones"
+        states = "; it also takes the recurrence's states and returns the next ones"
         return (
             f"`{MODEL_FILES[ONNX]}` takes `features` (float32: "
             f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and "
             f"returns `log_probs` and `output_lengths`{states if spec.streams else ''}. "
             f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at "
             f"{spec.features.sample_rate_hz} Hz: batch, samples) and returns these `features`, for "
-            "programs that do not compute them."
+            "programs that don't compute them."
         )
 
 
@@ -370,8 +373,8 @@ class _Litert(Kind):
             signature = (
                 f"`step`: it takes the `features` (float32: {frames}) that a few output frames "
                 "see, and the states `h_0`, `c_0` and so on; it returns their `log_probs`, and as "
-                "`states_h_0` and so on the states behind each of these frames. The next call gets "
-                "those behind the last."
+                "`states_h_0` and so on the states after each of these frames. The next call takes "
+                "those after the last frame."
             )
         file = MODEL_FILES[LITERT]
         return f"`{file}`, without operators of TensorFlow's, has the signature {signature}"
@@ -432,7 +435,8 @@ class _SavedModel(Kind):
             "signatures['serving_default']` takes `features` (float32: batch, frames, "
             f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
             "and `output_lengths`. Where the model can, the signature `continued` takes the next "
-            "frames of one stream and its states."
+            "and `output_lengths`. If the model can stream, the signature `continued` takes the "
+            "next "
         )
 
 

@@ -1,6 +1,6 @@
-"""The features as an ONNX graph: from samples to the inputs of the recogniser's graph.
+"""Feature computation as an ONNX graph: from samples to the inputs of the recogniser's graph.
 
-The Fourier transform is a convolution with cosines and sines, which any runtime has.
+The Fourier transform is a convolution with cosines and sines, which every runtime supports.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ from tfasr.recognising.runtimes import onnx_session
 from tfasr.recognising.spec import FEATURES, RecogniserSpec
 
 SAMPLES = "samples"
-MOST_DIFFERENCE = 0.01  # of normalised features: rounding where a filter hears next to nothing
+MOST_DIFFERENCE = 0.01  # of normalised features, from rounding in nearly silent filters
 
 
 def checked_feature_graph(spec: RecogniserSpec) -> bytes:
-    """The graph of a recogniser's features; RunError if it differs from `RecogniserSpec.heard`."""
+    """Returns the features' graph; RunError if it differs from the recogniser's own features."""
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     samples = _sounds(spec.features)
     (features,) = onnx_session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
@@ -33,7 +33,7 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
     difference = float(np.abs(features - expected).max()) if same_shape else np.inf
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
-            "The graph of the features must compute what tfasr computes. For generated sounds they "
+            "The features' graph must compute the same as tfasr. For generated sounds they "
             f"differ by up to {difference:.3g} (shapes {features.shape} and {expected.shape}). "
             "Nothing was written; please report it."
         )
@@ -41,7 +41,7 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
 
 
 def _sounds(config: FeatureConfig) -> np.ndarray:
-    """Two seconds of noise and tones, from near silence to half of full scale."""
+    """Returns two seconds of noise and tones, from near silence to half of full scale."""
     count = max(2 * config.sample_rate_hz, 4 * config.window_samples)
     times = np.arange(count) / count
     rng = np.random.default_rng(1)
@@ -51,10 +51,10 @@ def _sounds(config: FeatureConfig) -> np.ndarray:
 
 
 def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) -> bytes:
-    """The graph of `numpy_features` and `normalise_frames`, as a file's content.
+    """Returns the graph of `numpy_features` and `normalise_frames`, as a file's content.
 
-    From ``samples`` (batch, samples), float32 in -1..1, at least one window and no padding, to
-    ``features`` (batch, frames, num_features). The file stores the texts in ``carried``.
+    It maps ``samples`` (batch, samples), float32 in -1..1, unpadded and at least one window, to
+    ``features`` (batch, frames, num_features). The file also stores the texts in ``carried``.
     """
     writer = GraphWriter()
     features = _normalised(writer, _features(writer, config), config, statistics)
@@ -67,14 +67,14 @@ def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) ->
 
 def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     filters = mel_filters(config)
-    bins = np.flatnonzero(filters.any(axis=1))  # no filter hears the others
+    bins = np.flatnonzero(filters.any(axis=1))  # no filter uses the others
     by_channel = writer.add("Unsqueeze", SAMPLES, writer.constant([1], np.int64))
     waves = writer.weight("windowed_waves", _windowed_waves(config, bins))
     spectrum = writer.add("Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0])
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
     if config.spectrum == "power":
-        # Both parts of a bin have its filter: the product adds their squares, too.
+        # Sine and cosine of a bin share its filter, so the product also adds their squares.
         weights = np.concatenate([filters[bins], filters[bins]])
     else:
         pairs = writer.weight("both_parts", np.tile(np.eye(len(bins), dtype=np.float32), (2, 1)))
@@ -88,9 +88,9 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
 
 
 def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
-    """Cosines and sines under the window ``(2 * bins, 1, window_samples)``."""
+    """Returns windowed cosines and sines ``(2 * bins, 1, window_samples)``."""
     window = np.arange(config.window_samples)
-    # The whole turns are taken away in integers, before their rounding becomes the sine's.
+    # Whole turns are removed as integers, before they cause rounding errors in the sine.
     angles = 2 * np.pi * (np.outer(bins, window) % config.window_samples) / config.window_samples
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
     return (waves * hann_window(config.window_samples))[:, None]

@@ -1,11 +1,11 @@
-"""A recogniser for LiteRT (formerly TensorFlow Lite), in one of two shapes.
+"""A recogniser for LiteRT (formerly TensorFlow Lite), in one of two forms.
 
-A recurrence in one direction is written step by step, because LiteRT wants fixed sizes and its own
-LSTM hides its state. The graph computes `STEP_FRAMES` output frames from given states, and returns
-the states after each frame. Longer recordings take several calls; if fewer frames are left, the
-caller uses the states after the last one.
+A recurrence in one direction is written step by step, because LiteRT needs fixed sizes and its own
+LSTM hides its state. The graph computes `STEP_FRAMES` output frames from states that it is passed,
+and returns the states after each frame. Longer recordings take several calls. If fewer frames
+remain, the caller uses the states after the last one.
 
-Every other model is converted: one utterance of any length per call, with LiteRT's own operations.
+All other models are converted: one utterance of any length per call, with LiteRT's own operations.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from tfasr.models.model import can_stream, model_name
 from tfasr.recognising.runtimes import STATES, STEP, WHOLE, litert_interpreter
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
-# Output frames of a call. More share the products outside the recurrence; fewer wait less.
+# Output frames per call. More are faster per frame, fewer reduce latency.
 STEP_FRAMES = 8
-STACKS = ("acoustic_model", "gru")  # the models whose steps are written here
+STACKS = ("acoustic_model", "gru")  # models with graphs written step by step
 _EXPORT_OTHERWISE = "Export it --to onnx or --to saved_model."
-QUANTISED = ("int8",)  # LiteRT's precisions whose weights become integers
+QUANTISED = ("int8",)  # LiteRT's precisions with integer weights
 
 
 def is_stepped(config: Any) -> bool:
@@ -38,13 +38,13 @@ def is_stepped(config: Any) -> bool:
 
 
 def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
-    """The file of a one-way `RecurrentStack`'s steps; int8 quantises activations dynamically."""
+    """Returns the file of a one-way `RecurrentStack`'s steps; int8 quantises dynamically."""
     step, signature = _step(FoldedStack.of(model), num_features)
     return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
 
 def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool) -> bytes:
-    """The file of any model, one utterance of any length per call; RunError if impossible."""
+    """Returns the file of any model, for one utterance per call; RunError if impossible."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     features = tf.TensorSpec([1, None, num_features], tf.float32)
     signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}
@@ -65,7 +65,7 @@ def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
-    """The file of a `portable` model's logits for batches of one size; RunError if it can't be."""
+    """Returns the file of a `portable` model's logits for one batch size; RunError if it can't."""
     features = tf.TensorSpec((batch, frames, num_features), tf.float32)
     signature = [features, tf.TensorSpec((batch,), tf.int32)]
     function = tf.function(lambda features, lengths: model(features, lengths), signature)
@@ -76,7 +76,7 @@ def convert(
 
 
 def _frozen(concrete: Any) -> Any:
-    """A function with its variables as constants; LiteRT may lose variables in loops."""
+    """Returns a function with its variables as constants; LiteRT may lose variables in loops."""
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
 
@@ -100,7 +100,7 @@ def _content(converter: Any, int8: bool) -> bytes:
 def _explained(remedy: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # the converter's own class is no public name
+    except Exception as error:  # the converter's error class is not public
         unknown = sorted(set(re.findall(r"'tf\.(\w+)' op", str(error))))
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if unknown:
@@ -109,7 +109,7 @@ def _explained(remedy: str) -> Iterator[None]:
 
 
 def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function from features and lengths to logits, from what `convert` returned."""
+    """Returns a function from features and lengths to logits, given a file from `convert`."""
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
     features, lengths = sorted(
@@ -160,14 +160,14 @@ class _Layer:
         self._kernel = _constant(weights.kernel[0])
         self._recurrent_kernel = _constant(weights.recurrent_kernel[0])
         biases = np.split(weights.bias[0], 2)
-        # An LSTM adds both at the same place; a GRU's recurrent one is behind its own product.
+        # An LSTM adds both biases at once; a GRU adds the recurrent one after its own product.
         lstm = weights.operator == "LSTM"
         self._bias = _constant(biases[0] + biases[1] if lstm else biases[0])
         self._recurrent_bias = None if lstm else _constant(biases[1])
         self._after = _lstm_step if lstm else _gru_step
 
     def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The states ``(steps, units)`` after each step, the output first."""
+        """Returns the states ``(steps, units)`` after each step, the output first."""
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]
         for inputs in tf.split(projected, STEP_FRAMES):

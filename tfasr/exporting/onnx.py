@@ -23,14 +23,14 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS,
 OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
-BY_FRAME = [0, 2, 1]  # between (batch, channels, frames) and (batch, frames, channels)
-# Not the convolution: ONNX Runtime's integer convolution is slower than its float one.
+BY_FRAME = [0, 2, 1]  # converts between (batch, channels, frames) and (batch, frames, channels)
+# Without the convolution: ONNX Runtime's integer convolution is slower than its float one.
 _INT8_OPERATORS = ["LSTM", "MatMul"]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """What the graph stores about itself, for programs that read no other file."""
+    """Returns the graph's description of itself, for programs that read no other file."""
     return {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
@@ -49,8 +49,8 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 class GraphWriter:
     """Collects nodes and weights; each method returns the name of its node's output.
 
-    Values are ``(batch, channels, frames)``, as ONNX convolves them, unless a method says
-    otherwise.
+    Values are ``(batch, channels, frames)``, as in ONNX convolutions, unless a method's docstring
+    differs.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -58,7 +58,7 @@ class GraphWriter:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
-        self.states: list[tuple[str, int]] = []  # names and units of a recurrence's
+        self.states: list[tuple[str, int]] = []  # name and units of each recurrent state
         self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
@@ -83,7 +83,7 @@ class GraphWriter:
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def strided_lengths(self, strides: list[int]) -> list[str]:
-        """Adds the frames before each of some padded convolutions and after the last."""
+        """Adds the numbers of frames before each padded convolution and after the last."""
         before = [LENGTHS]
         for number, stride in enumerate(strides, start=1):
             more = self.add("Add", before[-1], self.constant([stride - 1], np.int32))
@@ -94,7 +94,7 @@ class GraphWriter:
         return before
 
     def valid(self, hidden: str, lengths: str) -> str:
-        """Adds booleans ``(batch, frames)``: whether a frame belongs to its utterance."""
+        """Adds booleans ``(batch, frames)``, False for padding."""
         ends = self.add("Unsqueeze", lengths, self.constant([1], np.int64))
         ends = self.add("Cast", ends, to=TensorProto.INT64)
         return self.add("Less", self.frame_numbers(hidden, axis=2), ends)
@@ -144,7 +144,7 @@ class GraphWriter:
         return self.file("recogniser", inputs, outputs, carried)
 
     def file(self, name: str, inputs: list, outputs: list, carried: dict[str, str]) -> bytes:
-        """The checked graph as a file's content; inputs and outputs are (name, type, shape)."""
+        """Returns the checked graph as a file; inputs and outputs are (name, type, shape)."""
         sides = [[helper.make_tensor_value_info(*v) for v in side] for side in (inputs, outputs)]
         graph = helper.make_graph(self.nodes, name, *sides, self.weights)
         model = helper.make_model(graph, opset_imports=self.opsets, producer_name="tfasr")
@@ -159,7 +159,7 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
 
 
 def converted_graph(recognise: Any, num_features: int, name: str, carried: dict) -> bytes:
-    """The file of any model by tf2onnx; RunError if it can't express it.
+    """Converts any model by tf2onnx; RunError if that is impossible.
 
     ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
     """
@@ -176,11 +176,11 @@ def converted_graph(recognise: Any, num_features: int, name: str, carried: dict)
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
             model, _ = convert.from_function(tf.function(recognise), signature, **options)
-    except Exception as error:  # whatever tf2onnx and TensorFlow stumble over
+    except Exception as error:  # tf2onnx and TensorFlow raise many kinds
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
     nodes = _all_nodes(model.graph)
     unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
-    if unknown:  # tf2onnx writes them all the same, and says so in its log alone
+    if unknown:  # tf2onnx only logs these, and still writes the file
         raise RunError(f"{refusal}: tf2onnx has no {', '.join(unknown)}. {remedy}")
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
     names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
@@ -208,10 +208,10 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Yields handlers for what tf2onnx 1.17 gets wrong or lacks, and keeps it quiet.
+    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and silences it.
 
-    Its FloorDiv and FloorMod truncate for negative integers. Its rewriters of bidirectional
-    recurrences mistake two that are reversed within their lengths for one that ignores lengths.
+    Its FloorDiv and FloorMod truncate negative integers. Its rewriters of bidirectional recurrences
+    ignore utterances' lengths.
     """
     from tf2onnx import tfonnx
 
@@ -234,7 +234,7 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
 def _floor_div(graph: Any, node: Any, *_: Any) -> None:
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
-        rest = graph.make_node("Mod", [first, second]).output[0]  # of the divisor's sign
+        rest = graph.make_node("Mod", [first, second]).output[0]  # with the divisor's sign
         _replaced(graph, node, "Div", [graph.make_node("Sub", [first, rest]).output[0], second])
     else:
         _replaced(graph, node, "Floor", graph.make_node("Div", [first, second]).output)
@@ -264,8 +264,8 @@ def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
 
 
 def quantised(graph: bytes) -> bytes:
-    """The graph with int8 weights, activations scaled dynamically; ONNX Runtime has no int8 GRU."""
-    onnx_runtime()  # first, so that it stays silent
+    """Returns the graph with int8 weights and dynamic activations; GRUs stay float32."""
+    onnx_runtime()  # first, to silence it
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _without_advice():

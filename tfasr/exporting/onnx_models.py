@@ -1,6 +1,6 @@
-"""The graphs of the five families in ONNX, node by node, without a loop.
+"""ONNX graphs of the five model families, node by node, without loops.
 
-They run two to six times as fast as converted ones, and only they accept a recurrence's states.
+They are two to six times as fast as converted graphs, and only they accept recurrent states.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _BY_TIME = [2, 0, 3, 1]  # from (batch, channels, frames, bins)
 
 
 def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """The file of an `AcousticModel` or `GruModel`."""
+    """Returns the file of an `AcousticModel` or `GruModel`."""
     stack = FoldedStack.of(model)
     writer = GraphWriter()
     # (lengths - kernel) / stride + 1
@@ -89,10 +89,10 @@ def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 
 def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) -> str:
-    """Adds a `NormalisedConv` without its rectifier."""
+    """Adds a `NormalisedConv` without its ReLU."""
     convolution = layer.convolution
     pointwise = np.asarray(convolution.weights[-1].numpy(), np.float64)
-    if len(convolution.weights) == 2:  # a separable convolution; the other kind is a dense layer
+    if len(convolution.weights) == 2:  # separable; otherwise a dense layer
         depthwise = np.asarray(convolution.weights[0].numpy())
         hidden = writer.convolved(
             writer.add("Mul", hidden, mask),
@@ -141,7 +141,7 @@ def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
     kernel, bias = Affine.of(layer.normalisation).behind(projection)
     cells = [layer.forwards.cell, layer.backwards.cell]
     none = np.zeros_like(bias)
-    # Both directions take the same projection, which ONNX computes for each.
+    # Both directions get the same projection; ONNX computes it for each.
     outputs = writer.add(
         "RNN",
         hidden,
@@ -177,7 +177,7 @@ def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 
 def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
-    """Adds the sinusoids ``(frames, width)`` of the frames' numbers."""
+    """Adds sinusoids ``(frames, width)`` for the frames' numbers."""
     numbers = writer.frame_numbers(hidden, axis=1)
     steps = writer.add("Unsqueeze", numbers, writer.constant([1], np.int64))
     angles = writer.add("Mul", writer.add("Cast", steps, to=1), writer.constant(wave_rates(width)))
@@ -252,7 +252,7 @@ class _Block:
         return self._writer.dense_layer(activated, block.pointwise)
 
 
-# What writes the graph of a model by its name in `tfasr.models.model.MODELS`.
+# Graph writers by the model's name in `tfasr.models.model.MODELS`.
 WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "acoustic_model": recurrent_graph,
     "gru": recurrent_graph,

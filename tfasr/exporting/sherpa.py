@@ -1,10 +1,9 @@
-"""A recogniser in the three graphs that sherpa-onnx runs as a Moonshine model.
+"""A recogniser as the three graphs of a Moonshine model in sherpa-onnx.
 
-Among sherpa-onnx's models for samples at 16 kHz, only Moonshine receives raw samples: sherpa-onnx
-calls a preprocessor (samples to features), an encoder, and a decoder once per token until the text
-ends. Here the encoder writes the whole text, greedily, and the decoder reads it out: neither needs
-more weights than the recogniser has.
-
+Of sherpa-onnx's models for samples at 16 kHz, only Moonshine receives raw samples. sherpa-onnx
+calls a preprocessor (samples to features), an encoder, and then a decoder once per token until the
+text ends. Here the encoder computes the whole text, greedily, and the decoder returns its tokens
+one by one; neither adds weights to the recogniser's.
 Source: sherpa-onnx 2.0.1, csrc/offline-moonshine-model.cc and
 offline-moonshine-greedy-search-decoder.cc.
 """
@@ -29,14 +28,14 @@ PREPROCESSOR_FILE = "preprocess.onnx"
 ENCODER_FILE = "encode.onnx"
 DECODER_FILE = "decode.onnx"
 TOKENS_FILE = "tokens.txt"
-SAMPLE_RATE_HZ = 16000  # to which sherpa-onnx resamples all recordings
+SAMPLE_RATE_HZ = 16000  # sherpa-onnx resamples all recordings to this rate
 TOKENS = "tokens"
 _SPACE = " "
-_SPACE_TOKEN = "\N{LOWER ONE EIGHTH BLOCK}"  # which sherpa-onnx shows as a space
-_NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # their ids are fixed; the characters' follow
+_SPACE_TOKEN = "\N{LOWER ONE EIGHTH BLOCK}"  # shown as a space by sherpa-onnx
+_NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # with fixed ids; the characters' ids follow
 _END = _NOT_CHARACTERS.index("</s>")
-# sherpa-onnx takes at most 6 tokens for 384 x 16000 numbers that the encoder gives, rounded down.
-# So many more numbers than tokens let it take them all.
+# sherpa-onnx reads at most 6 tokens per 384 x 16000 numbers of encoder output, rounded down. This
+# surplus of numbers lets it read all tokens.
 _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 
 
@@ -52,7 +51,7 @@ def write_sherpa(
 
 
 def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
-    """The contents of sherpa-onnx's files by name; RunError if the features' graph is wrong."""
+    """Returns the contents of sherpa-onnx's files by name; RunError for a wrong features' graph."""
     carried = metadata(spec)
     return {
         PREPROCESSOR_FILE: checked_feature_graph(spec),
@@ -63,10 +62,10 @@ def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
 
 
 def check_rate(spec: RecogniserSpec) -> None:
-    """Raises UsageError for a recogniser at another sample rate than sherpa-onnx's."""
+    """Raises UsageError if a recogniser's sample rate is not sherpa-onnx's."""
     if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
         raise UsageError(
-            f"A model for sherpa-onnx must hear {SAMPLE_RATE_HZ} Hz, the rate that it is given. "
+            f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
             f"Received: FeatureConfig.sample_rate_hz {spec.features.sample_rate_hz}. Export it "
             "for ONNX Runtime: --to onnx."
         )
@@ -88,11 +87,11 @@ def _check_texts(
             text = text_of_tokens(running.run(None, inputs)[0], alphabet)
             if text != expected[int(position)]:
                 different.append((text, expected[int(position)]))
-    # A frame on which two classes are alike may be rounded either way in a batch and alone.
+    # If two classes are equally likely, rounding in a batch may favour the other one.
     if len(different) > max(1, len(expected) // 200):
         text, wanted = different[0]
         raise RunError(
-            f"An exported model must write what the run's model writes. {len(different)} of "
+            f"The exported model must agree with the run's model. {len(different)} of "
             f"{len(expected)} utterances of {source.split.folder} differ, such as {text!r} instead "
             f"of {wanted!r}. Nothing was written; please report it."
         )
@@ -112,26 +111,26 @@ def card_form() -> CardForm:
         "[sherpa-onnx](https://github.com/k2-fsa/sherpa-onnx), as a Moonshine model",
         commands=(f"sherpa-onnx-offline {arguments} recording.wav",),
         streams=False,
-        limits="Decoding is greedy; there are no confidences and no word times. A recording goes "
-        "through it in one piece: cut long ones at pauses, as sherpa-onnx does with a voice "
-        "activity detector.",
-        contents=f"`{PREPROCESSOR_FILE}` computes normalised features of samples, "
-        f"`{ENCODER_FILE}` the text's tokens, which `{DECODER_FILE}` hands over one by one; "
+        limits="Decoding is greedy, without confidences and word times. A recording is processed "
+        "in one piece: cut long ones at pauses, as sherpa-onnx does with a voice activity "
+        "detector.",
+        contents=f"`{PREPROCESSOR_FILE}` computes normalised features from samples, "
+        f"`{ENCODER_FILE}` the text's tokens, which `{DECODER_FILE}` returns one by one; "
         f"`{TOKENS_FILE}` names them.",
     )
 
 
 def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> bytes:
-    """The file of the graph from features to tokens.
+    """Returns the file of the graph from features to tokens.
 
-    From ``features`` (1, frames, num_features) and ``lengths`` (1,) to ``tokens`` (1, numbers): the
-    text's tokens, followed by more end tokens than sherpa-onnx reads.
+    It maps ``features`` (1, frames, num_features) and ``lengths`` (1,) to ``tokens`` (1, numbers):
+    the text's tokens, followed by more end tokens than sherpa-onnx reads.
     """
     model = onnx.load_from_string(graph)
     inputs = {value.name: value for value in model.graph.input}
-    writer = GraphWriter("text_")  # whose nodes join the recogniser's
+    writer = GraphWriter("text_")  # its nodes join the recogniser's
     writer.nodes, writer.weights = list(model.graph.node), list(model.graph.initializer)
-    writer.opsets = list(model.opset_import)  # int8 weights bring ONNX Runtime's own operators
+    writer.opsets = list(model.opset_import)  # int8 weights use ONNX Runtime's own operators
     for name, value in inputs.items():
         if name not in (FEATURES, LENGTHS):
             units = value.type.tensor_type.shape.dim[2].dim_value
@@ -144,10 +143,10 @@ def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> 
 
 
 def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
-    """The file of the graph that reads out the encoder's tokens.
+    """Returns the file of the graph that returns the encoder's tokens one by one.
 
-    From the previous token ``(1, 1)``, which it ignores, the encoder's tokens and the number of
-    tokens read plus one ``(1,)``, to ``logits`` (1, 1, tokens): 1 for the next token.
+    It maps the previous token ``(1, 1)``, which it ignores, the encoder's tokens and the number of
+    tokens read plus one ``(1,)`` to ``logits`` (1, 1, tokens): 1 for the next token.
     """
     writer = GraphWriter()
     count = len(_NOT_CHARACTERS) + len(alphabet.characters)
@@ -161,13 +160,13 @@ def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
 
 
 def token_lines(alphabet: Alphabet) -> str:
-    """The file of tokens: a symbol and its number per line."""
+    """Returns the file of tokens: a symbol and its number per line."""
     symbols = [*_NOT_CHARACTERS, *(alphabet.characters.replace(_SPACE, _SPACE_TOKEN))]
     return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols))
 
 
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
-    """The text that sherpa-onnx makes of the encoder's tokens."""
+    """Returns the text that sherpa-onnx makes from the encoder's tokens."""
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
     return "".join(alphabet.characters[token - first] for token in ids[: ids.index(_END)])
@@ -187,7 +186,7 @@ def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
 
 
 def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
-    """Adds labels with single spaces only, and none at the beginning and end."""
+    """Adds labels with single spaces only, and no spaces at the ends."""
     if _SPACE not in alphabet.characters:
         return labels
     space = writer.constant([alphabet.characters.index(_SPACE)], np.int64)
@@ -199,7 +198,7 @@ def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
 
 
 def _shifted(writer: GraphWriter, row: str, edge: str, step: int) -> str:
-    """Adds each number's neighbour before (1) or after (-1) it in a row, `edge` at the end."""
+    """Adds each number's neighbour before (1) or after (-1) it in a row, with `edge` at the end."""
     ends = (0, -1) if step == 1 else (1, np.iinfo(np.int64).max)
     inner = writer.add("Slice", row, *(writer.constant([end], np.int64) for end in ends))
     return writer.add("Concat", *([edge, inner] if step == 1 else [inner, edge]), axis=0)

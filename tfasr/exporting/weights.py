@@ -1,4 +1,4 @@
-"""A recurrent model's weights for graphs, its batch normalisations folded into the next layer."""
+"""A recurrent model's weights for graphs, with batch normalisation folded into the next layer."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-# Positions of ONNX's gates among Keras's: i, o, f, c among i, f, c, o; z, r, h among z, r, h.
+# ONNX's order of gates in Keras's: i, o, f, c in i, f, c, o; z, r, h in z, r, h.
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2)}
 _STATES = {"LSTM": ("h", "c"), "GRU": ("h",)}
 # Keras applies the reset gate after the recurrent product, as cuDNN does.
@@ -20,11 +20,11 @@ class RecurrentWeights:
     Source: ONNX's operators LSTM-14 and GRU-14.
     """
 
-    operator: str  # ONNX's, "LSTM" or "GRU"
+    operator: str  # in ONNX, "LSTM" or "GRU"
     units: int  # width of each direction
     kernel: np.ndarray  # (directions, gates * units, inputs)
     recurrent_kernel: np.ndarray  # (directions, gates * units, units)
-    bias: np.ndarray  # (directions, 2 * gates * units): of the inputs, then of the recurrence
+    bias: np.ndarray  # (directions, 2 * gates * units): the inputs', then the recurrence's
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class RecurrentWeights:
         return _ATTRIBUTES[self.operator]
 
     def behind(self, affine: "Affine") -> "RecurrentWeights":
-        """Weights for inputs that have not been scaled and shifted yet."""
+        """Returns weights for inputs before scaling and shifting."""
         bias = self.bias.copy()
         bias[:, : self.kernel.shape[1]] += self.kernel @ affine.shift
         return replace(self, kernel=self.kernel * affine.scale, bias=bias)

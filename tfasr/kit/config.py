@@ -21,8 +21,8 @@ else:
 
 
 _Class = TypeVar("_Class", bound=type)
-MOST_LAYERS = 128  # of a model, whose layers share 1000 seeds
-_SHOWN = 500  # characters of a wrong value
+MOST_LAYERS = 128  # of a model; all its layers share 1000 seeds
+_SHOWN = 500  # characters shown of a wrong value
 
 
 def _matches(value: Any, annotation: Any) -> bool:
@@ -52,7 +52,7 @@ def _matches(value: Any, annotation: Any) -> bool:
 
 
 def _is_small(value: Any) -> bool:
-    """Whether whole numbers are such as TensorFlow and JSON's readers can hold."""
+    """Whether whole numbers fit into 64 bits, as TensorFlow and readers of JSON need."""
     if isinstance(value, tuple | list):
         return all(map(_is_small, value))
     return not isinstance(value, int) or -(2**63) <= value < 2**63
@@ -83,10 +83,10 @@ def _check_types(self) -> None:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config_class(cls: _Class) -> _Class:
-    """Makes a class a frozen, keyword-only dataclass that gin knows by its name.
+    """Makes a class a frozen, keyword-only dataclass that gin can bind by its name.
 
-    gin's bindings reach the instances that `tfasr.kit.gin` makes, not those made in Python. Types
-    are checked (TypeError); a method ``check`` may raise ValueError for values that make no sense.
+    gin's bindings affect the instances that `tfasr.kit.gin` makes, not those made in Python. Types
+    are checked (TypeError); a method ``check`` may raise ValueError for invalid values.
     """
     cls.__post_init__ = _check_types
     return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
@@ -100,14 +100,14 @@ def require(holds: bool, config: Any, field: str, rule: str) -> None:
 
 
 def require_within(config: Any, fewest: int, **most: int) -> None:
-    """Raises ValueError unless fields are at least ``fewest`` and at most what their names say."""
+    """Raises ValueError unless fields are at least ``fewest`` and at most their ``most``."""
     for field, value in most.items():
         rule = f"{'positive' if fewest else 'at least 0'}, and at most {value}"
         require(fewest <= getattr(config, field) <= value, config, field, rule)
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """Returns a config's fields as JSON values; functions by their name."""
+    """Returns a config's fields as JSON values, with functions as their names."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -123,9 +123,9 @@ def to_json(config: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Precision:
-    label: str  # what tables and figures call it
+    label: str  # its name in tables and figures
     dtype: str  # of its matrix products
-    trains: bool = False  # whether it is a dtype policy of Keras for training
+    trains: bool = False  # whether it is one of Keras's dtype policies for training
     litert: bool = False  # whether LiteRT runs it, for inference only
 
 
@@ -139,17 +139,17 @@ PRECISIONS.register("int8", Precision("LiteRT int8", "int8", litert=True))
 
 
 def trained() -> tuple[str, ...]:
-    """Returns the precisions in which models can be trained."""
+    """Names the precisions for training."""
     return tuple(name for name, precision in PRECISIONS.items() if precision.trains)
 
 
 def multiplied() -> tuple[str, ...]:
-    """Returns the precisions in which matrix products are timed."""
+    """Names the precisions in which matrix products are timed."""
     return tuple(name for name, precision in PRECISIONS.items() if not precision.litert)
 
 
 def swept() -> tuple[str, ...]:
-    """Returns the precisions in which a model can run, by Keras or by LiteRT."""
+    """Names the precisions in which a model can run, in Keras or in LiteRT."""
     return tuple(name for name, known in PRECISIONS.items() if known.trains or known.litert)
 
 

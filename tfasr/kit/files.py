@@ -1,10 +1,10 @@
-"""Files that appear whole or not at all, also after a power loss, and locks that a crash releases.
+"""Atomic, durable file writes, and locks that a crash releases.
 
-A file is written next to its final place, synced and renamed, and its folder is synced: its name
-always leads to the complete old content or the complete new content.
+A file is written next to its destination, synced and renamed, and its folder is synced. So its name
+always leads to the complete old or the complete new content, even after a power loss.
 
-Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2 (what a
-rename promises without these syncs).
+Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2 (why a rename
+needs these syncs).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from tfasr.errors import UsageError
 
 
 def read_text(path: str | Path, remedy: str) -> str:
-    """Returns a UTF-8 file's text, or raises UsageError with the path and the ``remedy``."""
+    """Reads a UTF-8 file; raises UsageError with the path and the ``remedy`` if it can't."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -37,13 +37,13 @@ def read_text(path: str | Path, remedy: str) -> str:
 
 
 def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns a JSON file's object, which must have the ``required`` names, else UsageError."""
+    """Reads a JSON object with the ``required`` names; raises UsageError if it can't."""
     text = read_text(path, remedy)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path} must be a JSON object. It is cut or damaged: {error}. {remedy}"
+            f"{path} must be a JSON object, but is incomplete or damaged: {error}. {remedy}"
         ) from None
     if not isinstance(content, dict):
         raise UsageError(
@@ -51,12 +51,12 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
         )
     missing = [name for name in required if name not in content]
     if missing:
-        raise UsageError(f"{path} must hold {', '.join(missing)}, which it lacks. {remedy}")
+        raise UsageError(f"{path} lacks {', '.join(missing)}. {remedy}")
     return content
 
 
 def object_or_empty(path: str | Path) -> dict[str, Any]:
-    """Returns a JSON file's object; {} if the file is missing, damaged or not an object."""
+    """Reads a JSON object; returns {} if the file is missing, damaged or not an object."""
     try:
         return read_object(path, "")
     except UsageError:
@@ -71,7 +71,7 @@ _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def write_whole(path: str | Path, content: str | bytes, partial: str | Path | None = None) -> None:
-    """Replaces a file's content; text is written as UTF-8, other bytes in it backslash-escaped."""
+    """Replaces a file's content. Text becomes UTF-8, with invalid bytes backslash-escaped."""
     with whole_file(path, partial) as file:
         if isinstance(content, str):
             content = content.encode(errors="backslashreplace")
@@ -80,7 +80,7 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
-    """Opens a file as ``partial``, different for concurrent writers, and moves it to its place."""
+    """Opens a temporary file, ``partial``, and renames it when closed; one for each writer."""
     path = Path(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
     try:
@@ -91,14 +91,14 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
         partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
+            partial.unlink(missing_ok=True)  # it would fill a full disk
         raise
     sync_folder(path.parent)
 
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError of a write or sync, where it is missing."""
+    """Adds the file's name to an OSError of a write or sync if it is missing."""
     try:
         yield
     except OSError as error:
@@ -112,14 +112,14 @@ def name_in_error(error: OSError, path: Path) -> None:
 
 
 def publish(partial: Path, path: Path) -> None:
-    """Moves a finished file to its place, after its content has reached the disk."""
+    """Moves a finished file to its destination, after syncing its content to disk."""
     sync(partial)
     partial.replace(path)
     sync_folder(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content is on the disk."""
+    """Waits until a file's content is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with named_in_errors(path):
@@ -129,7 +129,7 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's names are on the disk; some file systems can't, which is no error."""
+    """Waits until a folder's names are on disk; ignores file systems that can't do this."""
     try:
         sync(folder)
     except OSError as error:
@@ -138,7 +138,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and its missing parents, and syncs their names."""
+    """Creates a folder and its missing parents, and syncs their names."""
     above = [folder, *folder.parents]
     missing = [path for path in above if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -152,10 +152,10 @@ _LISTED = 8
 def check_owned(
     folder: Path, flag: str, claim: str, names: Iterable[str] | None = None, *, owned: bool
 ) -> None:
-    """Raises UsageError if a folder holds files of others that a writer would overwrite or remove.
+    """Raises UsageError if a writer would overwrite or remove other files in a folder.
 
-    ``names`` are those that it may write, None if no file of others may be there; ``owned`` is
-    whether the folder's content shows that this writer made it, and ``claim`` names that content.
+    ``names`` are the files it may write, or None if the folder must be empty. ``owned``: whether
+    the folder's content shows that this writer made it; ``claim`` names that content.
     """
     if owned or not folder.exists():
         return
@@ -175,12 +175,12 @@ def check_owned(
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock, which a crash releases, or raises UsageError with the message ``held``."""
+    """Holds a lock that a crash releases; if it is taken, raises UsageError(``held``)."""
     descriptor, owner = _acquire(path, held), os.getpid()
     try:
         yield
     finally:
-        # A fork inherits the lock, and a file with content was there before.
+        # A forked process inherits the lock, and a file with content existed before.
         if os.getpid() == owner and not os.fstat(descriptor).st_size:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -203,39 +203,39 @@ def _acquire(path: Path, held: str) -> int:
 
 
 def take_lock(descriptor: int, path: Path, held: str) -> None:
-    """Locks an open file until it is closed, or raises UsageError with the message ``held``."""
+    """Locks an open file until it is closed; if it is locked, raises UsageError(``held``)."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD:
             raise UsageError(held) from None
         _log.warning(
-            "%s: this file system has no locks (%s); take care that no other process writes here.",
+            "%s: this file system has no locks (%s); make sure that no other process writes here.",
             path,
             error.strerror,
         )
 
 
-# The files of a run's folder.
-EVENTS_FILE = "events.jsonl"  # the ledger: every event, append-only; see `tfasr.ledger.events`
+# The files in a run's folder.
+EVENTS_FILE = "events.jsonl"  # the ledger: all events, append-only; see `tfasr.ledger.events`
 WORKER_EVENTS = "events-worker-*.jsonl"  # each cluster worker's steps; see `worker_events_file`
-HEARTBEAT_FILE = "heartbeat"  # touched while the run lives; shows how long a killed session lasted
-LOCK_FILE = "lock"  # held by the process that writes the run, and removed afterwards
+HEARTBEAT_FILE = "heartbeat"  # touched while the run lives; dates the end of a killed session
+LOCK_FILE = "lock"  # held by the process that writes the run, and then removed
 EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
-RECORDER_FILE = "recorder.json"  # the settings of a run that `tfasr.Recorder` wrote
+RECORDER_FILE = "recorder.json"  # the settings of a run written by `tfasr.Recorder`
 ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`
-RUN_FILE = "run.json"  # facts about the data, the software and the machine
-PLUGINS_FILE = "plugins.json"  # the plug-ins of the training, see `tfasr.kit.registry`
-LEXICON_FILE = "lexicon.txt"  # word beam search's words, one a line
-GIN_GIVEN_FILE = "config.gin"  # the configuration as given, includes expanded
-GIN_OPERATIVE_FILE = "operative_config.gin"  # every value in use
+RUN_FILE = "run.json"  # facts about data, software and machine
+PLUGINS_FILE = "plugins.json"  # the training's plug-ins, see `tfasr.kit.registry`
+LEXICON_FILE = "lexicon.txt"  # word beam search's words, one per line
+GIN_GIVEN_FILE = "config.gin"  # the configuration as written, with includes expanded
+GIN_OPERATIVE_FILE = "operative_config.gin"  # all values in use
 CHECKPOINTS_FOLDER = "checkpoints"  # ``step-NNNNNNNN.npz`` and `BEST_CHECKPOINT`
-BEST_CHECKPOINT = "best.npz"  # the weights with the lowest CER on the validation split
-HYPOTHESES_FOLDER = "hypotheses"  # the decoder's hypotheses of each evaluation, as JSON lines
-CPU_FILE = "cpu.csv"  # how busy the processor was, over time
-GPU_FILE = "gpu.csv"  # how busy the GPUs were, over time
-ENERGY_FILE = "energy.csv"  # readings of the energy counters, over time
-PROGRESS_FILE = "progress.json"  # where the run stands now
+BEST_CHECKPOINT = "best.npz"  # the weights with the lowest validation CER
+HYPOTHESES_FOLDER = "hypotheses"  # each evaluation's hypotheses, as JSON lines
+CPU_FILE = "cpu.csv"  # CPU utilisation over time
+GPU_FILE = "gpu.csv"  # GPU utilisation over time
+ENERGY_FILE = "energy.csv"  # readings of the energy counters over time
+PROGRESS_FILE = "progress.json"  # the run's current state
 
 
 def worker_events_file(rank: int) -> str:
@@ -250,7 +250,7 @@ _TYPE = "$type"
 
 
 def to_typed_json(value: Any) -> Any:
-    """Returns JSON that `from_typed_json` reads with the same types; TypeError if impossible."""
+    """Converts a value to JSON from which `from_typed_json` restores it; TypeError if it can't."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
@@ -274,13 +274,13 @@ def to_typed_json(value: Any) -> Any:
         values = {name: to_typed_json(getattr(value, name)) for name in fields}
         return {_TYPE: "dataclass", "class": name_of(type(value)), "fields": values}
     raise TypeError(
-        "What a process is told or answers must be made of numbers, text, paths, dataclasses, "
+        "Arguments and results of a process must be made of numbers, text, paths, dataclasses, "
         f"lists, tuples and dicts. Received: {value!r}."
     )
 
 
 def from_typed_json(content: Any) -> Any:
-    """Returns the value that `to_typed_json` was given; imports the modules of its classes."""
+    """Restores a value from `to_typed_json`, importing the modules of its classes."""
     if isinstance(content, list):
         return [from_typed_json(item) for item in content]
     if not isinstance(content, dict):
@@ -300,7 +300,7 @@ def from_typed_json(content: Any) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """Returns the "module:name" that `named` imports, or raises TypeError, as for a lambda."""
+    """Returns the "module:name" that `named` can import; raises TypeError, for a lambda say."""
     name = f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', None)}"
     try:
         importable = named(name) is thing
@@ -308,13 +308,13 @@ def name_of(thing: Any) -> str:
         importable = False
     if not importable or name.startswith("__main__:"):
         raise TypeError(
-            "What another process is to use must be written at the top level of a module that can "
-            f"be imported. Received: {thing!r}."
+            "Code for another process must be at the top level of an importable module. "
+            f"Received: {thing!r}."
         )
     return name
 
 
 def named(name: str) -> Any:
-    """Imports and returns what "module:name" stands for."""
+    """Imports what "module:name" refers to."""
     module, _, path = name.partition(":")
     return operator.attrgetter(path)(importlib.import_module(module))

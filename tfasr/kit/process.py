@@ -1,7 +1,8 @@
-"""Calls a function in a new process, which has separate memory and Keras backend.
+"""Calls functions in new processes, with separate memory and Keras backend.
 
-``call(measure, request, backend="jax")`` is ``measure(request)`` computed there: arguments and
-results are typed JSON, see `tfasr.kit.files`, and UsageError and RunError come through.
+``call(measure, request, backend="jax")`` computes ``measure(request)`` in another process.
+Arguments and results travel as typed JSON (see `tfasr.kit.files`); UsageError and RunError are
+passed on.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from tfasr.kit.registry import load_plugin, loaded_plugins
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Discards what C++ code prints to standard error; Python's exceptions are not affected."""
+    """Discards C++ output on standard error; Python's exceptions are not affected."""
     before = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
         os.dup2(nowhere.fileno(), 2)
@@ -42,7 +43,7 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow without its twenty lines about devices."""
+    """Imports TensorFlow without its messages about devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with quiet_stderr():
         import tensorflow as tf
@@ -52,8 +53,8 @@ def load_tensorflow() -> None:
 
 _Result = TypeVar("_Result")
 _SHOWN_MESSAGE = 1000
-# Like `python -m MODULE`, but nothing is imported from the working directory, where a file may have
-# the name of a standard module; Python 3.10 has no option for it. tfasr is the parent's.
+# Like `python -m MODULE`, but without importing from the working directory, where a file may shadow
+# a standard module (Python 3.10 has no option for this). tfasr is the parent's.
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -70,13 +71,13 @@ _SAVES_WITHIN_S = 120.0
 
 
 class ChildError(RunError):
-    """A process that ended without an answer; the exit code is negative for a signal."""
+    """A process ended without a result. The exit code is negative for a signal."""
 
     def __init__(self, task: str, exit_code: int, messages: str):
-        cause = f"signal {-exit_code}" if exit_code < 0 else str(exit_code)
+        cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
         super().__init__(
-            f"{task} must end with exit code 0. Received: {cause} (signal 9 is what a full memory "
-            f"looks like). {messages}"
+            f"{task} failed: it ended with {cause} (signal 9 often means that memory ran "
+            f"out). {messages}"
         )
         self.exit_code = exit_code
         self.messages = messages
@@ -97,12 +98,11 @@ def stream(
     task: str = "",
     show_messages: bool = True,
 ) -> Iterator[Any]:
-    """Calls a function in a new process and yields what it yields, or its one result.
+    """Calls a function in a new process and yields its results: what it yields, or its one result.
 
-    Its UsageError or RunError comes through; a process that ends otherwise raises ChildError.
-    ``plugins`` (by default those of this process) are loaded first, ``backend`` is Keras's there,
-    ``task`` names the work in messages, and without ``show_messages`` the ChildError ends with
-    them.
+    Its UsageError or RunError is passed on; any other failure raises ChildError. First it loads
+    ``plugins`` (by default this process's). ``backend`` is its Keras backend, and ``task`` names
+    the work in messages. Without ``show_messages``, its messages appear only in a ChildError.
     """
     request = _request(function, arguments, backend, plugins)
     with contextlib.ExitStack() as resources:
@@ -124,7 +124,7 @@ def stream(
 
 
 class Correspondence:
-    """A generator function in a new process that reads `received` and yields its answers."""
+    """A generator function in a new process, which reads `received` and yields answers."""
 
     def __init__(
         self,
@@ -146,15 +146,15 @@ class Correspondence:
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a typed value; to a process that has ended, nothing."""
+        """Sends a typed value; ignored if the process has ended."""
         self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
-        """Returns the next answer or raises TimeoutError; a ``timeout_s`` of None waits forever."""
+        """Returns the next answer or raises TimeoutError; None waits without limit."""
         try:
             line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
         except queue.Empty:
-            raise TimeoutError(f"{self._task} has not answered yet.") from None
+            raise TimeoutError(f"{self._task} has not yet answered.") from None
         if line is None:
             self._lines.put(None)
             raise ChildError(self._task, self._process.wait(), _end_of(self._messages))
@@ -170,7 +170,7 @@ class Correspondence:
         self._messages.close()
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # reading shows how it ended
+        with contextlib.suppress(OSError):  # reading reports how the process ended
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
@@ -181,7 +181,7 @@ class Correspondence:
 
 
 def received() -> Iterator[Any]:
-    """Yields, in the process of a `Correspondence`, what was sent; ends when the sender does."""
+    """Yields the values sent by a `Correspondence`, in its process, until the sender ends."""
     for line in sys.stdin:
         yield from_typed_json(json.loads(line))
 
@@ -227,7 +227,7 @@ def run_module(module: str, *arguments: str | Path, **options: Any) -> subproces
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
-    """Returns a command like ``python -m MODULE`` that leaves the working directory out.
+    """Returns a command like ``python -m MODULE`` without imports from the working directory.
 
     Its process ends with this one, see `end_with`.
     """
@@ -236,11 +236,11 @@ def module_command(module: str, *arguments: str | Path) -> list[str]:
 
 
 def run_child(parent: int, module: str) -> None:
-    """Runs a module as the main one; only for the processes that `module_command` starts."""
+    """Runs a module as the main module, in a process started by `module_command`."""
     try:
         end_with(parent)
     except RuntimeError as error:
-        sys.exit(f"{module} needs more threads ({error}): raise the limit (ulimit -u).")
+        sys.exit(f"{module} needs more threads ({error}). Raise the limit (ulimit -u).")
     if module == __name__:
         _serve()
     else:
@@ -248,11 +248,11 @@ def run_child(parent: int, module: str) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Sends this process SIGTERM once the process ``parent`` has ended in whatever way.
+    """Sends this process SIGTERM once the process ``parent`` has ended for any reason.
 
-    A training then saves a checkpoint; what has not ended two minutes later is killed. The parent's
-    number is looked at, since a pipe stays open in whatever else the parent has forked, and Linux's
-    death signal comes as soon as the parent's thread ends.
+    A training then saves a checkpoint; after two minutes, the process is killed. The parent's id is
+    polled, because a pipe stays open in other forks of the parent, and Linux's death signal comes
+    as soon as the parent's thread ends.
     """
 
     def watch() -> None:
@@ -266,9 +266,9 @@ def end_with(parent: int) -> None:
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns this process's environment for `module_command`, with further variables."""
+    """Returns this process's environment for `module_command`, with more variables."""
     variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
-    # An empty entry, as in ":/more", would be the working directory.
+    # An empty entry, as in ":/more", means the working directory.
     entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
     if path := os.pathsep.join(entries):
         variables["PYTHONPATH"] = path
@@ -300,7 +300,7 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 
 def _serve() -> None:
-    # What libraries print to standard output must not mix with the answers.
+    # Output of libraries on standard output must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
@@ -323,7 +323,7 @@ def _serve() -> None:
 
 
 def _values(request: dict[str, Any]) -> Iterator[Any]:
-    # Last: files next to the function must not hide an installed module.
+    # At the end, so that files next to the function don't hide installed modules.
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
@@ -338,7 +338,7 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use: its affinity, within its quota."""
+    """Returns how many cores this process may use: its affinity, limited by its quota."""
     return max(1, int(min(available_cores(), quota())))
 
 

@@ -1,4 +1,4 @@
-"""Looking things up by name: built-in ones, and those that a user's module registers."""
+"""Names for built-in classes and functions, and for those registered by users' modules."""
 
 import dataclasses
 import hashlib
@@ -22,12 +22,12 @@ from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
 _PACKAGE = str(Path(__file__).parents[1])
-# The module that a plug-in's file becomes; the file's name follows.
+# A plug-in's file becomes a module with this prefix and the file's name.
 FILE_MODULE = "tfasr_plugin_"
 
 _registries: "list[weakref.ref[Registry]]" = []
 _loaded: dict[str, ModuleType] = {}
-# Runs and their plug-ins that were logged as not needed, to log each once.
+# Runs and plug-ins already logged as not needed, to log each only once.
 _mentioned: set[tuple[str | Path, str]] = set()
 
 log = logging.getLogger("tfasr")
@@ -36,10 +36,10 @@ log = logging.getLogger("tfasr")
 @dataclass(frozen=True)
 class Entry:
     name: str
-    module: str  # registers the name when imported; for a built-in thing, defines it
-    file: str  # where it was registered, or the built-in name is listed
+    module: str  # registers the name when imported; for a built-in object, its module
+    file: str  # where it was registered, or where the built-in name is listed
     line: int
-    attribute: str | None = None  # of a built-in thing in its module
+    attribute: str | None = None  # a built-in object's name in its module
 
     @property
     def place(self) -> str:
@@ -47,19 +47,19 @@ class Entry:
 
 
 class Registry(Mapping[str, _Thing], Generic[_Thing]):
-    """A mapping from names to things, in the order of registration.
+    """A mapping from names to objects, in the order of registration.
 
-    A user's module adds a thing by registering it where it is written::
+    A user's module registers an object where it is defined::
 
         @MODELS.register("my_model")
         class MyModelConfig: ...
 
     Args:
-        kind: what is registered, a noun for messages such as "model".
-        built_in: names to "module:attribute", imported when first looked up.
-        check: raises TypeError or ValueError for a thing that can't be used.
-        then: called with name and thing after a registration.
-        plural: of ``kind``, if it is not ``kind`` with an "s".
+        kind: a noun for messages, such as "model".
+        built_in: names to "module:attribute", imported when first used.
+        check: raises TypeError or ValueError for an invalid object.
+        then: called with name and object after a registration.
+        plural: of ``kind``, if it doesn't just add an "s".
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def register(self, name: str, thing: _Thing) -> _Thing: ...
 
     def register(self, name, thing=None):
-        """Registers a thing: ``register(name, thing)``, or ``@register(name)`` above it.
+        """Registers an object: ``register(name, thing)``, or ``@register(name)`` above it.
 
         Raises:
-            UsageError: if the name is taken (it names both places) or is not one word, or the thing
-                fails its check. In an interactive session a name may be registered again.
+            UsageError: if the name is taken (with both places) or is not one word, or the check
+                fails. In an interactive session, a name may be registered again.
         """
         file, line, module = _caller()
 
@@ -111,17 +111,17 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return add if thing is None else add(thing)
 
     def entry(self, name: str) -> Entry:
-        """Returns where a name was registered, without importing it, or raises UsageError."""
+        """Returns where a name was registered, without importing it; UsageError if unknown."""
         if name not in self._entries:
             raise UsageError(
                 f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
-                "one from a module of your own, import the module: --import my_lab.my_module."
+                "one from your own module, import it: --import my_lab.my_module."
             )
         return self._entries[name]
 
     def name_of(self, thing: _Thing) -> str | None:
-        """Returns the name under which a thing is registered, or None."""
-        # A built-in thing that is not imported yet is compared by where it is defined.
+        """Returns the registered name of an object, or None."""
+        # A built-in object that is not yet imported is recognised by where it is defined.
         defined_at = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
         for name, entry in self._entries.items():
             if name in self._things:
@@ -132,9 +132,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return None
 
     def call(self, name: str, *arguments: Any, passes: tuple[type[Exception], ...] = ()) -> Any:
-        """Calls a registered function or class; what a user's raises is a RunError in one line.
+        """Calls a registered function or class; a user's exception becomes a one-line RunError.
 
-        Errors of tfasr's own, and those that ``passes`` lists, come through.
+        tfasr's own errors and those in ``passes`` are not changed.
         """
         entry, thing = self.entry(name), self[name]
         try:
@@ -193,13 +193,15 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         self._entries[entry.name] = entry
 
     def _refuse_taken(self, entry: Entry) -> None:
-        known = self._entries.get(entry.name)
-        # A module may be imported again, and a notebook's cell be run again.
-        rerun = known and (known.place == entry.place or known.module == entry.module == "__main__")
-        if known and not rerun:
+        previous = self._entries.get(entry.name)
+        # A module may be imported again, and a notebook cell run again.
+        rerun = previous and (
+            previous.place == entry.place or previous.module == entry.module == "__main__"
+        )
+        if previous and not rerun:
             raise UsageError(
-                f"{entry.place}: each {self.kind} must have a name of its own. Received: "
-                f"{entry.name!r}, which {known.place} has registered. Choose another name."
+                f"{entry.place}: the name {entry.name!r} is taken. Received: a second {self.kind} "
+                f"of this name, after that of {previous.place}. Choose another name."
             )
 
     def _checked(self, entry: Entry, thing: _Thing) -> None:
@@ -209,7 +211,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             self._check(thing)
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"{entry.place}: the {self.kind} {entry.name!r} cannot be used: {error}"
+                f"{entry.place}: the {self.kind} {entry.name!r} can't be used: {error}"
             ) from error
 
 
@@ -235,14 +237,14 @@ class Plugin:
 
 
 def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
-    """Imports a plug-in, once.
+    """Imports a plug-in once.
 
     Args:
-        name: a module, which may be in the working directory, or the path of a ``.py`` file.
-        asked_at: the flag, or file and line, that names the plug-in, for messages.
+        name: a module, possibly in the working directory, or the path of a ``.py`` file.
+        asked_at: for messages, the flag or line that names the plug-in.
 
     Raises:
-        UsageError: if there is no such module, or it cannot be imported; it names file and line.
+        UsageError: if the module doesn't exist or can't be imported; it names file and line.
     """
     if name in _loaded:
         return _loaded[name]
@@ -251,7 +253,7 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
 
 
 def plugins() -> list[Plugin]:
-    """Returns this process's plug-ins: modules loaded as such, and others that registered names."""
+    """Returns this process's plug-ins: those loaded, and other modules that registered names."""
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
     for registry in filter(None, (reference() for reference in _registries)):
@@ -268,33 +270,33 @@ def plugins() -> list[Plugin]:
             registers[file],
         )
         for file, name in names.items()
-        # A script that calls tfasr, or a notebook, cannot be imported by another process.
+        # Another process can't import a script that calls tfasr, or a notebook.
         if name != "__main__" and Path(file).is_file()
     ]
 
 
 def loaded_plugins() -> list[str]:
-    """Returns the names by which a child process can load the same plug-ins."""
+    """Returns names by which a child process can load the same plug-ins."""
     return [plugin.name for plugin in plugins()]
 
 
 def record_plugins(run_dir: Path) -> None:
-    """Writes ``plugins.json`` into a run's folder; no file without plug-ins."""
+    """Writes ``plugins.json`` into a run's folder if there are plug-ins."""
     in_use = [dataclasses.asdict(plugin) for plugin in plugins()]
     if in_use:
         write_whole(run_dir / PLUGINS_FILE, json.dumps({"plugins": in_use}, indent=1) + "\n")
 
 
 def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
-    """Raises UsageError if one of a run's plug-ins of these kinds (None: all) is not loaded.
+    """Raises UsageError if one of a run's plug-ins is not loaded.
 
-    It loads none, because a run folder must run no code. Missing plug-ins of other kinds are
-    logged.
+    ``kinds`` limits this to plug-ins that register such objects; others that are missing are only
+    logged. Nothing is loaded, because a run folder must not run code.
     """
     path = Path(run_dir) / PLUGINS_FILE
     if not path.exists():
         return
-    content = read_object(path, "It only lists what to --import; remove it to go on without.")
+    content = read_object(path, "It only lists plug-ins to --import; you can delete it.")
     loaded = plugins()
     for plugin in _recorded(content.get("plugins")):
         same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
@@ -302,7 +304,7 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
             if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
                 raise UsageError(
                     f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
-                    f"imported. Add --import {plugin.name}, if you trust its code."
+                    f"imported. Add --import {plugin.name} if you trust its code."
                 )
             if (run_dir, plugin.name) not in _mentioned:
                 _mentioned.add((run_dir, plugin.name))
@@ -322,7 +324,7 @@ def _recorded(content: Any) -> list[Plugin]:
 def _module(name: str, asked_at: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # last, so that it hides no other module
+        sys.path.append(here)  # at the end, so that it hides no other module
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
@@ -330,8 +332,8 @@ def _module(name: str, asked_at: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _unusable(name, asked_at, error) from error
         raise UsageError(
-            f"{asked_at}: a plug-in must be a module that Python finds, or a .py file. Received: "
-            f"{name!r}, and there is no module {error.name!r} here ({here}), among the installed "
+            f"{asked_at}: a plug-in must be an importable module or a .py file. Received: "
+            f"{name!r}, but there is no module {error.name!r} here ({here}), among the installed "
             "packages or on PYTHONPATH."
         ) from error
     except KeyboardInterrupt:
@@ -349,11 +351,11 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     for module in [*sys.modules.values()]:
         if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
             return module  # already imported under another name
-    # The same in every process and wherever the file is, because experiment.json holds it.
+    # The same in every process and wherever the file is, because experiment.json stores it.
     name = f"{FILE_MODULE}{path.stem}"
     if name in sys.modules:
         raise UsageError(
-            f"{asked_at}: the files of plug-ins must have different names. Received: {path} and "
+            f"{asked_at}: plug-in files must have different names. Received: {path} and "
             f"{sys.modules[name].__file__}. Rename one."
         )
     specification = importlib.util.spec_from_file_location(name, path)
@@ -374,7 +376,7 @@ def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
         return UsageError(str(error))
     place, cause = blamed(error)
     return UsageError(
-        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} asks for {name!r}; "
+        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names {name!r}; "
         "correct it or leave it out."
     )
 

@@ -1,25 +1,25 @@
-"""Keras's batch normalisation with a cheaper way to leave padded frames out."""
+"""Keras's batch normalisation with a faster way of ignoring padded frames."""
 
 import keras
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class BatchNormalization(keras.layers.BatchNormalization):
-    """A `keras.layers.BatchNormalization` that trains faster where it is given a mask.
+    """A `keras.layers.BatchNormalization` that trains faster with a mask.
 
-    Weights, config, results and gradients are those of Keras's layer, which passes over the batch
+    Weights, config, results and gradients equal those of Keras's layer, which passes over the batch
     far more often. On CPUs it is one compiled operation with the following dropout, in float32 and
-    bfloat16; elsewhere it is made of TensorFlow's operations. In inference, without a mask, with
-    ``renorm``, for other inputs than ``(batch, time, channels)`` and on other backends it is
-    Keras's layer. With ``synchronized`` the statistics are those of all replicas' unmasked frames;
-    Keras's layer, given a mask, would use its own replica's alone.
+    bfloat16; elsewhere it uses TensorFlow's operations. It is Keras's layer in inference, without
+    a mask, with ``renorm``, for inputs other than ``(batch, time, channels)`` and on other
+    backends. With ``synchronized``, statistics cover the unmasked frames of all replicas; Keras's
+    layer with a mask uses only its own replica's.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None, dropout=None):
-        """Normalises all frames, the masked ones too, and applies a `Dropout` if given.
+        """Normalises all frames, including masked ones, and applies a `Dropout` if passed.
 
-        ``mask`` and ``valid`` are booleans ``(batch, time)``: the frames that count for the
-        statistics. Keras hands ``mask`` on to all following layers, with the outputs.
+        ``mask`` and ``valid``: booleans ``(batch, time)``, True for frames in the statistics. Keras
+        passes ``mask``, but not ``valid``, on to all following layers.
         """
         mask = mask if valid is None else valid
         if not self._is_masked_training(inputs, training, mask):
@@ -60,6 +60,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and len(inputs.shape) == 3
             and len(mask.shape) == 2
             and self.axis in (-1, 2)
-            and not getattr(self, "renorm", False)  # older Keras lacks it
+            and not getattr(self, "renorm", False)  # missing in older Keras
             and keras.backend.standardize_dtype(inputs.dtype) != "float64"
         )

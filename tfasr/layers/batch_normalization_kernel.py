@@ -1,4 +1,4 @@
-"""Masked batch normalisation in TensorFlow with a gradient derived by hand."""
+"""Masked batch normalisation in TensorFlow, with a hand-written gradient."""
 
 import contextlib
 import contextvars
@@ -25,7 +25,7 @@ Tensors = tuple[tf.Tensor, ...]
 def counted(share: tf.Tensor) -> Iterator[None]:
     """Sets whether a model's utterances count for synchronised statistics while it is called.
 
-    A replica without utterances of a batch takes a step on another's, whose result is not used.
+    A replica that gets no utterances of a batch runs the step on another's and drops the result.
     """
     token = _COUNTED.set(share)
     try:
@@ -46,9 +46,8 @@ def normalise_synchronised(
 ) -> Tensors:
     """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
-    The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
-    them up. ``summed`` adds a tensor up over all replicas.
-
+    The gradients of ``gamma`` and ``beta`` are for this replica's frames; the optimizer sums them.
+    ``summed`` sums a tensor over all replicas.
     Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
     """
     shape, channels = tf.shape(inputs), inputs.shape[-1]
@@ -67,7 +66,7 @@ def normalise_synchronised(
         weights = tf.transpose(counts / tf.maximum(sums[-1], 1.0))
         mean = sums[:-1] / tf.maximum(sums[-1], 1.0)
         centred = _rows(inputs, channels) - mean
-        # Of the deviations from the common mean: a difference of squares would lose digits.
+        # Sums of squared deviations: a difference of sums of squares would lose digits.
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
@@ -78,21 +77,22 @@ def normalise_synchronised(
 
 
 def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
-    """Normalises all frames ``(batch, time, channels)`` with mean and variance of unmasked ones.
+    """Normalises frames ``(batch, time, channels)`` by mean and variance of the unmasked ones.
 
-    Returns float32 outputs, and the mean and variance ``(channels,)``, through which no gradient
-    flows. ``mask`` ``(batch, time)`` is True for the frames that count.
+    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs, and mean and
+    variance ``(channels,)``, which have no gradient.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1.
     """
     shape, channels = tf.shape(inputs), inputs.shape[-1]
     counts = tf.reshape(tf.cast(mask, tf.float32), (-1, 1))
-    # Sums over frames as matmuls with a row of weights: a third of the time of masking and summing.
+    # Sums over frames are matmuls with a row of weights, three times as fast as masking and
+    # summing.
     weights = tf.transpose(counts / tf.maximum(tf.reduce_sum(counts), 1.0))
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
-        # A masked frame may hold anything, and zero times infinity is no zero.
+        # A masked frame may contain anything, and zero times infinity is not zero.
         valid = tf.where(tf.cast(counts, tf.bool), _rows(inputs, channels), 0.0)
         mean = tf.matmul(weights, valid)[0]
         centred = _rows(inputs, channels) - mean
@@ -102,7 +102,7 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         gradient = _gradient(inputs, gamma, centred, inverse, weights)
         return (outputs, mean, variance), gradient
 
-    # A variable would have to be a variable's gradient in custom_gradient; its value is a tensor.
+    # custom_gradient needs extra code for variables; their values are plain tensors.
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
@@ -111,10 +111,10 @@ def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums) -> Callable:
-    """A normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
+    """Returns a function for the gradients of ``inputs``, ``gamma`` and ``beta``.
 
-    ``weights`` ``(1, frames)`` are the frames' shares in the mean; ``both`` adds two gradients up
-    over those who share the statistics.
+    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums two gradients over
+    the replicas that share statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -132,19 +132,19 @@ def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums)
 
 _REFUSE = second_derivatives_refused(
     "Compiled batch normalisation",
-    "Compute it in a tf.function with jit_compile=True, which takes TensorFlow's own operations.",
+    "Compute it in a tf.function with jit_compile=True, which uses TensorFlow's own operations.",
 )
 
 
 class Drawn(NamedTuple):
-    """What is dropped, and drawn as `tfasr.layers.fused_call` draws it."""
+    """Dropout for `normalise_and_drop`, drawn as in `tfasr.layers.fused_call`."""
 
-    levels: int = 0  # dropped of 65536; 0 for no dropout
+    levels: int = 0  # of 65536 that are dropped; 0 for no dropout
     seed: tf.Tensor | None = None  # int32 (2,)
 
 
 def normalises_here(dtype: str) -> bool:
-    """Whether `normalise_and_drop` can compute in a dtype in the graph being made."""
+    """Whether `normalise_and_drop` supports a dtype in the current graph."""
     return runs_here(dtype, "normalise_float32")
 
 

@@ -1,4 +1,4 @@
-"""A bidirectional recurrent layer of clipped rectifiers, batch-normalised as in Deep Speech 2."""
+"""A bidirectional recurrent layer of clipped ReLUs, batch-normalised as in Deep Speech 2."""
 
 import math
 
@@ -7,7 +7,7 @@ import keras
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import run_fused, value_of
 
-# Within float16, and beyond what recurrent weights can make up for.
+# Fits into float16, and is too low for recurrent weights to compensate.
 _FAR_BELOW_ZERO = -3e4
 
 
@@ -15,7 +15,7 @@ _FAR_BELOW_ZERO = -3e4
 class ClippedReLUCell(keras.layers.Layer):
     """One step of ``h[t] = min(max(x[t] + h[t - 1] R + b, 0), clip)``.
 
-    There is no input matrix: inputs are projected for all steps at once (cuDNN's CUDNN_SKIP_INPUT).
+    There is no input matrix, as inputs are projected for all steps at once (CUDNN_SKIP_INPUT).
     """
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
@@ -46,10 +46,10 @@ class ClippedReLUCell(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedRNN(keras.layers.RNN):
-    """A `keras.layers.RNN` of a `ClippedReLUCell`, with compiled steps on CPUs under TensorFlow."""
+    """A `keras.layers.RNN` of a `ClippedReLUCell`, compiled on CPUs under TensorFlow."""
 
     last_kernel: str | None = None  # "fused CPU" or "generic loop"; None before the first call
-    requested_kernel: str = "auto"  # or "generic": Keras's loop, which exporters know
+    requested_kernel: str = "auto"  # or "generic": Keras's loop, for exporters
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
         if not self._fused() or keras.tree.flatten(mask)[0] is not None:
@@ -76,9 +76,9 @@ class ClippedRNN(keras.layers.RNN):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class BidirectionalClippedRNN(keras.layers.Layer):
-    """A projection, batch-normalised and shared by both directions, whose outputs are summed.
+    """Both directions read one projected, batch-normalised input; their outputs are summed.
 
-    A direction's outputs are clipped at ``clip``, so a sum reaches twice that.
+    Each direction's outputs are clipped at ``clip``, so the sum can reach twice that.
 
     Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
     sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
@@ -117,8 +117,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is False."""
         projected = self.normalisation(self.projection(inputs), training=training, valid=valid)
         if valid is not None:
-            # Rectified to zero, which is the state that the backward direction begins with: it
-            # passes the padding unchanged, and the steps need no mask.
+            # Rectified to zero, the backward direction's initial state. Padding thus leaves the
+            # state unchanged, and the steps need no mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
         return self.forwards(projected, training=training) + backwards
@@ -133,7 +133,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedReLU:
-    """The activation ``min(max(x, 0), ceiling)``, for use as a layer's ``activation``.
+    """The activation ``min(max(x, 0), ceiling)``, for a layer's ``activation``.
 
     Source: Hannun et al. 2014, Deep Speech, section 2, where it is 20.
     """
@@ -156,13 +156,13 @@ class ClippedReLU:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class SimpleRNN(keras.layers.SimpleRNN):
-    """A `keras.layers.SimpleRNN` that is trained by a hand-derived gradient on CPUs.
+    """A `keras.layers.SimpleRNN` that trains by a hand-written gradient on CPUs.
 
-    That holds for ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in float32
-    and bfloat16 (states in float32) on Keras's TensorFlow backend; everything else is Keras's layer
-    unchanged. Arguments, weights, results, masking, states and saved weights are Keras's own.
-    ``last_kernel`` names what the latest call used: "fused CPU", "generic loop", "Keras on jax" or
-    "Keras on torch"; None before the first call.
+    This covers ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in float32 and
+    bfloat16 (states in float32), on Keras's TensorFlow backend; anything else runs Keras's layer.
+    Arguments, weights, results, masking, states and saved weights are Keras's. ``last_kernel`` is
+    the implementation of the latest call: "fused CPU", "generic loop", "Keras on jax" or "Keras on
+    torch"; None before the first call.
     """
 
     def __init__(self, units: int, *args, **kwargs):

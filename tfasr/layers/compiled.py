@@ -1,4 +1,4 @@
-"""The compiled core of the layers (``_recurrent/``), called from TensorFlow's graphs."""
+"""Calls the compiled core of the layers (``_recurrent/``) from TensorFlow graphs."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ DTYPES = ("float32", "bfloat16")
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Whether a compiled function, which older cores may lack, can run in the graph being made."""
+    """Whether a compiled function, missing in older cores, can run in the current graph."""
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
-    # XLA's programs can't call out of themselves. TensorFlow's own layers make the same check.
+    # XLA programs can't call external code. TensorFlow's own layers make the same check.
     return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
@@ -29,13 +29,13 @@ def call(
     arguments: Sequence[tf.Tensor],
     shapes: Sequence[tuple[int | None, ...]],
 ) -> list[tf.Tensor]:
-    """The results of a compiled function: at once, or as an operation in the graph being made.
+    """Calls a compiled function at once, or adds it to the current graph as an operation.
 
-    Without `operations.registered` the graph calls back into Python, which takes longer, most of
-    all while Python is busy, and can't be exported.
+    Without `operations.registered`, the graph calls back into Python. That is slower, especially
+    while Python is busy, and can't be exported.
     """
     if tf.executing_eagerly():
-        # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
+        # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.
         return [tf.convert_to_tensor(array) for array in run(*(x.numpy() for x in arguments))]
     if operations.registered():
         operations.limit_threads(_configured_threads())
@@ -47,7 +47,7 @@ def call(
 def second_derivatives_refused(what: str, instead: str) -> Callable:
     def refuse(*_):
         raise NotImplementedError(
-            f"{what} has first derivatives only, and the gradient of its gradient was asked for. "
+            f"{what} has first derivatives only, but the gradient of its gradient was requested. "
             f"{instead}"
         )
 
@@ -55,23 +55,23 @@ def second_derivatives_refused(what: str, instead: str) -> Callable:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """An array as the core takes it: numpy has no bfloat16 of its own."""
+    """Returns an array for the core, with bfloat16, which NumPy lacks, as uint16."""
     return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def replicas_here() -> int:
-    """How many replicas of the model being traced share this process's cores."""
+    """Returns how many replicas of the traced model share this process's cores."""
     if not tf.distribute.has_strategy():
         return 1
     return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
 
 
 def team_size() -> Callable[[], int]:
-    """A function that returns how many threads a call may use, whenever it is made.
+    """Returns a function that reports how many threads a call may use at that moment.
 
-    At most the process's cores, see `usable_cores`, and TensorFlow's threads within an operation;
-    replicas in one process share them. TensorFlow's setting is read when a graph is made: it can't
-    change any more, and reading it takes as long as a small call.
+    At most the process's cores (see `usable_cores`) and TensorFlow's threads per operation; the
+    replicas of a process share them. TensorFlow's setting is read when a graph is made, because it
+    can't change later and reading it takes as long as a small call.
     """
     configured = _configured_threads()
     replicas = replicas_here()

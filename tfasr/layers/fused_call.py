@@ -1,22 +1,22 @@
-"""What Keras's recurrent layers do around their steps, for those that run the steps themselves."""
+"""The work of Keras's recurrent layers around their steps, for layers with their own steps."""
 
 import keras
 
-LEVELS = 1 << 16  # of the 16 random bits of an activation
+LEVELS = 1 << 16  # of 16 random bits per activation
 
 
 def has_gpu() -> bool:
-    import tensorflow as tf  # only in functions: on other backends it need not exist
+    import tensorflow as tf  # only in functions, as other backends may lack it
 
     return bool(tf.config.list_logical_devices("GPU"))
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
-    """Calls ``run`` as Keras would call its own loop, and returns what Keras expects.
+    """Calls ``run`` in place of Keras's loop, and returns what Keras expects.
 
     ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
-    outputs and last states; ``gates`` is the weights' width in units. Returns the last output, all
-    outputs and the last states.
+    outputs and last states; ``gates`` is the width of the weights in units. Returns the last
+    output, all outputs and the last states.
     """
     import tensorflow as tf
 
@@ -36,7 +36,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     states = [tf.cast(state, dtype) for state, dtype in zip(initial, dtypes, strict=True)]
     outputs, *states = run(sequences, *weights, bias, states, mask)
     if mask is not None:
-        # Keras repeats the last valid output in masked steps, and begins with zeros.
+        # Keras repeats the last valid output in masked steps, starting with zeros.
         written = mask
         if not layer.zero_output_for_mask:
             written = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
@@ -46,7 +46,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
 
 
 def value_of(variable):
-    """A weight in the compute dtype as a plain tensor, not as a variable."""
+    """Returns a weight in the compute dtype as a plain tensor."""
     import tensorflow as tf
 
     return tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
@@ -54,21 +54,20 @@ def value_of(variable):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class Dropout(keras.layers.Dropout):
-    """A `keras.layers.Dropout` that decides by 16 random bits an activation instead of 32.
+    """A `keras.layers.Dropout` that draws 16 random bits per activation instead of 32.
 
-    The rate is rounded to the next of 65536 levels, and the remaining activations are scaled by
-    that one, so that expectations are exact. With the same seed it drops other activations than
-    Keras's layer. With ``noise_shape``, on GPUs and on Keras's JAX and PyTorch backends it is
-    Keras's layer.
+    The rate is rounded to one of 65536 levels. The remaining activations are scaled by the rounded
+    rate, so expectations are exact. It drops other activations than Keras's layer with the same
+    seed. With ``noise_shape``, on GPUs and on JAX and PyTorch it is Keras's layer.
     """
 
     @property
     def dropped_levels(self) -> int:
-        """The number of dropped levels, the lowest of 65536."""
+        """How many of the 65536 levels are dropped, from the lowest."""
         return round(self.rate * LEVELS)
 
     def draws(self, training: bool) -> bool:
-        """Whether a call drops anything, by the layer's own 16 bits."""
+        """Whether a call drops activations by this layer's own 16 bits."""
         return (
             bool(training)
             and keras.backend.backend() == "tensorflow"
@@ -78,7 +77,7 @@ class Dropout(keras.layers.Dropout):
         )
 
     def next_seed(self):
-        import tensorflow as tf  # on other backends it need not exist
+        import tensorflow as tf  # only in functions, as other backends may lack it
 
         return tf.cast(self.seed_generator.next(), tf.int32)
 
@@ -104,13 +103,13 @@ def kept_scale(dropped_levels: int, dtype) -> float:
 
 
 def valid_frames(hidden, lengths):
-    """Booleans ``(batch, time)``: whether a frame of ``(batch, time, ...)`` is no padding."""
+    """Returns booleans ``(batch, time)``: False for the padding of ``(batch, time, ...)``."""
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
     return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
 
 
 def widened(hidden, valid, before: int, after: int):
-    """Values without padding and with frames of zeros around them, for a convolution."""
+    """Sets padding to zero and adds frames of zeros on both sides, for a convolution."""
     if valid is not None:
         of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
         hidden = keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))

@@ -9,22 +9,22 @@ KERNELS = ("auto", "fused", "cudnn", "generic")
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class LSTM(keras.layers.LSTM):
-    """A `keras.layers.LSTM` that is trained by a hand-derived gradient on CPUs.
+    """A `keras.layers.LSTM` that trains by a hand-written gradient on CPUs.
 
     Arguments, weights, results, masking, states and saved weights are those of `keras.layers.LSTM`,
-    and so is the config as long as ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel; on
-    Keras's JAX and PyTorch backends, and for what the fused kernel does not compute (other
-    activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``), this is Keras's layer
-    unchanged. Second derivatives raise NotImplementedError. Under mixed precision the matmuls run
-    in the compute dtype, states and gates in float32.
+    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel. It is
+    Keras's layer on JAX and PyTorch, and for anything that the fused kernel doesn't support
+    (activations other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second derivatives
+    raise NotImplementedError. Under mixed precision, matmuls run in the compute dtype, states and
+    gates in float32.
 
-    ``kernel`` may demand an implementation: "fused", "cudnn", or "generic" for Keras's loop;
-    ValueError, when the layer is made or called, if that can't compute what is asked for.
+    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop. If it
+    doesn't support the layer, ValueError is raised when the layer is made or called.
 
-    ``last_kernel`` names what the latest call or trace used: "fused CPU", "cuDNN", "generic loop",
-    "Keras on jax", "Keras on torch"; None before the first call. "fused TensorFlow loop" is the
-    same gradient in TensorFlow's operations: on a GPU without cuDNN, in float16 and float64, and
-    where XLA compiles the whole model.
+    ``last_kernel`` is the implementation of the latest call or trace: "fused CPU", "cuDNN",
+    "generic loop", "Keras on jax", "Keras on torch"; None before the first call. "fused TensorFlow
+    loop" is the same gradient in TensorFlow's operations: on a GPU without cuDNN, in float16 and
+    float64, and if XLA compiles the whole model.
     """
 
     def __init__(self, units: int, *args, kernel: str = "auto", **kwargs):
@@ -53,7 +53,7 @@ class LSTM(keras.layers.LSTM):
             ),
             f"recurrent_dropout={cell.recurrent_dropout}": not cell.recurrent_dropout,
             f"unroll={self.unroll}": not self.unroll,
-            # With implementation=1 Keras draws another dropout mask for each gate.
+            # With implementation=1, Keras draws a separate dropout mask for each gate.
             f"dropout={cell.dropout} with implementation={cell.implementation}": (
                 not cell.dropout or cell.implementation != 1
             ),
@@ -70,7 +70,7 @@ class LSTM(keras.layers.LSTM):
                 result = self._keras_loop(*arguments, use_cudnn=True)
                 self.last_kernel = "cuDNN"
                 return result
-            except ValueError:  # Keras's way to say that cuDNN does not compute this
+            except ValueError:  # how Keras reports that cuDNN doesn't support this
                 if self._demands_cudnn():
                     raise
         if self.requested_kernel != "generic" and not self._reasons_against_fused():

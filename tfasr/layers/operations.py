@@ -1,9 +1,8 @@
-"""The compiled core's functions (``_recurrent/``) as operations of TensorFlow's graphs.
+"""The compiled core's functions (``_recurrent/``) as operations in TensorFlow graphs.
 
-Importing this module adds them to TensorFlow, where the core is built. A model that Keras's
-``model.export`` wrote contains them, and loads in any process that has imported this module;
-elsewhere TensorFlow says "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export``
-don't need tfasr.
+Importing this module adds them to TensorFlow if the core is built. A model written by Keras's
+``model.export`` contains them, so it loads only in processes that have imported this module; others
+raise "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export`` don't need tfasr.
 """
 
 import functools
@@ -20,11 +19,11 @@ from tfasr.kit.process import quota
 
 try:
     from tfasr.layers import _recurrent_core as core
-except ImportError:  # built without a compiler: layers then use TensorFlow's own operations
+except ImportError:  # built without a compiler: layers use TensorFlow's own operations
     core = None
 
 Attribute = int | float | tf.DType
-_ANY_THREADS = 2**31 - 1  # the core's value for no limit
+_ANY_THREADS = 2**31 - 1  # means no limit
 log = logging.getLogger("tfasr")
 
 
@@ -36,24 +35,24 @@ class Operation(NamedTuple):
 
 @functools.cache
 def registered() -> bool:
-    """Adds the operations to TensorFlow if its library and the core allow it; returns whether."""
+    """Adds the operations to TensorFlow if its library and the core allow it; returns success."""
     if not hasattr(core, "register_operations"):
         return False
     reason = _reason_against()
     if reason is None:
-        # TensorFlow's setting is read when a graph is made: reading it looks for devices.
+        # TensorFlow's setting would be read when a graph is made, but reading it starts devices.
         limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
         return True
     log.warning(
         "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
-        "through Python, and an exported model runs in no other process.",
+        "through Python, and exported models run in no other process.",
         reason,
     )
     return False
 
 
 def _reason_against() -> str | None:
-    # A second registration of a name would end the process.
+    # Registering a name twice would end the process.
     if op_def_registry.get("TfasrRecurrence") is not None:
         return "another copy of tfasr in this process has added its own."
     folder = Path(tf.sysconfig.get_lib())
@@ -75,7 +74,7 @@ def limit_threads(configured: int) -> None:
 
 
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
-    """Adds an operation to the graph being made and returns its outputs, if `registered`."""
+    """Adds an operation to the current graph and returns its outputs; must be `registered`."""
     attributes = {**operation.attributes, "replicas": replicas}
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()

@@ -1,8 +1,8 @@
-"""Recurrent layers on CPUs: compiled steps, with a gradient derived by hand.
+"""Recurrent layers on CPUs: compiled steps, with a hand-written gradient.
 
-Everything that does not depend on the previous step stays outside of the steps: the projection of
-all inputs before them, the weights' gradients after them, as large matmuls of TensorFlow. The steps
-themselves run in a compiled core (``_recurrent/``), the weights packed once for all of them.
+Only the dependence on the previous step is inside the steps. All inputs are projected before them,
+and the weights' gradients computed after them, as large matmuls of TensorFlow. The steps run in a
+compiled core (``_recurrent/``), which packs the weights once for all of them.
 """
 
 import functools
@@ -19,9 +19,9 @@ _REFUSE = second_derivatives_refused("The fused kernel", "Pass kernel='generic' 
 def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
 
-    Returns what `backward_steps` needs ``(time, batch, 6 * units)`` (the four gates in Keras's
-    order, c before and tanh(c) after each step), h of each step ``(time, batch, units)``, the last
-    h and c.
+    Returns the input of `backward_steps` ``(time, batch, 6 * units)`` (the four gates in Keras's
+    order, c before and tanh(c) after each step), h of each step ``(time, batch, units)``, and the
+    last h and c.
     """
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
@@ -49,7 +49,7 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
 
 
 def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
-    """The gradients of `forward_steps`' inputs, h and c; the weights' follow from the first."""
+    """Returns the gradients of `forward_steps`' projected inputs, h and c."""
     saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
 
@@ -97,13 +97,13 @@ def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tenso
 def recurrent_steps(
     projected, recurrent_kernel, bias, initial_h, initial_c=None, mask=None, ceiling=math.inf
 ) -> tuple[tf.Tensor, ...]:
-    """Runs the steps of a recurrent layer whose inputs are projected already.
+    """Runs the steps of a recurrent layer on projected inputs.
 
-    ``projected`` is ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of the
-    matmuls. Four gates make an LSTM, in Keras's order (input, forget, candidate, output); one makes
-    a vanilla layer, with no ``initial_c`` and with its ReLU clipped at ``ceiling``. Where ``mask``
-    ``(batch, time)`` is False the states stay as they are. Returns, in float32, all outputs h
-    ``(batch, time, units)``, the last h and, of an LSTM, the last c. A second derivative raises
+    ``projected``: ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of the matmuls.
+    Four gates make an LSTM, in Keras's order (input, forget, candidate, output). One gate makes a
+    vanilla layer without ``initial_c``, with its ReLU clipped at ``ceiling``. States don't change
+    where ``mask`` ``(batch, time)`` is False. Returns, in float32, all outputs h
+    ``(batch, time, units)``, the last h and, for an LSTM, the last c. A second derivative raises
     NotImplementedError.
 
     Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
@@ -191,12 +191,12 @@ def outer(left, right):
 
 
 def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None):
-    """`recurrent_steps` of an LSTM from inputs ``(batch, time, features)``, in any float dtype."""
+    """Like `recurrent_steps` of an LSTM, on ``(batch, time, features)`` of any float dtype."""
     forward, backward = _functions(*kernel.shape)
 
     @tf.custom_gradient
     def run(*differentiable):
-        # A tape would also record what happens in here, and a compiled loop cannot be recorded.
+        # A tape would also record this function, but it can't record a compiled loop.
         constants = [tf.stop_gradient(tensor) for tensor in differentiable]
         *results, saved = forward(*constants, mask)
 
@@ -213,7 +213,7 @@ def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, 
 
 @functools.cache
 def _functions(features: int, gates: int):
-    """A forward and a backward function per size: only batch and time become unknown."""
+    """Returns a forward and a backward function per size, with variable batch and time."""
     return tuple(
         tf.function(run, autograph=False, reduce_retracing=True)
         for run in (_lstm_forward, _lstm_backward)
@@ -233,8 +233,8 @@ def _lstm_backward(saved, upstream, kernel, recurrent_kernel, mask):
     d_outputs, d_h, d_c = upstream
     d_outputs = tf.transpose(d_outputs, (1, 0, 2))
     mask = None if mask is None else tf.transpose(mask)
-    # Multiplying with a transposed argument instead packs the weights badly, in every step: at 800
-    # units and 16 utterances it took twice as long as the product with a transposed copy.
+    # matmul with transpose_b packs the weights badly in every step: at 800 units and 16 utterances
+    # it took twice as long as the product with a transposed copy.
     transposed = tf.transpose(recurrent_kernel)
     dz, d_h, d_c = backward_steps(for_loop, d_outputs, transposed, d_h, d_c, mask)
     d_bias = tf.reduce_sum(dz, axis=(0, 1))

@@ -1,75 +1,74 @@
-"""The append-only record of a run: ``events.jsonl``, one JSON object a line, mllog's keys.
+"""The append-only record of a run: ``events.jsonl``, one JSON object a line with mllog's keys.
 
-A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type`` is
-INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session`` (0 for
-the process that began the run, one more for each that resumed it) and ``mono_s`` (that process's
-monotonic clock, which no clock adjustment moves). The first line after a `Ledger.sync` adds
-``synced_bytes``: how much of the file had reached the disk.
+Each line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``, where
+``event_type`` is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. Every line's metadata has
+``session`` (0 for the process that started the run, one more for each that resumed it) and
+``mono_s`` (that process's monotonic clock, which clock adjustments don't affect). The first line
+after a `Ledger.sync` also has ``synced_bytes``, the length of the file that was on disk by then.
 
-The last field of a line, ``chain``, shows that the line is whole and in its place. It has the 16
-hexadecimal digits of BLAKE2b (8 bytes) of the ``chain`` of the line before and of the line's own
-bytes up to ``,"chain"``. In place of the line before, the first line takes the hash of the bytes
-before it: of none in a new ledger, of all earlier lines where a ledger of format 1, whose lines
-have no ``chain``, was resumed. Whoever changes, removes, doubles or moves a line breaks the chain
-there, and `read_events` names the line. It is no seal: a chain can be computed anew, but its last
-hash (`tfasr.tta.run.Run.ledger_hash`) then differs from one that was published before.
+The last field, ``chain``, protects against damage. It has 16 hexadecimal digits: BLAKE2b (8 bytes)
+of the previous line's ``chain`` followed by this line's bytes up to ``,"chain"``. The first chained
+line starts from the hash of all bytes before it, which are the lines of a resumed format 1 ledger
+or nothing. A changed, removed, repeated or moved line breaks the chain, and `read_events` names
+the line. The chain is no signature, as anyone can recompute it; but its last hash
+(`tfasr.tta.run.Run.ledger_hash`) then differs from a hash published earlier.
 
 A training run writes, in order:
 
-- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms" (wall
-  clock at which the previous process was last known alive, or None), "ledger_format"
-  (`LEDGER_FORMAT`; missing in the oldest)}``; metadata ``process_age_s`` (seconds since the process
-  was created, if it was started for this run alone).
-- ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
-  (again in every session), and points with the run's facts: ``shards`` (each split's content
-  hash), ``shared_with_training`` (of the validation split: ``utterances``, ``of_utterances``,
-  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set`` (of the
-  compiled layers: ``name``, and ``forced`` if TFASR_INSTRUCTION_SET names it; None without such
-  layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``, ``opt_name``,
-  ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics`` (those declared
-  to `tfasr.Recorder`, with the fields of `tfasr.tta.metrics.Metric`), ``comparability`` (a dict of
-  what makes results comparable), ``hardware`` (what the machine costs, if known).
-- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``,
-  ``sentences_start/_stop`` and ``logging_start/_stop`` (the time for ``--log_to``), all with
-  metadata ``step``, ``eval_start``, ``eval_forward_start/_stop``, ``decode_start/_stop`` (training
-  waiting for the decoder), ``decode_work`` (seconds that the decoder's thread worked),
+- ``session_start``: value ``{"session", "resumed_from_step" (None in the first session),
+  "alive_until_ms" (wall clock when the previous process was last known to run, or None),
+  "ledger_format" (`LEDGER_FORMAT`; missing in the oldest ledgers)}``; metadata ``process_age_s``
+  (seconds since the process was created, if it was started only for this run).
+  - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
+  (again in every session), and the run's facts as points: ``shards`` (each split's content hash),
+  ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
+  ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
+  ``instruction_set`` (of the compiled layers: ``name``, and ``forced`` if TFASR_INSTRUCTION_SET
+  set it; None without such layers), ``global_batch_size``, ``seed``, ``train_samples``,
+  ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric,
+  value]``), ``metrics`` (declared to `tfasr.Recorder`, with the fields of
+  `tfasr.tta.metrics.Metric`), ``comparability`` (what must be equal for results to be
+  comparable), ``hardware`` (the machine's price, if known).
+- per epoch: ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``,
+  ``sentences_start/_stop`` and ``logging_start/_stop`` (time spent on ``--log_to``), all with
+  metadata ``step``; ``eval_start``, ``eval_forward_start/_stop``, ``decode_start/_stop`` (training
+  waits for the decoder), ``decode_work`` (seconds that the decoder's thread worked),
   ``eval_accuracy`` (WER, a fraction), ``tracked_stats`` (``wer, cer, cer_reference, substitutions,
-  deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata
-  ``epoch_num``, from 1. The result of an overlapped evaluation is written when it is known, between
-  a second pair of ``eval_start`` and ``eval_stop``, which may be in a later epoch.
-- ``given_up``, if a budget ended the run: ``{"budget_s", "metric", "target", "not_before_s" (None
+  deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``, all with metadata
+  ``epoch_num``, from 1. An overlapped evaluation writes its result when it is known, between a
+  second pair of ``eval_start`` and ``eval_stop``, possibly in a later epoch.
+- if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
   if the budget was spent without a forecast)}``, metadata ``epoch_num``.
 - with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``
   (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
 - if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
-  ``step``), while averages and their batch statistics are computed, and ``swap_start/_stop``, twice
-  an evaluation, when they replace the training weights and back.
-- if another model evaluates: ``evaluation_placement`` among the facts (``{"name", "devices"}``);
-  ``swap_start/_stop``, twice an evaluation, while models are exchanged on the device; if it is in
-  another process ``eval_wait_start/_stop`` (training waiting for it), ``evaluation_work`` (its
-  ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died`` (``{"exit_code", "deaths"}``). The
-  first pair of ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, the second
-  where the scores were known.
-- ``traces``, at the end of a finished run, for its last session: ``{"training": {"traces",
+  ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
+  per evaluation, when the averages replace the training weights and when these come back.
+- if another model evaluates: the fact ``evaluation_placement`` (``{"name", "devices"}``) and
+  ``swap_start/_stop`` twice per evaluation, while models are exchanged on the device. If that
+  model is in another process: ``eval_wait_start/_stop`` (training waits for it),
+  ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died``
+  (``{"exit_code", "deaths"}``). The first pair of ``eval_start`` and ``eval_stop`` is then the
+  handover of the checkpoint, the second the arrival of the scores.
+- at the end of a finished run, ``traces`` of its last session: ``{"training": {"traces",
   "shapes", "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``.
-- ``run_stop`` with metadata ``status``: "success"; "aborted" or, after a signal, "interrupted"
-  (both with ``reason``).
+- ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal, "interrupted"
+  (the last two with ``reason``).
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
-"audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``; the last three are
-seconds that end at the event. ``compile_s`` is 0 unless the step traced a new shape, and then the
-entire step. Steps, evaluations and checkpoints of a killed process after the checkpoint from which
-a later session resumed are lost work.
+"audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``. The last three are
+seconds that end at the event. ``compile_s`` is the entire step if it traced a new shape, else 0.
+If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost work.
 
-If several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
-``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what all sum up in a step, in which
-type, and how fast a buffer of that size was summed up before the first step (see
-`tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``. Each
-worker, the chief too, writes ``events-worker-<rank>.jsonl`` in the same folder: ``worker_start``
-(``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
+``cluster`` is ``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: the bytes and type
+that workers sum in a step, and how fast they summed a buffer of that size before the first step
+(see `tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``.
+Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same folder:
+``worker_start`` (``{"rank", "workers"}``), a ``worker_step`` per step with the values of
 `tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
-`tfasr.telemetry.samplers.MachineNotes`); all but the chief also ``init``, ``epoch``,
-``eval_forward`` and ``decode`` intervals.
+`tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
+``epoch``, ``eval_forward`` and ``decode``.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -97,7 +96,7 @@ from tfasr.kit.files import (
     take_lock,
 )
 
-# Raise it when an older tfasr would misread the events: ledgers of newer versions are rejected.
+# Increase this if an older tfasr would misread the events. Newer formats are rejected.
 LEDGER_FORMAT = 2
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000
@@ -109,16 +108,16 @@ _SECTOR_BYTES = 512
 @dataclass(frozen=True)
 class LedgerContent:
     events: list[dict[str, Any]]  # in file order, without ``chain``
-    cut: bool  # whether a crash cut off the ledger's end, which is left out
+    cut: bool  # whether the end was lost in a crash and is missing here
     chain: str | None  # the last line's hash; None if an older tfasr wrote it
 
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
-    """Returns a ledger's events in file order, without those that a crash left incomplete.
+    """Reads a ledger's events in file order, without those that a crash left incomplete.
 
-    A killed process leaves at most its last line incomplete. A power loss may also leave zeros in
-    place of lines since the last `Ledger.sync`: the events end before the first of them. ``path``
-    is ``events.jsonl``, or the run folder that holds it.
+    A killed process leaves at most its last line incomplete. A power loss may also replace lines
+    since the last `Ledger.sync` by zeros; events are read up to the first of these. ``path`` is
+    ``events.jsonl`` or the run folder that holds it.
 
     Raises:
         FileNotFoundError: if there is no ledger.
@@ -128,7 +127,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
 
 def read_ledger(path: str | Path) -> LedgerContent:
-    """Returns what `read_events` does, whether the ledger's end was cut, and its last hash."""
+    """Reads a ledger like `read_events`, with its last hash and whether its end was lost."""
     path = Path(path)
     path = path / EVENTS_FILE if path.is_dir() else path
     if not path.is_file():
@@ -137,26 +136,26 @@ def read_ledger(path: str | Path) -> LedgerContent:
             "Name the --run_dir of tfasr train."
         )
     content = path.read_bytes()
-    whole = _whole_lines(content, path)
-    lines, events = whole.lines, []
+    parsed = _whole_lines(content, path)
+    lines, events = parsed.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
         events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
-    cut = whole.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
-    return LedgerContent(events, cut, whole.head.decode() if whole.chained else None)
+    cut = parsed.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
+    return LedgerContent(events, cut, parsed.head.decode() if parsed.chained else None)
 
 
 @dataclass(frozen=True)
 class _Lines:
     lines: list[bytes]  # one event each, without ``chain``
-    end: int  # the bytes of the file that end with the last whole line
-    cut: bool  # whether something follows them
+    end: int  # length in bytes up to the end of the last complete line
+    cut: bool  # whether anything follows it
     chained: bool
     head: bytes  # the hash that the next line continues
 
 
 def _whole_lines(content: bytes, path: Path) -> _Lines:
-    """Returns a ledger's lines; raises UsageError if one is damaged or of a newer tfasr."""
+    """Splits a ledger into lines; raises UsageError for damage or a newer format."""
     _check_version(content, path)
     before_zeros = _before_zeros(content, path)
     lines = content[:before_zeros].split(b"\n")
@@ -184,10 +183,10 @@ def _hash(before: bytes, text: bytes) -> bytes:
 
 def _damaged(path: Path, line: int, cause: str) -> UsageError:
     return UsageError(
-        f"Every line of {path} must be as it was written. Line {line} is not: {cause}. It was "
-        "damaged, or lines before it were changed, removed or moved. Nothing was cut: bring the "
-        f"file back from a copy, or keep its first {line - 1} lines (head -n {line - 1}) and give "
-        "up the rest; training then continues from a checkpoint that they cover."
+        f"Line {line} of {path} is damaged: {cause}. It was changed, or lines before it were "
+        "changed, removed or moved. Nothing was deleted. Restore the file from a copy, or keep its "
+        f"first {line - 1} lines (head -n {line - 1}): training then continues from a checkpoint "
+        "that they cover."
     )
 
 
@@ -197,14 +196,14 @@ def _check_version(content: bytes, path: Path) -> None:
         end = content.find(b"\n", at)
         first = content.rfind(b"\n", 0, at) + 1
         line = content[first : end if end >= 0 else None]
-        version, known = 0, True
+        version, readable = 0, True
         with contextlib.suppress(ValueError, TypeError, KeyError):
             version = json.loads(line)["value"]["ledger_format"]
-            known = version <= LEDGER_FORMAT
-        if not known:
+            readable = version <= LEDGER_FORMAT
+        if not readable:
             raise UsageError(
-                f"{path} is in version {version} of the ledger's format, and this tfasr reads "
-                f"versions up to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
+                f"{path} has version {version} of the ledger format, but this tfasr reads versions "
+                f"up to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
             )
         if version == LEDGER_FORMAT and end >= 0 and not _is_chained(line):
             raise _damaged(path, content.count(b"\n", 0, at) + 1, "its hash is missing")
@@ -215,8 +214,8 @@ def _is_chained(line: bytes) -> bool:
 
 
 def _before_zeros(content: bytes, path: Path) -> int:
-    # No event holds a zero byte. A file system may record a file's length before it has written
-    # the data, a sector or more at a time; nothing after such a gap was synced either.
+    # No event contains a zero byte. A file system may extend a file before it writes the data, one
+    # or more sectors at a time. Nothing after such a gap was synced either.
     gap = content.find(b"\0")
     if gap < 0:
         return len(content)
@@ -247,7 +246,7 @@ _STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
 
 
 def is_ledger(path: Path) -> bool:
-    """Whether a file begins as a ledger, or ends before that shows: where a start was killed."""
+    """Whether a file starts like a ledger; also true for the short remains of a killed start."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         content = file.read(len(_STARTS[0])).rstrip(b"\0")
         return any(content.startswith(s) or s.startswith(content) for s in _STARTS)
@@ -255,7 +254,7 @@ def is_ledger(path: Path) -> bool:
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
-    """Returns the value of a ledger's last event with a key without parsing the rest, or None."""
+    """Returns the value of a ledger's last event with a key, or None, parsing only that event."""
     path = Path(run_dir) / EVENTS_FILE
     content = path.read_bytes() if path.is_file() else b""
     _check_version(content, path)
@@ -269,7 +268,7 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
-    """Whether a ledger still has the line that was its last when `Ledger.mark` was taken."""
+    """Whether a ledger still contains the line that was the last when `Ledger.mark` was called."""
     ending = f'{mark["chain"]}"}}\n'.encode()
     try:
         with (Path(run_dir) / EVENTS_FILE).open("rb") as file:
@@ -280,14 +279,14 @@ def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
 
 
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    # Parses a block at once; None if one of its lines is not an event.
+    # Parses a block at once; returns None if one of its lines is not an event.
     lines = [line for line in lines if line.strip()]
     text = b"[%s]" % b",".join(lines)
     try:
         try:
             events = orjson.loads(text)
         except ValueError:
-            events = json.loads(text)  # slower, but reads the NaN of a diverged training's loss
+            events = json.loads(text)  # slower, but reads the NaN loss of a diverged run
     except ValueError:
         return None
     return events if len(events) == len(lines) and all(map(_is_event, events)) else None
@@ -302,12 +301,12 @@ def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> li
         try:
             event = json.loads(line)
             if not _is_event(event):
-                raise ValueError("it has no key or time_ms")
+                raise ValueError("it has no key or no time_ms")
         except ValueError as error:
             if number >= count - 1:
                 break
             raise UsageError(
-                f"Every line of {path} must be an event. Line {number} is not: {error}."
+                f"Line {number} of {path} is not an event: {error}. Restore the file from a copy."
             ) from None
         events.append(event)
     return events
@@ -320,23 +319,23 @@ def _is_event(event: Any) -> bool:
 def _written(event: dict[str, Any]) -> bytes:
     # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
     text = b"null"
-    with contextlib.suppress(TypeError):  # json takes more, such as keys that are numbers
+    with contextlib.suppress(TypeError):  # json writes more than orjson, such as number keys
         text = orjson.dumps(event)
-    # orjson writes null for NaN: then the slower writer says which it is.
+    # orjson writes null for NaN; json keeps the difference.
     return json.dumps(event).encode() if b"null" in text else text
 
 
 class Ledger:
-    """Appends events to a run's ``events.jsonl`` and proves that the process is alive.
+    """Appends events to a run's ``events.jsonl`` and shows that the process is alive.
 
-    Every event is handed to the operating system at once, so that ``kill -9`` loses at most the
-    line being written; after `sync`, all events so far survive a power loss too. A lock keeps
-    two processes from writing one run.
+    Every event goes to the operating system at once, so ``kill -9`` loses at most the line being
+    written. After `sync`, all events so far also survive a power loss. A lock keeps a second
+    process from writing the same run.
 
     Args:
         run_dir: an existing folder.
         session: 0 for a new run, one more than the last session for a resumed one.
-        file: the ledger's name in the folder, which is different for a cluster's workers.
+        file: the ledger's name in the folder; each worker of a cluster has another one.
 
     Raises:
         UsageError: if another process is writing this run.
@@ -350,8 +349,8 @@ class Ledger:
         self._owner = os.getpid()
         self._file = self._path.open("a+b", buffering=0)
         refusal = (
-            f"Only one process may write a run. {self.run_dir} is being written by another one: "
-            "wait for it, stop it, or choose another --run_dir."
+            f"Another process is writing the run {self.run_dir}. Wait for it, stop it, or choose "
+            "another --run_dir."
         )
         try:
             take_lock(self._file.fileno(), self._path, refusal)
@@ -360,15 +359,15 @@ class Ledger:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._synced_bytes: int | None = None  # that the next line notes
+        self._synced_bytes: int | None = None  # noted by the next line
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
             self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
         self._closed = threading.Event()
-        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
-        # Starts with the first event: a heartbeat of a process that wrote nothing would be taken
-        # for one of the previous session, which would then seem to have lasted until now.
+        self._beats = file == EVENTS_FILE  # only the run's own ledger has a heartbeat
+        # Starts with the first event. An earlier heartbeat would look like one of the previous
+        # session, which would then seem to have lasted until now.
         self._beat: threading.Thread | None = None
 
     def _keep_beating(self) -> None:
@@ -408,21 +407,22 @@ class Ledger:
                 self._beat.start()
 
     def _continue(self) -> None:
-        # No event may be appended to what a crash, a full disk or a signal left of the last lines.
+        # Removes incomplete lines that a crash, a full disk or a signal left, before more are
+        # appended.
         self._file.seek(0)
         content = self._file.read()
-        whole = _whole_lines(content, self._path)
-        if whole.end < len(content):
-            os.ftruncate(self._file.fileno(), whole.end)
-        self._head, self._bytes, self._is_whole = whole.head, whole.end, True
+        parsed = _whole_lines(content, self._path)
+        if parsed.end < len(content):
+            os.ftruncate(self._file.fileno(), parsed.end)
+        self._head, self._bytes, self._is_whole = parsed.head, parsed.end, True
 
     def _append(self, line: bytes, head: bytes) -> None:
-        # Not `named_in_errors`: this stands in every step, and a generator would double it.
-        self._is_whole = False  # until the line is: a signal's exception may end this anywhere
-        left = line
+        # Called in every step; the generator behind `named_in_errors` would double its time.
+        self._is_whole = False  # until the line is written: a signal may interrupt this anywhere
+        rest = line
         try:
-            while left:
-                left = left[self._file.write(left) :]
+            while rest:
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
             name_in_error(error, self._path)
             raise
@@ -431,7 +431,7 @@ class Ledger:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a fork's copy, which writes nothing."""
+        """Whether this is a forked copy, which writes nothing."""
         return os.getpid() != self._owner
 
     def mark(self) -> dict[str, Any]:
@@ -449,9 +449,9 @@ class Ledger:
         self.event("session_start", value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
-        """Waits until all events so far are on the disk and survive a power loss.
+        """Waits until all events so far are on disk.
 
-        Raises RunError if somebody has removed or replaced the file.
+        Raises RunError if the file was removed or replaced.
         """
         if self.inherited:
             return
@@ -464,8 +464,8 @@ class Ledger:
             if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
                 return
         raise RunError(
-            f"{self._path} must stay while a run writes it. It was removed or replaced, and with "
-            "it what the run had recorded: bring it back and continue with --resume, or begin anew."
+            f"{self._path} was removed or replaced while the run was writing it, so its record is "
+            "gone. Restore the file and continue with --resume, or start again in an empty folder."
         )
 
     def start(self, name: str, **metadata: Any) -> None:
@@ -486,6 +486,6 @@ class Ledger:
         self._closed.set()
         if self._beat is not None and not self.inherited:
             self._beat.join()
-        # `event` has reported a line that the disk did not take.
+        # `event` has already reported a line that could not be written.
         with contextlib.suppress(OSError):
             self._file.close()

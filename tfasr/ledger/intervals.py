@@ -10,7 +10,7 @@ import numpy as np
 
 Event = dict[str, Any]
 _ABSENT = object()
-# Microseconds have to fit into 64 bits, with room for sums.
+# Microseconds must fit into 64 bits, with room for sums.
 _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
 INTERVALS = (
@@ -20,21 +20,21 @@ INTERVALS = (
 """The names of all intervals, in the order in which tables and figures show them.
 
 - ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
-- ``lost_work``: everything after the checkpoint from which a later session resumed, see
+- ``lost_work``: everything after the checkpoint from which a later session resumed; see
   `lost_ranges`.
-- ``overhead``: what is inside the run and in none of the others.
-- all others: between their start and stop events; where two are open, the one opened last has the
-  time. ``init`` also has a process's time before its first event, if the ledger says it.
+- ``overhead``: time of the run that is in no other interval.
+- all others: between their start and stop events. If two are open, time goes to the one opened
+  last. ``init`` includes the process's time before its first event, if the ledger records it.
 """
 EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
-"""The intervals of training time that an evaluation takes."""
+"""The intervals in which training waits for an evaluation."""
 Piece = tuple[str, int, int]
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
 _BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
-# Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
+# Lost work starts after one of these (see `lost_ranges`), so a lost step's time lies after it, too.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
-# Backwards from a step's event: first the step itself, before it the wait for its batch.
+# Backwards from a step's event: the step itself, then the wait for its batch.
 _STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
 
 
@@ -44,9 +44,9 @@ def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list[range]:
-    """Returns the index range of each session, the events that one process wrote.
+    """Returns the index range of each session, the events written by one process.
 
-    A session begins at ``session_start`` or where the metadata's ``session`` changes.
+    A session starts at ``session_start`` or where the metadata's ``session`` changes.
     """
     numbers = [facts.get("session", 0) for facts in about]
     starts = [index for index, key in enumerate(keys) if key == "session_start"]
@@ -59,14 +59,17 @@ def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list
 def clock_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], sessions: Sequence[range]
 ) -> tuple[list[int], list[int]]:
-    """Returns the run's clock at each event, and where each session begins, in whole microseconds.
+    """Returns the run's clock at each event and at the start of each session, in microseconds.
 
-    It is 0 where the first process was created, if the ledger says when (``process_age_s``),
-    otherwise at the first event. Within a session it is the process's monotonic clock (``mono_s``),
-    or ``time_ms`` if an event has no ``mono_s``; it never runs backwards. Downtime isn't counted: a
-    killed session lasts until its last event or the next ``session_start``'s ``alive_until_ms``,
-    whichever is later, where the next one begins with the creation of its process. ValueError names
-    an event without a usable time.
+    The clock is 0 at the creation of the first process if the ledger records it
+    (``process_age_s``), otherwise at the first event. Within a session it follows the process's
+    monotonic clock (``mono_s``), or ``time_ms`` if an event lacks ``mono_s``, and never runs
+    backwards. Downtime isn't counted. A killed session lasts until its last event or the next
+    ``session_start``'s ``alive_until_ms``, whichever is later; the next session's time follows,
+    from the creation of its process.
+
+    Raises:
+        ValueError: naming the event, if one has no usable time.
     """
     clock: list[int] = []
     begins: list[int] = []
@@ -77,7 +80,7 @@ def clock_us(
         if clock:
             last = events[session.start - 1]
             silence = _alive_after_us(last, first)
-            # Created before its predecessor's end, it counts from there.
+            # A process created before the previous session's end counts from that end.
             apart = max(0, round(_wall_us(first) - _wall_us(last)) - silence)
             age = min(age, apart)
             begins[-1] = clock[-1] + silence
@@ -89,20 +92,22 @@ def clock_us(
 def _session_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], session: range
 ) -> np.ndarray:
-    known = [facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]]
-    if _ABSENT in known:
+    monotonic_s = [facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]]
+    if _ABSENT in monotonic_s:
         times = [round(_wall_us(events[index])) for index in session]
     else:
-        # Nearly always all are floats; only where not, each is looked at.
-        usual = np.array(known) if set(map(type, known)) == {float} else np.array([np.nan])
+        # Nearly always all are floats; only otherwise is each checked.
+        usual = (
+            np.array(monotonic_s) if set(map(type, monotonic_s)) == {float} else np.array([np.nan])
+        )
         if (np.abs(usual) < _LONGEST_S).all():
             times = np.rint(usual * 1e6).astype(np.int64)
         else:
             times = [
                 round(_number(events[index], "mono_s", seconds, _LONGEST_S) * 1e6)
-                for index, seconds in zip(session, known, strict=True)
+                for index, seconds in zip(session, monotonic_s, strict=True)
             ]
-    # Threads may write in another order than they looked at the clock.
+    # Threads may write in another order than they read the clock.
     return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
 
@@ -118,7 +123,7 @@ def _alive_after_us(last: Event, start: Event) -> int:
     alive_until_ms = value.get("alive_until_ms") if isinstance(value, dict) else None
     if alive_until_ms is None:
         return 0
-    # It can't have been alive after the next session's start: the wall clock was moved.
+    # A time after the next session's start is impossible: the wall clock was changed.
     alive_us = _number(start, "alive_until_ms", alive_until_ms, 1e3 * _LONGEST_S) * 1000
     return max(0, round(min(alive_us, _wall_us(start)) - _wall_us(last)))
 
@@ -136,13 +141,13 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     return value
 
 
-_LARGEST_AMOUNT = 1e15  # of an amount in a step
+_LARGEST_AMOUNT = 1e15  # per step
 
 
 class Steps:
-    """The steps of a run without those of lost work, in the order of their events.
+    """The steps of a run in file order, without lost work.
 
-    ``places`` counts each session's steps from 0; ``at_us`` is the run's clock at a step's end.
+    ``places`` counts the steps of each session from 0; ``at_us`` is the run's clock at their ends.
     """
 
     def __init__(
@@ -162,19 +167,19 @@ class Steps:
         return len(self.indices)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns a number for each step, NaN if the ledger has none."""
+        """Returns a field of all steps as numbers; NaN where the ledger lacks it."""
         if name not in self._columns:
             self._columns[name] = numbers([value.get(name) for value in self._values])
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
-        """Returns an amount for each step, 0 unless the ledger has one of usual size."""
+        """Returns a field of all steps, with 0 for missing, negative and huge values."""
         values = self.column(name)
         usable = (values >= 0) & (values < _LARGEST_AMOUNT)
         return values if usable.all() else np.where(usable, values, 0.0)
 
     def states(self, name: str) -> bool:
-        """Whether any step has a value of that name: other programs' logs have fewer."""
+        """Whether any step has the field. Logs of other programs lack some."""
         return any(name in value for value in self._values)
 
     @cached_property
@@ -183,7 +188,7 @@ class Steps:
 
 
 def numbers(values: list[Any]) -> np.ndarray:
-    """Returns values as floats; NaN for what is not a number or too large for a float."""
+    """Returns values as floats, with NaN for anything that is not a number or doesn't fit."""
     if not set(map(type, values)) <= {int, float}:
         values = [value if type(value) in (int, float) else math.nan for value in values]
     try:
@@ -200,11 +205,11 @@ def numbers(values: list[Any]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A run cut into pieces, none empty: arrays of one length, without gaps or overlaps."""
+    """A run cut into non-empty pieces without gaps or overlaps, as arrays of equal length."""
 
-    codes: np.ndarray  # each piece's place in `INTERVALS`
-    starts_us: np.ndarray  # on the run's clock, the first at 0
-    stops_us: np.ndarray  # the last is the run's end
+    codes: np.ndarray  # each piece's index in `INTERVALS`
+    starts_us: np.ndarray  # on the run's clock, from 0
+    stops_us: np.ndarray  # the last one is the run's end
 
 
 def interval_pieces(
@@ -215,19 +220,19 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    # What follows each event until the next one of its session, or the session's end, is a slot:
-    # what its steps claim, from its end, and before that the rest.
+    # A slot lasts from an event to the next one of its session, or to the session's end. The time
+    # of steps is taken from its end; the rest belongs to the interval that is open.
     firsts = np.array([session.start for session in sessions], dtype=int)
     times = np.array(clock, dtype=np.int64)
     ends = np.append(times[1:], times[-1:])
     ends[firsts[1:] - 1] = begins[1:]
-    left = ends - times
+    free_us = ends - times
     states = _states(indices, firsts, len(events))
-    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], left, 0))
-    # Before a session's first event its process was created.
-    before = np.zeros_like(left)
+    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], free_us, 0))
+    # Before a session's first event: the time since its process was created.
+    before = np.zeros_like(free_us)
     before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
-    lengths = np.column_stack([before, left - claimed.sum(axis=1), claimed[:, ::-1]])
+    lengths = np.column_stack([before, free_us - claimed.sum(axis=1), claimed[:, ::-1]])
     codes = np.empty(lengths.shape, dtype=int)
     codes[:] = [_CODES["init"], 0, *(_CODES[name] for name, _ in reversed(_STEP_PARTS))]
     codes[:, 1] = states
@@ -236,7 +241,7 @@ def interval_pieces(
     pieces = Pieces(codes.ravel()[used], (stops - lengths.ravel())[used], stops[used])
     begin_at = dict(zip(firsts.tolist(), begins, strict=True))
     for events_lost in lost:
-        # Pieces never reach over an event, and lost work begins and ends at one.
+        # No piece spans an event, and lost work starts and stops at events.
         start, stop = clock[events_lost.start], begin_at[events_lost.stop]
         within = (pieces.starts_us >= start) & (pieces.stops_us <= stop)
         pieces.codes[within] = _CODES["lost_work"]
@@ -252,7 +257,7 @@ def _states(indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int
         if index in begins:
             opened = []
         name, edge = edges.get(index, ("", ""))
-        # In logs of several processes each may say that an interval began, and one that it ended.
+        # In merged logs of several processes, an interval may be started and stopped repeatedly.
         if edge == "start" and name not in opened:
             opened.append(name)
         elif edge == "stop" and name in opened:
@@ -268,10 +273,10 @@ def _claimed(
     firsts: np.ndarray,
     free: np.ndarray,
 ) -> np.ndarray:
-    """Returns the microseconds that steps take of each slot, by `_STEP_PARTS`.
+    """Returns each step part's microseconds in each slot, ``(events, len(_STEP_PARTS))``.
 
-    A step takes its parts backwards from its event, out of the overhead (``free``) since the last
-    one.
+    A step's parts are taken backwards from its event, from the overhead (``free``) since the
+    previous step.
     """
     claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
     steps = np.array(indices.get("train_step", []), dtype=int)
@@ -281,23 +286,23 @@ def _claimed(
     ).astype(int)
     since = bounds[np.maximum(np.searchsorted(bounds, steps) - 1, 0)]
     since = np.where(np.isin(steps, firsts), steps, since)
-    # Nearly always there is one slot between two steps: all of these at once.
+    # Nearly always there is one slot between two steps; these are handled together.
     alone = steps - since == 1
-    left = free[since]
+    free_us = free[since]
     for part in range(len(_STEP_PARTS)):
-        taken = np.minimum(wanted[:, part], left)
+        taken = np.minimum(wanted[:, part], free_us)
         claimed[since[alone], part] = taken[alone]
-        left = left - taken
+        free_us = free_us - taken
     for step, first, wants in zip(
         steps[~alone].tolist(), since[~alone].tolist(), wanted[~alone], strict=True
     ):
         for slot in range(step - 1, first - 1, -1):
-            left = free[slot]
+            free_us = free[slot]
             for part in range(len(_STEP_PARTS)):
-                taken = min(wants[part], left)
+                taken = min(wants[part], free_us)
                 claimed[slot, part] = taken
                 wants[part] -= taken
-                left -= taken
+                free_us -= taken
     return claimed
 
 
@@ -312,13 +317,12 @@ def _wanted_us(values: Sequence[object]) -> np.ndarray:
 def lost_ranges(
     events: Sequence[Event], indices: Mapping[str, Sequence[int]], sessions: Sequence[range]
 ) -> list[range]:
-    """Returns where work was lost, as ranges of event indices.
+    """Returns the ranges of event indices in which work was lost.
 
     A range starts at the last event whose work a checkpoint saved and stops at the
-    ``session_start`` that resumed; all between is lost. That event is the ``checkpoint_stop`` of
-    the step that was resumed from, or ``checkpoint_start`` or the step's ``train_step`` if the
-    process was killed before. A session that resumed from no step leaves only the first session's
-    initialisation.
+    ``session_start`` that resumed from it. The first is the ``checkpoint_stop`` of the step resumed
+    from or, if the process was killed earlier, its ``checkpoint_start`` or ``train_step``. If a
+    session resumed from no step, only the first session's initialisation was not lost.
     """
     ranges = []
     for session in sessions[1:]:
@@ -339,7 +343,7 @@ def lost_ranges(
 def kept_index(
     events: Sequence[Event], indices: Mapping[str, Sequence[int]], before: int, step: int
 ) -> int | None:
-    """Returns the last event before another whose work the checkpoint of a step saved, or None."""
+    """Returns the last event before index ``before`` that a step's checkpoint covers, or None."""
     for key in ("checkpoint_stop", "checkpoint_start", "train_step"):
         for index in reversed(indices.get(key, [])):
             if index < before and metadata(events[index]).get("step") == step:

@@ -24,15 +24,15 @@ _CODES = {name: code for code, name in enumerate(INTERVALS)}
 _INTEGERS = {int, type(None)}
 _METADATA = ("session", "epoch_num", "step")
 _LATEST_MS = 1e15
-_LARGEST = 2**53  # of a whole number, which a float still holds
+_LARGEST = 2**53  # whole numbers up to here are exact as floats
 
 
 class Timeline:
-    """All of a run's events in file order, with everything that follows from them alone.
+    """All of a run's events in file order, and everything derived from them alone.
 
-    Pass every event of the run: an event's time depends on those before it. Each property is
-    computed once, so the events must not change. A property or method that needs times raises
-    ValueError, naming the event, if one has no usable time.
+    Pass every event of the run, as an event's time depends on those before it. Properties are
+    cached, so don't change the events. Those that need times raise ValueError, naming the event,
+    if one has no usable time.
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -78,12 +78,12 @@ class Timeline:
 
     @property
     def session_begins_us(self) -> list[int]:
-        """The run's clock where each session begins: at the creation of its process, if known."""
+        """The run's clock at the start of each session: its process's creation, if known."""
         return self._clock[1]
 
     @cached_property
     def zero_us(self) -> int:
-        """Start of the paper's clock: the first ``model_creation``, else the first event.
+        """Start of the paper's clock: the first ``model_creation``, or else the first event.
 
         Source: the paper (arXiv 2003.12366), section 4.1.2.
         """
@@ -92,12 +92,12 @@ class Timeline:
 
     @cached_property
     def elapsed_s(self) -> list[float]:
-        """Seconds from the model's creation to each event, negative before it, without downtime."""
+        """Seconds from the model's creation to each event; negative before it, without downtime."""
         return [(now - self.zero_us) / 1e6 for now in self.clock_us]
 
     @property
     def wall_s(self) -> float:
-        """Seconds of all sessions, without the downtime between them."""
+        """Seconds of all sessions together, without downtime."""
         return self.clock_us[-1] / 1e6 if self.clock_us else 0.0
 
     @cached_property
@@ -106,7 +106,7 @@ class Timeline:
 
     @cached_property
     def useful(self) -> list[bool]:
-        """For each event whether it counts; those of lost work, which is repeated, do not."""
+        """For each event, False if it is lost work, which a later session repeated."""
         mask = [True] * len(self.events)
         for lost in self.lost:
             mask[lost.start + 1 : lost.stop] = [False] * (len(lost) - 1)
@@ -126,9 +126,9 @@ class Timeline:
         return interval_pieces(self.events, self.indices, *self._clock, self.sessions, self.lost)
 
     def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
-        """Returns the seconds of the run by the names of `INTERVALS`, exact to the microsecond.
+        """Returns the run's seconds per interval, exact to the microsecond.
 
-        ``until_s`` leaves out what happened after that many seconds since the model's creation.
+        ``until_s`` leaves out everything later than that many seconds after the model's creation.
         """
         pieces = self._pieces
         stops = pieces.stops_us
@@ -140,10 +140,10 @@ class Timeline:
         return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
 
     def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
-        """Returns what a clock shows at each event if it stands still during some intervals.
+        """Returns the reading, at each event, of a clock that stops during some intervals.
 
-        Microseconds, int64 ``(events,)``, from 0 at the run's beginning. ``within_evaluation``:
-        whether overhead between ``eval_start`` and ``eval_stop`` counts.
+        Microseconds, int64 ``(events,)``, from 0 at the run's start. ``within_evaluation``: whether
+        overhead between ``eval_start`` and ``eval_stop`` counts.
         """
         choice = (excluded, within_evaluation)
         if choice not in self._counted:
@@ -151,7 +151,7 @@ class Timeline:
             stopped = self._stopped(excluded, within_evaluation)
             lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
             passed = np.concatenate([[0], np.cumsum(lengths)])
-            # Pieces are cut at events: every event is at a piece's end or before the first piece.
+            # Pieces are cut at events, so every event is at a piece's end or before the first.
             clock = np.array(self.clock_us, dtype=np.int64)
             self._counted[choice] = passed[np.searchsorted(pieces.stops_us, clock, side="right")]
         return self._counted[choice]
@@ -166,9 +166,9 @@ class Timeline:
     def stood_still(
         self, excluded: frozenset[str], *, within_evaluation: bool, start_us: int, stop_us: int
     ) -> dict[str, tuple[float, int, int]]:
-        """Returns what the clock of `counted_us` left out between two times of the run's clock.
+        """Returns the time that `counted_us` leaves out between two times of the run's clock.
 
-        By interval: seconds, the number of pieces, and the event at which the last one ends.
+        For each interval: seconds, the number of pieces, and the event at which the last one ends.
         """
         pieces = self._pieces
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
@@ -204,7 +204,7 @@ class Timeline:
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
-    """Returns the first event with a value of a wrong kind and what it must be, or None."""
+    """Returns the first event whose value has the wrong type and what it must be, or None."""
     wrong = None if _usual(timeline) else _wrong_event(timeline)
     if wrong is not None:
         return wrong
@@ -302,10 +302,10 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def second_writer(timeline: Timeline) -> str | None:
-    """Returns what shows that two processes wrote a ledger at once, or None.
+    """Returns the evidence that two processes wrote a ledger at once, or None.
 
-    A process numbers its steps upwards and has its own session, with a larger number than those
-    before. The lock fails on file systems without locks, and if somebody joins two ledgers.
+    A process numbers its steps upwards and has its own session number, larger than those before.
+    The lock can't prevent this on file systems without locks, or if two ledgers were joined.
     """
     if _as_usual(timeline):
         return None
@@ -315,11 +315,11 @@ def second_writer(timeline: Timeline) -> str | None:
         if key == "session_start":
             step = 0
             if new is not None and new in began:
-                return f"event {number} begins session {new}, which had begun before"
+                return f"event {number} starts session {new}, which had already started"
             began.add(new)
         if new != session:
             if None not in (session, new) and new < session:
-                return f"event {number} is of session {new} and follows one of session {session}"
+                return f"event {number} of session {new} follows one of session {session}"
             session, step = new, 0
         if key == "train_step" and isinstance(about.get("step"), int):
             if about["step"] <= step:

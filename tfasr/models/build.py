@@ -1,4 +1,4 @@
-"""From a registered config to a built model whose logits obey the protocol."""
+"""Builds a model from its registered config and checks its logits."""
 
 import traceback
 from typing import Any
@@ -19,20 +19,20 @@ from tfasr.models.model import (
     output_frames,
 )
 
-_FEW = 3  # output frames of the shortest batch that is tried
+_FEW = 3  # output frames of the shortest batch tried
 
 
 def build_recogniser(
     config: RecogniserConfig, num_features: int, num_classes: int, *, seed: int = 0, dtype=None
 ) -> keras.Model:
-    """Makes a model with all its weights and tries it on a few frames.
+    """Creates a model with all its weights and tries it on a few frames.
 
-    Raises UsageError, with the file and line that registered it, if the model can't be made or
+    Raises UsageError, with the file and line that registered it, if the model can't be created or
     called, or its logits disagree with ``config.output_lengths``.
     """
     name = model_name(config)
     entry = MODELS.entry(name)
-    # A built-in name is listed in a file that has nothing to do with what is wrong.
+    # A built-in model is listed in a file that has nothing to do with its error.
     named = f"The model {name!r}" + ("" if entry.attribute else f" ({entry.place})")
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
@@ -55,9 +55,9 @@ def build_recogniser(
 def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) -> None:
     if not hasattr(model, "call_with_intermediate"):
         raise UsageError(
-            "For TrainingConfig.intermediate_loss_weight the model must have a method "
-            "call_with_intermediate, as tfasr.models.recurrent.Network has. Received: "
-            f"{type(model).__name__}. Bind the weight to 0, or train an acoustic_model, gru or "
+            "TrainingConfig.intermediate_loss_weight needs a model with a method "
+            "call_with_intermediate, as in tfasr.models.recurrent.Network. Received: "
+            f"{type(model).__name__}. Set the weight to 0, or train an acoustic_model, gru or "
             "conformer."
         )
     frames = _shortest(config)
@@ -77,7 +77,7 @@ def _shortest(config: RecogniserConfig) -> int:
 
 def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: int) -> None:
     shortest = _shortest(config)
-    # Neighbours, because rounding is what output_lengths gets wrong.
+    # Consecutive lengths, because wrong output_lengths usually differ in rounding.
     for frames in (shortest, shortest + 1, shortest + 2, shortest + 7):
         features = np.zeros((2, frames, num_features), np.float32)
         lengths = np.array([frames, shortest], np.int32)
@@ -103,28 +103,28 @@ def _raised_at(error: Exception, file: str) -> str:
 
 
 def know_models() -> None:
-    """Registers the configs of all models with gin, so that a file may bind any of them."""
+    """Makes the configs of all models known to gin, so that a file may bind any of them."""
     for name in MODELS:
         MODELS[name]
 
 
 def model_class(lines: GinText) -> type:
-    """The config class that ``ModelConfig.name`` selects; UsageError if it is unknown."""
+    """Returns the config class that ``ModelConfig.name`` selects; UsageError if unknown."""
     name = make(ModelConfig, lines).name
     if name not in MODELS:
         raise UsageError(
             f"{binding_place(lines, 'ModelConfig', 'name')}ModelConfig.name must be a known model: "
-            f"{MODELS.listed()}. Received: {name!r}. To use one from a module of your "
-            "own, import the module: --import my_lab.models."
+            f"{MODELS.listed()}. Received: {name!r}. To use one from your own module, import the "
+            "module: --import my_lab.models."
         )
     return MODELS[name]
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class SavedRecogniser(keras.Model):
-    """A recogniser from features to log-probabilities, which Keras saves and loads.
+    """A recogniser from features to log-probabilities that Keras can save and load.
 
-    Once this module is imported, ``keras.saving.load_model("model.keras")`` returns one.
+    After importing this module, ``keras.saving.load_model("model.keras")`` returns one.
     """
 
     def __init__(

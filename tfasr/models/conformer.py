@@ -1,4 +1,4 @@
-"""A Conformer encoder with a CTC head, in Keras 3 alone."""
+"""A Conformer encoder with a CTC head, in Keras 3."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
 def sinusoids(hidden):
-    """The positions ``(1, time, width)`` to add to ``(batch, time, width)``, of even width.
+    """Returns the positions ``(1, time, width)`` to add to ``(batch, time, width)``, width even.
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
@@ -31,7 +31,7 @@ def sinusoids(hidden):
 
 
 def wave_rates(width: int) -> np.ndarray:
-    """How fast the angles of `sinusoids` grow per frame, float32 ``(width / 2,)``."""
+    """Returns how fast the angles of `sinusoids` grow per frame, float32 ``(width / 2,)``."""
     half = width // 2
     falls = np.float32(-math.log(_LONGEST_WAVE) / max(half - 1, 1))
     return np.exp(np.arange(half, dtype=np.float32) * falls)
@@ -39,7 +39,7 @@ def wave_rates(width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ConformerBlock(keras.layers.Layer):
-    """One block over ``(batch, time, width)``; it uses 20 seeds, from ``seed`` on.
+    """One block over ``(batch, time, width)``; it uses 20 seeds from ``seed`` on.
 
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
@@ -61,7 +61,7 @@ class ConformerBlock(keras.layers.Layer):
             (self._dense(expansion * width, f"{name}_in"), self._dense(width, f"{name}_out"))
             for name in ("first", "second")
         ]
-        # Not Keras's attention, whose copies of a seeded initializer draw the same weights.
+        # Not Keras's attention, whose copies of a seeded initializer all draw the same weights.
         self.attention = [self._dense(width, f"attention_{name}") for name in _ATTENTION]
         self.gated = self._dense(2 * width, "gated")
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
@@ -89,12 +89,10 @@ class ConformerBlock(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, valid, training=False):
-        """Returns the block's outputs, of the same shape.
+        """Returns the block's outputs, of the inputs' shape ``(batch, time, width)``.
 
-        Args:
-            inputs: ``(batch, time, width)``.
-            valid: booleans ``(batch, time)``: whether a frame belongs to its utterance.
-            training: whether dropout and batch statistics are on.
+        ``valid``: booleans ``(batch, time)``, False for padding. ``training`` turns on dropout and
+        batch statistics.
         """
         first, attention, convolution, second, last = self.norms
         hidden = inputs + 0.5 * self._feed_forward(0, first(inputs), training)
@@ -119,7 +117,7 @@ class ConformerBlock(keras.layers.Layer):
         queries, keys, values = map(split, self.attention[:3])
         scale = (self.sizes["width"] // heads) ** -0.5
         scores = keras.ops.matmul(queries * scale, keras.ops.transpose(keys, (0, 1, 3, 2)))
-        # In float32, as a softmax over many frames needs it; padding gets no weight.
+        # A softmax over many frames needs float32. Padding gets no weight.
         scores = keras.ops.cast(scores, "float32")
         scores = keras.ops.where(valid[:, None, None, :], scores, FAR_BELOW_ZERO)
         weights = keras.ops.cast(keras.ops.softmax(scores, axis=-1), values.dtype)
@@ -142,20 +140,20 @@ class ConformerBlock(keras.layers.Layer):
 
 @config_class
 class ConformerConfig:
-    """Sizes of the model; the defaults are Conformer (S)'s.
+    """Sizes of the model; the defaults are those of Conformer (S).
 
     Source: Gulati et al. 2020, "Conformer: convolution-augmented transformer for speech
-    recognition", sections 2 and 3.2. Unlike there, positions are added as sinusoids before the
-    blocks instead of entering the attention relatively, and the subsampling convolves over time.
+    recognition", sections 2 and 3.2. Unlike the paper, positions are sinusoids added before the
+    blocks, not relative positions in the attention, and subsampling convolves over time.
     """
 
     width: int = 144
     num_blocks: int = 16
-    num_heads: int = 4  # of the attention; they share the width
-    expansion: int = 4  # of the feed-forward modules, times the width
+    num_heads: int = 4  # of the attention; they divide the width
+    expansion: int = 4  # width of the feed-forward modules' hidden layer, in widths
     conv_kernel: int = 32  # frames of a block's depthwise convolution
     subsampling: int = 2  # convolutions of stride 2 and kernel 3 before the blocks
-    dropout: float = 0.1  # share of activations dropped in training at the end of each module
+    dropout: float = 0.1  # rate at the end of each module
 
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
@@ -186,7 +184,7 @@ class ConformerConfig:
         convolution = 3 * width * width + self.conv_kernel * width
         total += frames * self.num_blocks * (feed_forward + attention + convolution)
         total += frames * (channels * width + width * num_classes)
-        # Backward twice as much, but for the features, which need no gradient.
+        # The backward pass costs twice as much, except for the features, which need no gradient.
         return 2 * (3 * total - of_first if training else total)
 
     def smaller(self, units: int) -> "ConformerConfig":
@@ -202,7 +200,7 @@ class ConformerConfig:
 class ConformerModel(Network):
     """Strided convolutions, a projection, Conformer blocks, and a dense layer to classes.
 
-    Padded frames are zero to the convolutions, and nothing attends to them.
+    Padding is zero in the convolutions and ignored by the attention.
     """
 
     def __init__(self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None):
@@ -247,7 +245,7 @@ class ConformerModel(Network):
         hidden, lengths = features, feature_lengths
         valid = valid_frames(hidden, lengths)
         for layer in self.subsampling:
-            # A frame on either side: of every two frames one is left, of an odd number the more.
+            # One frame of padding on each side gives the ceiling of half the frames.
             hidden = layer(widened(hidden, valid, 1, 1))
             lengths = padded_conv_output_frames(lengths, 2)
             valid = valid_frames(hidden, lengths)

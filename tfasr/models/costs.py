@@ -6,35 +6,35 @@ from typing import Any
 
 from tfasr.layers.geometry import conv_output_frames
 
-# Operations and elements moved for an element of an activation, forward and backward together:
-# batch normalisation reads its input twice and writes once, backwards it reads input and gradient
-# twice and writes once; dropout and the rectifier read one and write one each way.
+# Operations and moved elements per element of an activation, forward and backward together. Batch
+# normalisation reads its input twice and writes once; backward it reads input and gradient twice
+# and writes once. Dropout and ReLU read once and write once in each direction.
 NORMALISATION_FLOPS, NORMALISATION_MOVES = 20, 13
-# Gates of the LSTM, per unit and step, transcendental functions counted as one operation.
+# Gates of the LSTM, per unit and step; a transcendental function counts as one operation.
 _GATE_FLOPS = 60
 # AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
 UPDATE_FLOPS, UPDATE_MOVES = 12, 7
 
-# Of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
+# Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
 # matmuls, "elementwise" the rest.
 KINDS = ("convolution", "matmul", "recurrence", "elementwise")
-_BASE_BYTES = 900 * 2**20  # of Python, TensorFlow and compiled code before the first batch
-# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
+_BASE_BYTES = 900 * 2**20  # Python, TensorFlow and compiled code before the first batch
+# Weights, gradients, two optimizer slots, temporary results and copies of kernels.
 _COPIES_OF_WEIGHTS = 8
-# Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
-# outputs, and what normalisation and dropout need.
+# Values per unit and output frame that a layer stores for its gradient: inputs, gates, states,
+# outputs, and those of normalisation and dropout.
 _KEPT_PER_UNIT = 15
-# The same for what only the layer at work needs: projections, their gradients, copies of both.
+# The same for values that only the active layer needs: projections, their gradients, copies.
 _AT_WORK_PER_UNIT = 24
-_BYTES = 4  # states and gates are float32 under mixed precision too
+_BYTES = 4  # states and gates are float32 under mixed precision, too
 
 
 @dataclass(frozen=True)
 class ModuleCost:
-    """What a module must compute and move in one training step, forward and backward.
+    """Operations and memory traffic of a module in one training step, forward and backward.
 
-    FLOPs and bytes are by kind, of `KINDS`. Every tensor is read and written once wherever it is
-    used; only recurrent weights may stay in a cache from one use to the next, see `model_costs`.
+    FLOPs and bytes are by kind, see `KINDS`. Every use of a tensor reads and writes it once; only
+    recurrent weights may stay in a cache between uses, see `model_costs`.
     """
 
     name: str
@@ -59,12 +59,12 @@ def model_costs(
     config: Any, *, num_features: int, num_classes: int, batch: int, frames: int, labels: int,
     bytes_per_number: int = 4, cache_bytes: int = 0,
 ) -> list[ModuleCost]:  # fmt: skip
-    """The cost of every module of the acoustic model: its stages, loss and update.
+    """Returns the cost of every module of the acoustic model: its stages, loss and update.
 
-    Multiplications and additions of convolutions and matmuls are exact; the element-wise rest is
-    counted by round numbers of operations per element. ``bytes_per_number`` is of activations and
-    weights, 4 or 2; loss and update always count 4. Recurrent weights of at most ``cache_bytes``
-    are read once per pass; larger ones at every output frame.
+    Multiplications and additions of convolutions and matmuls are exact; the element-wise rest uses
+    estimates per element. ``bytes_per_number`` is for activations and weights, 4 or 2; loss and
+    update always use 4. Recurrent weights of at most ``cache_bytes`` are read once per pass, larger
+    ones at every output frame.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
@@ -84,7 +84,7 @@ def model_costs(
 
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
-    """The trainable weights of the acoustic model."""
+    """Returns the number of trainable weights of the acoustic model."""
     width = config.directions * config.units
     normalised = config.conv_filters + config.num_layers * width
     biases = config.conv_filters + config.num_layers * config.gates * width + num_classes
@@ -110,7 +110,7 @@ def _elementwise(name: str, flops: float, moves: float) -> ModuleCost:
 def _front_end(config, num_features: int, inputs: int, positions: int, size: int) -> ModuleCost:
     weights = config.conv_kernel * num_features * config.conv_filters
     outputs = positions * config.conv_filters
-    # Forward and the weights' gradient: the features need none.
+    # Forward, and the weights' gradient; features need no gradient.
     moves = 2 * (inputs * num_features + outputs + weights)
     return ModuleCost(
         "front end",
@@ -126,13 +126,14 @@ def _recurrent(
     kernel, recurrent = width * 4 * units, units * 4 * units
     outputs = positions * directions * units
     flops = {
-        # Inputs times weights, both gradients of that, the recurrent weights' gradient.
+        # Inputs times weights, the two gradients of that, and the recurrent weights' gradient.
         "matmul": directions * 2 * positions * (3 * kernel + recurrent),
         "recurrence": directions * 2 * 2 * positions * recurrent + _GATE_FLOPS * outputs,
         "elementwise": NORMALISATION_FLOPS * outputs,
     }
     matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
-    # Forward: projected inputs in, 6 saved numbers a unit and the output out; and back again.
+    # Forward reads projected inputs and writes 6 numbers per unit and the output; backward
+    # reverses.
     reads = 1 if size * recurrent <= cache_bytes else steps
     loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * reads * recurrent
     moved = {
@@ -144,11 +145,12 @@ def _recurrent(
 
 
 def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, frames: int) -> int:
-    """Operations of a forward pass: 2 for each product and sum of a matrix multiplication.
+    """Returns the operations of a forward pass: 2 per product and sum of a matrix multiplication.
 
-    Counted are the convolution, the input and recurrent products of every layer and the classifier,
-    over all padded frames. Gates, batch normalisation, dropout, softmax and CTC, left out, are
-    below 1 % at the paper's sizes. Raises ValueError if the convolution leaves no frame.
+    This counts the convolution, the input and recurrent products of every layer and the
+    classifier, over all padded frames. It leaves out gates, batch normalisation, dropout, softmax
+    and CTC, together below 1 % at the paper's sizes. Raises ValueError if the convolution has no
+    output frame.
     """
     weights = least_parameters(config, num_features, num_classes)
     return batch * 2 * _output_frames(config, frames) * weights
@@ -157,10 +159,10 @@ def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, 
 def training_flops(
     config: Any, num_features: int, num_classes: int, batch: int, frames: int
 ) -> int:
-    """Operations of a training step without the optimizer: forward, and backward twice as much.
+    """Returns the operations of a training step without the optimizer: forward and backward.
 
-    Backward multiplies once for the gradient of each product's inputs and once for its weights';
-    only the convolution's inputs, the features, need none.
+    The backward pass multiplies twice as much, for the gradients of inputs and weights, except for
+    the convolution, whose inputs, the features, need no gradient.
     """
     forward = forward_flops(config, num_features, num_classes, batch, frames)
     convolution = config.conv_kernel * num_features * config.conv_filters
@@ -171,7 +173,7 @@ def _output_frames(config: Any, frames: int) -> int:
     outputs = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     if outputs < 1:
         raise ValueError(
-            f"The convolution must be given at least its kernel's {config.conv_kernel} frames. "
+            f"The convolution needs at least {config.conv_kernel} frames, its kernel's size. "
             f"Received: frames={frames}."
         )
     return outputs
@@ -190,12 +192,12 @@ def estimated_step_bytes(
 
 
 def step_bytes(parameters: int, values: int) -> int:
-    """Estimates the peak memory of training that keeps so many values for its gradients."""
+    """Estimates the peak memory of training with this many values stored for gradients."""
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)
 
 
 def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
-    """A lower bound of the number of weights, without biases and scales."""
+    """Returns a lower bound on the number of weights, without biases and scales."""
     total = config.conv_kernel * num_features * config.conv_filters
     width = config.conv_filters
     for _ in range(config.num_layers):

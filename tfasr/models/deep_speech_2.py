@@ -1,4 +1,4 @@
-"""The Deep Speech 2 network of the DeepMark benchmark, in Keras 3 alone."""
+"""The Deep Speech 2 network of the DeepMark benchmark, in Keras 3."""
 
 import dataclasses
 from typing import Literal
@@ -27,13 +27,13 @@ class DeepSpeech2Config:
     Source: github.com/DeepMark/deepmark, issue 1 and torch/audio.
     """
 
-    num_bins: int | None = None  # of a frame of 10 ms; None: the features', or DeepMark's 161
+    num_bins: int | None = None  # per 10 ms frame; None for the features', or DeepMark's 161
     conv_filters: int = 32  # channels of both convolutions
     num_recurrent_layers: int = 7
-    units: int = 1760  # of each recurrent layer, in each direction, and of the fully connected one
-    num_classes: int | None = None  # the CTC blank is the last; None: the alphabet's, or 29
-    clip: float = 20.0  # the largest output of a rectifier
-    recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic": Keras's loop
+    units: int = 1760  # of each recurrent layer per direction, and of the fully connected layer
+    num_classes: int | None = None  # the last is the CTC blank; None for the alphabet's, or 29
+    clip: float = 20.0  # upper bound of the ReLUs
+    recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic" is Keras's loop
 
     def check(self) -> None:
         for field in ("conv_filters", "units", "clip"):
@@ -47,13 +47,13 @@ class DeepSpeech2Config:
         for field, expected in (("num_bins", num_features), ("num_classes", num_classes)):
             if getattr(self, field) not in (None, expected):
                 raise UsageError(
-                    f"DeepSpeech2Config.{field} must be {expected}, as the features and alphabet "
-                    f"are, or be left out. Received: {getattr(self, field)}."
+                    f"DeepSpeech2Config.{field} must be {expected}, to match features and "
+                    f"alphabet, or unset. Received: {getattr(self, field)}."
                 )
         if frequency_bins(num_features) < 1:
             raise UsageError(
-                "Deep Speech 2 convolves over the features of a frame: FeatureConfig must have "
-                f"enough for two kernels of 5. Received: {num_features} features a frame."
+                "Deep Speech 2 convolves over the features of a frame, so FeatureConfig must have "
+                f"enough for two kernels of 5. Received: {num_features} features per frame."
             )
         sized = dataclasses.replace(self, num_bins=num_features, num_classes=num_classes)
         return DeepSpeech2(sized, seed, dtype=dtype)
@@ -75,7 +75,7 @@ class DeepSpeech2Config:
             width = self.units
         weights += self.units * (width + num_classes)
         forward = sum(of_convolutions) + 2 * frames * weights
-        # Backward twice as much, but for the features, which need no gradient.
+        # The backward pass costs twice as much, except for the features, which need no gradient.
         return 3 * forward - of_convolutions[0] if training else forward
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
@@ -83,7 +83,7 @@ class DeepSpeech2Config:
         for (kernel, _), (stride, time_stride) in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel, stride)
             frames = padded_conv_output_frames(frames, time_stride)
-            # Padded, convolved, normalised, rectified, and gradients of the last of these.
+            # Padded, convolved, normalised and rectified values, and the gradients of the last.
             values += 8 * frames * bins * self.conv_filters
         values += frames * self.units * (12 * self.num_recurrent_layers + 12)
         return step_bytes(parameters, batch * values)
@@ -93,14 +93,14 @@ class DeepSpeech2Config:
 
 
 def frequency_bins(num_bins: int) -> int:
-    """The frequency bins after both convolutions, which are valid in frequency."""
+    """Returns the frequency bins after both convolutions, which don't pad frequencies."""
     for (kernel, _), (stride, _) in CONVOLUTIONS:
         num_bins = conv_output_frames(num_bins, kernel, stride)
     return num_bins
 
 
 def output_frames(frames):
-    """The output frames of input frames; convolutions pad in time."""
+    """Returns the output frames for input frames; convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = padded_conv_output_frames(frames, stride)
     return frames
@@ -109,9 +109,9 @@ def output_frames(frames):
 class DeepSpeech2(keras.Model):
     """Two convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
 
-    Padding must be on the right. Given the lengths, padded frames are zero before each convolution,
-    are left out of statistics and pass the recurrence unchanged, so that an utterance's logits
-    depend neither on its padding nor, in inference, on its neighbours.
+    Padding must be on the right. With lengths, padded frames are zero before each convolution, left
+    out of statistics and ignored by the recurrence. So an utterance's logits don't depend on its
+    padding or, in inference, on the other utterances.
     """
 
     def __init__(self, config: DeepSpeech2Config, seed: int = 0, dtype=None):
@@ -154,7 +154,7 @@ class DeepSpeech2(keras.Model):
             dtype=policy,
             name="fully_connected",
         )
-        # Its offset is the layer's bias; a scale would be one more factor before the next weights.
+        # Its offset serves as the layer's bias; the next weights make a scale unnecessary.
         self.last_normalisation = BatchNormalization(
             scale=False, dtype=policy, name="last_normalisation"
         )
@@ -217,12 +217,12 @@ class DeepSpeech2(keras.Model):
         return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
-        """The convolutions' features ``(batch, frames, width)`` and which frames are valid."""
+        """Returns the convolutions' features ``(batch, frames, width)`` and valid frames."""
         hidden = keras.ops.expand_dims(spectrograms, -1)
         valid = None if lengths is None else valid_frames(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
         for layer, normalisation, ((_, kernel), (_, stride)) in layers:
-            # With stride 2 this is Keras's "same" in time, for odd and even lengths.
+            # With stride 2 this equals Keras's "same" in time, for odd and even lengths.
             hidden = layer(widened(hidden, valid, (kernel - 1) // 2, kernel // 2))
             if valid is not None:
                 lengths = padded_conv_output_frames(lengths, stride)
@@ -237,10 +237,10 @@ class DeepSpeech2(keras.Model):
 
 
 def _normalised(normalisation, hidden, valid, training):
-    """Normalises ``(batch, time, bins, channels)``, in training by its valid frames."""
+    """Normalises ``(batch, time, bins, channels)``; training uses statistics of valid frames."""
     _, _, bins, channels = hidden.shape
     batch, frames = keras.ops.shape(hidden)[:2]
-    # Bins count as frames: all share a channel's mean and variance.
+    # Bins count as frames: they share a channel's mean and variance.
     rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
     valid = None if valid is None else keras.ops.repeat(valid, bins, axis=1)
     rows = normalisation(rows, training=training, valid=valid)

@@ -1,4 +1,4 @@
-"""A keyword spotter of 8504 parameters, in Keras 3 alone."""
+"""A keyword spotter with 8504 parameters, in Keras 3."""
 
 import math
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from tfasr.kit.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.models import costs
 
-# Where the channels of an image stand, and what Keras calls it.
+# Position of an image's channels, and Keras's name for it.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
-# Time x frequency: kernel of each convolution, and whether maxima of 2 x 2 are taken after it.
+# Time x frequency: each convolution's kernel, and whether 2 x 2 max pooling follows.
 LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 
 
@@ -19,8 +19,8 @@ LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 class KeywordSpotterConfig:
     """Sizes of the network; the defaults have 8504 trainable parameters."""
 
-    num_frames: int = 98  # of an utterance of one second
-    num_bins: int = 40  # log-mel energies of a frame
+    num_frames: int = 98  # per utterance of one second
+    num_bins: int = 40  # log-mel energies per frame
     filters: tuple[int, int, int, int] = (10, 10, 22, 22)
     num_words: int = 30
 
@@ -44,9 +44,9 @@ def _sizes(size: int, axis: int) -> list[int]:
 
 
 class KeywordSpotter(keras.Model):
-    """Four valid convolutions, batch-normalised and rectified, a mean over all, class scores.
+    """Four valid convolutions with batch normalisation and ReLU, global mean, class scores.
 
-    The last layer stays in float32 whatever the dtype policy; ``layout`` is of `LAYOUTS`.
+    The last layer is always float32; ``layout`` is one of `LAYOUTS`.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class LayerMemory:
 
 
 def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
-    """What each layer needs for one utterance, the input first.
+    """Returns the memory of each layer for one utterance, the input first.
 
-    Batch normalisation and rectifier work in place on the convolution's output; their scale and
-    shift count as weights. The moving statistics are not trainable and end up in scale and shift.
+    Batch normalisation and ReLU work in place on the convolution's output; their scale and shift
+    count as weights. Moving statistics are not trainable and are folded into scale and shift.
     """
     rows = [LayerMemory("input", (config.num_frames, config.num_bins), 0)]
     sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
@@ -148,17 +148,17 @@ def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
     return [*rows, LayerMemory("fully connected", (config.num_words,), weights)]
 
 
-# The parts of a step that kernels of one name compute: convolutions forward, the gradients of
-# their filters and of their inputs, the classifier's product and its two gradients, the rest.
+# The parts of a step, by kernels' names: convolutions forward, the gradients of their filters and
+# of their inputs, the classifier's product and its two gradients, the rest.
 FORWARD, OF_FILTERS, OF_INPUTS = "convolution", "filter gradient", "input gradient"
 CLASSIFIER, CLASSIFIER_BACK, REST = "classifier", "classifier gradient", "elementwise"
 
 
 def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
-    """Counts a training step's operations and bytes from shapes, by part.
+    """Counts a training step's operations and bytes by part, from shapes.
 
-    Convolutions and products are exact; the rest has `tfasr.models.costs`'s round numbers. Every
-    tensor is read and written once wherever it is used, in numbers of 32 bits.
+    Convolutions and products are exact; the rest uses `tfasr.models.costs`'s estimates. Every use
+    of a tensor reads and writes it once, in 32-bit numbers.
     """
     parts = (FORWARD, OF_FILTERS, OF_INPUTS, CLASSIFIER, CLASSIFIER_BACK, REST)
     flops, moves = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
@@ -173,7 +173,7 @@ def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
         kernels = math.prod(kernel) * channels * filters
         outputs = batch * math.prod(next(sizes)) * filters
         work = (2 * outputs * kernels // filters, inputs + outputs + kernels)
-        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):  # features need none
+        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):  # not for features
             add(part, *work)
         add(REST, costs.NORMALISATION_FLOPS * outputs, costs.NORMALISATION_MOVES * outputs)
         inputs, channels, weights = outputs, filters, weights + kernels + 2 * filters

@@ -1,7 +1,7 @@
-"""The protocol of a model to be trained, timed, decoded and exported, and the models by name.
+"""The protocol of models for training, timing, decoding and export, and the registered models.
 
 Code outside `tfasr.models` uses a model only through its registered config, see `RecogniserConfig`.
-What a config leaves out has a measured or cautious default in this module.
+This module has measured or cautious defaults for anything that a config leaves out.
 """
 
 import hashlib
@@ -15,23 +15,23 @@ from tfasr.kit.config import config_class
 from tfasr.kit.registry import FILE_MODULE, Registry
 
 DEFAULT_MODEL = "acoustic_model"
-_MOST_FRAMES = 4096  # of features, 41 s: far beyond any utterance that is trained on
+_MOST_FRAMES = 4096  # of features, 41 s, far longer than training utterances
 
 
 class RecogniserConfig(Protocol):
-    """A config class that `MODELS` may hold: the sizes of a model, and how to make it.
+    """A config class for `MODELS`: the sizes of a model, and how to create it.
 
-    Decorate your own class with `tfasr.kit.config.config_class` (below ``MODELS.register``): that
+    Decorate your own class with `tfasr.kit.config.config_class` (below ``MODELS.register``), which
     checks the types of its fields, gives them gin names and saves them in ``experiment.json``.
 
-    Optional methods; the functions of this module say what is assumed without them:
+    Optional methods (for their defaults, see this module's functions):
 
     - ``flops(num_features, num_classes, frames, *, training) -> int``: floating-point operations
-      of one utterance, forward, or in training forward and backward.
-    - ``step_bytes(num_features, parameters, batch, frames) -> int``: an estimate of the memory of
-      a process that trains on such batches.
-    - ``least_parameters(num_features, num_classes) -> int``: a close lower bound of the number of
-      weights, known without building the model.
+      per utterance, forward or, in training, forward and backward.
+    - ``step_bytes(num_features, parameters, batch, frames) -> int``: estimated memory of a process
+      that trains on such batches.
+    - ``least_parameters(num_features, num_classes) -> int``: a close lower bound on the number of
+      weights, without building the model.
     - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number,
       cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss
       and the update.
@@ -39,22 +39,22 @@ class RecogniserConfig(Protocol):
     - ``portable() -> RecogniserConfig``: the same model, with the same variables, built only from
       operations that exporters support.
 
-    Optional too, each a property or a field, not a method:
+    Optional properties or fields:
 
     - ``can_stream: bool``: whether no logit depends on later frames.
-    - ``keeps_momentum: bool``: whether its batch normalisations keep the momentum they were made
-      with (True) or all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
+    - ``keeps_momentum: bool``: whether batch normalisations keep their initial momentum (True), or
+      all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
     """
 
     def make(self, num_features: int, num_classes: int, *, seed: int, dtype: str | None) -> Any:
         """Returns the model: a ``keras.Model`` whose ``call`` takes ``(features, lengths)``.
 
-        ``call(features, lengths, training=False)`` is given float ``(batch, frames,
-        num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
-        logits ``(batch, output_lengths(frames), num_classes)``; those of padded frames are
-        ignored. It may have a property ``kernels``, the names of the implementations that computed
-        its recurrence, a method ``stages``, see `tfasr.models.recurrent`, and a method
-        ``call_with_intermediate``, see `tfasr.models.recurrent.Network`.
+        ``call(features, lengths, training=False)`` gets right-padded float ``(batch, frames,
+        num_features)`` and int32 ``(batch,)`` valid frames. It returns float32 logits ``(batch,
+        output_lengths(frames), num_classes)``, which are ignored for padded frames. Optional are a
+        property ``kernels``, the names of the implementations that computed the recurrence, a
+        method ``stages``, see `tfasr.models.recurrent`, and a method ``call_with_intermediate``,
+        see `tfasr.models.recurrent.Network`.
 
         One that can stream has two more methods. ``initial_state(batch)`` returns a list of tensors
         ``(batch, ...)``: the recurrence's state before any frame. ``continued(features, state)``
@@ -62,8 +62,8 @@ class RecogniserConfig(Protocol):
         first that the next output frame sees, and have no padding. However the frames are cut into
         chunks, the logits are those of ``call``.
 
-        ``seed`` is of the initial weights and of dropout; ``dtype`` is Keras's dtype policy:
-        "float32", "mixed_bfloat16", "mixed_float16" or None.
+        ``seed`` is for initial weights and dropout; ``dtype`` is Keras's dtype policy: "float32",
+        "mixed_bfloat16", "mixed_float16" or None.
         """
 
     def output_lengths(self, lengths: Any) -> Any:
@@ -83,7 +83,7 @@ def check_config_class(cls: Any) -> None:
     lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
     if lacking:
         raise TypeError(f"{cls.__name__} lacks {' and '.join(lacking)}.")
-    for name in _ANSWERS:  # a method would pass for "yes" whatever it returns
+    for name in _ANSWERS:  # a method would always count as true
         if inspect.isfunction(getattr(cls, name, None)):
             raise TypeError(
                 f"{cls.__name__}.{name} must be a property or a field. Received: a method. Write "
@@ -111,17 +111,17 @@ MODELS: Registry[type] = Registry(
 
 @config_class
 class ModelConfig:
-    """Which model of `MODELS` is trained; its sizes are bound on its own config class."""
+    """Selects one of `MODELS` to train; its sizes are bound on its own config class."""
 
     name: str = DEFAULT_MODEL
 
 
 def model_name(config: RecogniserConfig) -> str:
-    """The name of a config's class in `MODELS`; UsageError if it is not registered."""
+    """Returns the registered name of a config's class; UsageError if it is not registered."""
     name = MODELS.name_of(type(config))
     if name is None:
         raise UsageError(
-            "A model's config must be of a registered class, so that a run can be read back. "
+            "A model's config class must be registered, so that a run can be read back. "
             f"Received: {type(config).__module__}.{type(config).__qualname__}. Write "
             f"@MODELS.register('some_name') above the class. Known models: {MODELS.listed()}."
         )
@@ -134,9 +134,9 @@ def model_source(config: RecogniserConfig) -> dict[str, str]:
 
 
 def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
-    """A config from `model_source` (None for tfasr 0.1.0's only model) and its fields.
+    """Returns a config from `model_source` (None for tfasr 0.1.0's only model) and its fields.
 
-    Raises UsageError if no such model is registered, or its fields have changed.
+    Raises UsageError if the model is not registered, or its fields have changed.
     """
     name = (source or {}).get("name", DEFAULT_MODEL)
     if name not in MODELS:
@@ -167,10 +167,10 @@ def output_frames(config: RecogniserConfig, frames: int) -> int:
 
 
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
-    """Equal for two models if their `output_lengths` are: kernel and stride of one convolution.
+    """Returns a value that is equal for two models with the same `output_lengths`.
 
-    A stack of convolutions and poolings has as many output frames as one unpadded convolution; for
-    other models it is a hash of the output lengths.
+    This is kernel and stride of the one unpadded convolution that has as many output frames as the
+    model's convolutions and poolings, or else a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -186,7 +186,7 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
 def model_flops(
     config: Any, num_features: int, num_classes: int, batch: int, frames: int, *, training: bool
 ) -> int | None:
-    """Floating-point operations of a padded batch without the optimizer; None if unknown."""
+    """Returns the operations of a padded batch without the optimizer; None if unknown."""
     if not hasattr(config, "flops"):
         return None
     per_utterance = config.flops(num_features, num_classes, frames, training=training)
@@ -210,9 +210,9 @@ def can_stream(config: RecogniserConfig) -> bool:
 
 
 def keeps_momentum(config: RecogniserConfig) -> bool | None:
-    """Whether batch normalisation keeps its own momentum; None if unknown.
+    """Whether batch normalisations keep their own momentum; None if unknown.
 
-    Then those layers follow the training's window whose momentum is their class's default.
+    If unknown, those with their class's default momentum follow the training's window.
     """
     return getattr(config, "keeps_momentum", None)
 

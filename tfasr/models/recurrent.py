@@ -1,4 +1,4 @@
-"""A convolution and a stack of recurrent layers: the code that LSTM and GRU models share."""
+"""A convolution and a stack of recurrent layers: shared code of the LSTM and GRU models."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -29,11 +29,11 @@ RECURRENT_INITIALIZERS = {
 
 
 class Network(keras.Model):
-    """Hidden values of each output frame, by `encode`, and their class scores.
+    """A model with hidden values per output frame (`encode`) and class scores.
 
-    A subclass makes its layers, with `class_scores` as ``classifier`` after all others, and defines
-    ``build`` and `encode` or `encodings`. A checkpoint holds the layers' variables in the order of
-    assignment. The dtype policy applies to all layers but the last, which stays in float32.
+    A subclass creates its layers, with `class_scores` as ``classifier`` after all others, and
+    defines ``build`` and `encode` or `encodings`. Checkpoints store the layers' variables in the
+    order of assignment. The dtype policy applies to all layers except the last, which is float32.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
@@ -53,9 +53,9 @@ class Network(keras.Model):
     def call_with_intermediate(
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
-        """Logits, and those that the last layer gives for the middle one of `encodings`.
+        """Returns logits, and those that the last layer gives for the middle one of `encodings`.
 
-        Raises UsageError if no earlier layer has the last one's width.
+        Raises UsageError if no earlier layer is as wide as the last one.
 
         Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
         Recognition, ICASSP 2021, section 3.
@@ -63,28 +63,28 @@ class Network(keras.Model):
         encodings = self.encodings(features, feature_lengths, training)
         if len(encodings) < 2:
             raise UsageError(
-                "For TrainingConfig.intermediate_loss_weight the model must have two layers or "
-                "more of one width before its classifier. Received: a model of the class "
-                f"{type(self).__name__} without such layers. Give it more, or bind the weight to 0."
+                "TrainingConfig.intermediate_loss_weight needs a model with at least two layers of "
+                f"the same width before its classifier. Received: {type(self).__name__}, which "
+                "exposes no such layer. Add layers, or set the weight to 0."
             )
         middle = encodings[(len(encodings) - 1) // 2]
         return self.classifier(encodings[-1]), self.classifier(middle)
 
     def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
-        """The classifier's inputs ``(batch, output frames, width)``."""
+        """Returns the classifier's inputs ``(batch, output frames, width)``."""
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """The outputs ``(batch, output frames, width)`` of each layer of the last one's width."""
+        """Returns outputs ``(batch, output frames, width)`` of layers as wide as the last one."""
         if type(self).encode is Network.encode:
             raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
         return [self.encode(features, feature_lengths, training)]
 
 
 def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
-    """The last layer, ``classifier``: logits of the classes, the CTC blank last.
+    """Returns the last layer, ``classifier``: logits of the classes, with the CTC blank last.
 
-    It computes in float32 even under mixed precision, because the loss is computed from them.
+    It is always float32, because the loss is computed from its logits.
     """
     return keras.layers.Dense(
         num_classes,
@@ -95,14 +95,14 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
-    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has none."""
+    """Adds to the CTC blank's bias in a model's last layer; UsageError without such a bias."""
     bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
     bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
 
 
 def zero_classifier(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0; UsageError if it has no such layer."""
+    """Sets the kernel of a model's last layer to 0; UsageError without such a kernel."""
     kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
     kernel.assign(keras.ops.zeros_like(kernel))
 
@@ -111,11 +111,13 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
     classifier = getattr(model, "classifier", None)
     weight = getattr(classifier, name, None)
     if weight is None or len(weight.shape) != dimensions:
-        received = "none" if classifier is None else f"a {type(classifier).__name__} without it"
+        received = (
+            "no classifier" if classifier is None else f"a {type(classifier).__name__} without it"
+        )
         raise UsageError(
-            f"For TrainingConfig.{setting} the model's last layer must be assigned as its "
-            f"`classifier` and have a {name} of {dimensions} dimensions, as "
-            f"tfasr.models.recurrent.class_scores makes it. Received: {type(model).__name__}, "
+            f"TrainingConfig.{setting} needs a model whose last layer is assigned as its "
+            f"`classifier` and has a {name} of {dimensions} dimensions, as from "
+            f"tfasr.models.recurrent.class_scores. Received: {type(model).__name__}, "
             f"which has {received}."
         )
     return weight
@@ -124,10 +126,10 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
 @dataclass(frozen=True)
 class Stage:
     name: str  # such as "front end", "recurrent 1" or "head"
-    # From the previous stage's outputs, or the features, and the valid feature frames (batch,) to
+    # From the previous stage's outputs (or the features) and the valid feature frames (batch,) to
     # (batch, output frames, width).
     forward: Callable[[Any, Any], Any]
-    layers: list  # whose trainable variables it uses
+    layers: list  # with the trainable variables that it uses
     input_width: int = 0  # unused for the first stage
 
     @property
@@ -136,18 +138,18 @@ class Stage:
 
 
 def stages_of(model: Any) -> list[Stage]:
-    """A model's stages, which together compute a training call; one stage by default."""
+    """Returns a model's stages, which together compute a training call; by default one stage."""
     if hasattr(model, "stages"):
         return model.stages()
     return [Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])]
 
 
 class RecurrentStackConfig:
-    """Methods of a recurrent model's config, with the fields of `AcousticModelConfig`."""
+    """Methods of a recurrent model's config with fields like those of `AcousticModelConfig`."""
 
     batch_normalisation: bool = True
-    kind: str  # a part of the fields' names
-    gates: int  # of a recurrent layer
+    kind: str  # part of the fields' names
+    gates: int  # per recurrent layer
     model: type["RecurrentStack"]
 
     @property
@@ -192,9 +194,9 @@ class RecurrentStackConfig:
 class RecurrentStack(Network):
     """Conv1D, then recurrent layers, then a dense layer to classes.
 
-    Padding must be on the right. The convolution is valid, and a forward recurrence reaches the
-    padding last, so that it changes no valid output frame; a backward one is masked. Batch
-    statistics leave it out.
+    Padding must be on the right. The convolution is valid, and a forward recurrence reaches padding
+    last, so padding affects no valid output frame. A backward recurrence uses a mask. Batch
+    statistics leave padding out.
     """
 
     model_name = ""  # for Keras
@@ -229,7 +231,7 @@ class RecurrentStack(Network):
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        # A layer made here: Keras's copy of the forward layer would draw the same weights.
+        # Not Keras's copy of the forward layer, which would draw the same weights.
         layers = [
             self.one_way(
                 seeds,
@@ -271,12 +273,12 @@ class RecurrentStack(Network):
         return [keras.ops.zeros((batch, size)) for size in sizes]
 
     def continued(self, features: Any, state: list) -> tuple[Any, list]:
-        """Class scores of the next frames of a stream, see `tfasr.models.model`."""
+        """Returns class scores of a stream's next frames, see `tfasr.models.model`."""
         hidden = self._finished(0, self.convolution(features), None, training=False)
         waiting, reached = list(state), []
         for number, layer in enumerate(self.recurrent):
             last = [waiting.pop(0) for _ in _state_sizes(layer)]
-            # Keras's layers hand out the states behind their steps only if they were made to.
+            # Keras's layers return their states only if configured to, so call the inner loop.
             _, hidden, states = layer.inner_loop(hidden, last, None, training=False)
             reached += states
             hidden = self._finished(number + 1, hidden, None, training=False)
@@ -286,7 +288,7 @@ class RecurrentStack(Network):
         return valid_frames(hidden, self.output_lengths(feature_lengths))
 
     def _recurred(self, number, hidden, valid, training):
-        # Run backwards, a layer would begin in the padding: there it needs the mask.
+        # A backward layer would start in the padding, so it needs the mask.
         masked = {"mask": valid} if self.config.bidirectional else {}
         hidden = self.recurrent[number](hidden, training=training, **masked)
         return self._finished(number + 1, hidden, valid, training)
@@ -295,7 +297,8 @@ class RecurrentStack(Network):
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
-        # Not as a mask: Keras would hand it on to every layer behind, the recurrent ones too.
+        # Not as a mask, which Keras would pass on to all following layers, including recurrent
+        # ones.
         normalisation = self.normalisations[block]
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
@@ -333,15 +336,15 @@ class AcousticModelConfig(RecurrentStackConfig):
 
     Attributes:
         conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames that one output frame sees.
-        conv_stride: feature frames from one output frame to the next.
-        num_lstm_layers: how many recurrent layers follow.
-        lstm_units: width of each, in each direction.
+        conv_kernel: feature frames seen by one output frame.
+        conv_stride: feature frames between output frames.
+        num_lstm_layers: number of recurrent layers.
+        lstm_units: width of each layer, per direction.
         bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: share of activations dropped between layers in training.
-        batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        dropout: dropout rate between layers.
+        batch_normalisation: whether layers are batch-normalised, without padded frames.
         recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
-        lstm_kernel: demands an implementation, see `tfasr.layers.lstm.LSTM`.
+        lstm_kernel: required implementation, see `tfasr.layers.lstm.LSTM`.
 
     Source: the paper, section 4.4.3; that the convolution's activation is a rectifier is the
     library's choice, the paper names none.
@@ -390,7 +393,7 @@ class AcousticModel(RecurrentStack):
 
 @config_class
 class GruModelConfig(RecurrentStackConfig):
-    """Sizes of the model: as `AcousticModelConfig`, with GRUs.
+    """Sizes of the model, as in `AcousticModelConfig` but with GRUs.
 
     Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; around the
     recurrence it is the paper's model, section 4.4.3.
@@ -410,7 +413,8 @@ class GruModelConfig(RecurrentStackConfig):
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
         units = self.directions * self.gru_units
-        # Gates, states and what Keras's loop keeps of each; the widest layer's work on top.
+        # Gates, states and what Keras's loop stores of each, plus the widest layer's temporary
+        # values.
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
         a_frame += self.conv_kernel * num_features
         values = max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features

@@ -1,4 +1,4 @@
-"""How much an error rate would differ on other utterances: the bootstrap."""
+"""Bootstrap confidence intervals: how much an error rate would differ on other utterances."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -8,14 +8,14 @@ import numpy as np
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-FEWEST_SPEAKERS = 5  # with which resampling speakers is any use: five have 126 resamples
-_MOST_AT_ONCE = 2_000_000  # numbers drawn at once; more would only need more memory
+FEWEST_SPEAKERS = 5  # needed to resample by speaker: five allow 126 resamples
+_MOST_AT_ONCE = 2_000_000  # numbers drawn at once, which limits memory
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class DifferenceInterval:
-    """The bootstrap of the difference of two error rates, second minus first."""
+    """The difference between two error rates, second minus first, by the bootstrap."""
 
     interval: Interval  # fractions
     # share of resamples in which the second is better; ties count half
@@ -30,12 +30,12 @@ def rate_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval | None:
-    """Returns the 95 % interval of an error rate, sum of edits over sum of lengths, as fractions.
+    """Returns the 95 % confidence interval of an error rate, as fractions.
 
-    Utterances are drawn with replacement, as many as there are; the interval lies between
-    percentiles of ``resamples`` such rates. Blocks, such as each utterance's speaker, are drawn
-    together, which allows for what their utterances have in common. None for fewer than two
-    utterances or blocks.
+    The rate is the sum of ``edits`` over the sum of ``lengths``. Utterances are drawn with
+    replacement, as many as there are, and the interval lies between percentiles of ``resamples``
+    such rates. With ``blocks``, such as each utterance's speaker, whole blocks are drawn, which
+    allows for the correlation within a block. None for fewer than two utterances or blocks.
 
     Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009); with blocks: Liu and Peng 2020
     (arXiv 1912.09508).
@@ -55,9 +55,9 @@ def difference_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> DifferenceInterval | None:
-    """Returns the interval of the difference of two systems' rates on the same utterances.
+    """Returns the interval of the difference between two systems' rates on the same utterances.
 
-    Both systems are rated on the same resamples: what makes an utterance hard for both cancels.
+    Both systems are rated on the same resamples, so utterances that are hard for both cancel.
     None for fewer than two utterances or blocks; ValueError if the lengths differ.
 
     Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
@@ -77,7 +77,7 @@ def difference_interval(
 def _percentiles(
     sums: np.ndarray, statistic, resamples: int, seed: int
 ) -> tuple[Interval, np.ndarray]:
-    from scipy.stats import bootstrap  # here: a report without error statistics needs no SciPy
+    from scipy.stats import bootstrap  # imported late: most reports don't need SciPy
 
     drawn = sums.shape[1]
     result = bootstrap(
@@ -96,10 +96,10 @@ def _percentiles(
 
 
 def _widened(drawn: int) -> float:
-    """Returns the confidence level whose percentiles of resamples make an interval of 95 %.
+    """Returns the confidence level whose percentiles make a 95 % interval of few resampled items.
 
-    Resamples of few spread too little, by ``sqrt((n - 1) / n)``, and their percentiles are those of
-    a normal distribution instead of Student's t. Percentiles further out make up for both.
+    Resamples of n items spread too little, by ``sqrt((n - 1) / n)``, and their percentiles follow
+    a normal distribution instead of Student's t. Percentiles further out correct both.
 
     Source: Hesterberg 2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the expanded
     percentile interval.
@@ -112,15 +112,15 @@ def _widened(drawn: int) -> float:
 
 def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
     total, length = edits.sum(axis=axis), lengths.sum(axis=axis)
-    # Any text where the reference is empty is 100 % wrong, as in tfasr.scoring.errors.
+    # Any text for an empty reference is 100 % wrong, as in tfasr.scoring.errors.
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
 
 
 def _block_sums(columns: Sequence[Sequence[int]], blocks: Sequence[Hashable] | None) -> np.ndarray:
-    # ``(columns, blocks)``: each column summed over the utterances of a block.
+    # Returns ``(columns, blocks)``: each column summed over the utterances of a block.
     if len({len(column) for column in (*columns, blocks or columns[0])}) > 1:
         raise ValueError(
-            "Every utterance must have its edits, its length and its block. Received: "
+            "Every utterance must have its edits, its length and its block. Received lengths: "
             f"{[len(column) for column in columns]}, blocks: {blocks and len(blocks)}."
         )
     values = np.array(columns, dtype=float).reshape(len(columns), -1)

@@ -1,4 +1,4 @@
-"""Error counts of recognised text, which can be summed over utterances, and their rates."""
+"""Word and character errors of transcripts, as counts that can be summed and as rates."""
 
 import json
 from collections import Counter
@@ -14,12 +14,12 @@ from tfasr.errors import UsageError
 
 _NAMED = 3
 Pair = tuple[str | None, str | None]
-"""A reference's word and the recognised one; None for a missing word."""
+"""A word of the reference and the recognised one; None for a missing word."""
 
 
 @dataclass(frozen=True)
 class ErrorCounts:
-    """Edits between references and hypotheses, summed over utterances; ``+`` merges two."""
+    """Edits between references and hypotheses, summed over utterances. Add two with ``+``."""
 
     utterances: int = 0
     words: int = 0  # of the references
@@ -28,7 +28,7 @@ class ErrorCounts:
     insertions: int = 0  # words added
     characters: int = 0  # of the references, spaces included
     character_edits: int = 0  # spaces included
-    longer_characters: int = 0  # characters of the longer of reference and hypothesis, summed
+    longer_characters: int = 0  # sum of max(characters of reference, of hypothesis)
     wrong_utterances: int = 0  # utterances with at least one word error
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
@@ -38,7 +38,7 @@ class ErrorCounts:
 
     @property
     def correct_words(self) -> int:
-        """Words of the references that were recognised correctly."""
+        """Words of the references that were recognised."""
         return self.words - self.substitutions - self.deletions
 
     @property
@@ -47,12 +47,12 @@ class ErrorCounts:
 
     @property
     def wer(self) -> float:
-        """Word error rate over the whole corpus, a fraction; it can exceed 1."""
+        """Word error rate over all utterances, a fraction that can exceed 1."""
         return _rate(self.word_edits, self.words)
 
     @property
     def cer(self) -> float:
-        """Character edits over the longer string's characters, a fraction in 0..1.
+        """Character edits over the longer text's characters, a fraction in 0..1.
 
         Source: the paper, equation 3.
         """
@@ -60,11 +60,10 @@ class ErrorCounts:
 
     @property
     def cer_reference(self) -> float:
-        """Character edits over the reference's characters, as jiwer and most toolkits count."""
+        """Character edits over the reference's characters, as in jiwer and most toolkits."""
         return _rate(self.character_edits, self.characters)
 
     def to_json(self) -> dict[str, float | int]:
-        """Returns counts and rates as one JSON object."""
         names = (
             "utterances", "wer", "cer", "cer_reference", "substitutions", "deletions",
             "insertions", "words", "characters", "character_edits", "wrong_utterances",
@@ -73,23 +72,21 @@ class ErrorCounts:
 
 
 def _rate(edits: int, length: int) -> float:
-    # Any text where the reference is empty is 100 % wrong.
+    # Any text for an empty reference is 100 % wrong.
     return edits / length if length else float(edits > 0)
 
 
 def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Counts word and character edits by jiwer's minimal alignments.
+    """Counts word and character edits in jiwer's minimal alignments.
 
-    Args:
-        references: plain texts, one per utterance.
-        hypotheses: the recognised texts, in the same order.
+    ``references`` and ``hypotheses`` are plain texts in the same order, one per utterance.
 
     Raises:
-        ValueError: if the two differ in number: an unscored utterance would flatter the rates.
+        ValueError: if there are more of one than of the other.
     """
     if len(references) != len(hypotheses):
         raise ValueError(
-            "Every reference must have its hypothesis. "
+            "Every reference must have a hypothesis. "
             f"Received: {len(references)} references, {len(hypotheses)} hypotheses."
         )
     total = ErrorCounts()
@@ -105,7 +102,7 @@ def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
         edits = (words.substitutions, words.deletions, words.insertions)
         characters = jiwer.process_characters(reference, hypothesis)
         character_edits = characters.substitutions + characters.deletions + characters.insertions
-    else:  # jiwer rejects an empty reference: the hypothesis is inserted
+    else:  # jiwer rejects an empty reference: all words are insertions
         edits, character_edits = (0, 0, len(hypothesis.split())), len(hypothesis)
     return ErrorCounts(
         utterances=1,
@@ -130,7 +127,7 @@ def kaldi_line(counts: ErrorCounts) -> str:
 
 @dataclass(frozen=True)
 class Transcript:
-    """An utterance's reference and hypothesis, both normalised by `tfasr.alphabet.normalise`."""
+    """An utterance's reference and hypothesis, normalised by `tfasr.alphabet.normalise`."""
 
     id: str  # unique within its file
     reference: str
@@ -139,17 +136,17 @@ class Transcript:
 
 
 def read_transcripts(path: str | Path) -> list[Transcript]:
-    """Reads hypotheses that tfasr wrote, or a NeMo manifest with predictions.
+    """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
-    Our lines have ``id, reference, hypothesis`` and may have ``speaker``; NeMo's have ``text,
-    pred_text`` and ``audio_filepath``, which is the id. Raises UsageError if a line is neither, an
-    id occurs twice, or there is no line at all.
+    tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's have
+    ``text, pred_text`` and ``audio_filepath``, which becomes the id. Raises UsageError if a line is
+    neither, an id repeats, or the file is empty.
     """
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"A file of hypotheses must be text. {path} is not: {error}.") from error
+        raise UsageError(f"{path} must be a text file of hypotheses: {error}.") from error
     transcripts = [
         _transcript(line, f"line {number} of {path}")
         for number, line in enumerate(lines, start=1)
@@ -159,17 +156,17 @@ def read_transcripts(path: str | Path) -> list[Transcript]:
     repeated = [identity for identity, count in counted.items() if count > 1]
     if repeated or not transcripts:
         what = f"{_some(repeated)} more than once" if repeated else "no line"
-        raise UsageError(f"{path} must hold each utterance once. Received: {what}.")
+        raise UsageError(f"{path} must contain each utterance once. Received: {what}.")
     return transcripts
 
 
 def matched(
     first: Sequence[Transcript], other: Sequence[Transcript]
 ) -> list[tuple[Transcript, Transcript]]:
-    """Returns pairs of the same utterance, in the order of ``first``.
+    """Pairs the same utterances of two systems, in the order of ``first``.
 
-    Ids that are paths are compared in full, then by the file's name. Raises UsageError unless both
-    have the same utterances with the same references.
+    Ids that are paths are compared in full, then by file name. Raises UsageError unless both have
+    the same utterances with the same references.
     """
     for key in (str, _stem):
         by_key = {key(transcript.id): transcript for transcript in first}
@@ -183,7 +180,7 @@ def matched(
             return pairs
     ids, other_ids = ({transcript.id for transcript in group} for group in (first, other))
     raise UsageError(
-        "Two systems must be compared over the same utterances. Received: "
+        "The two systems must have transcribed the same utterances. Received: "
         f"{len(first)} and {len(other)}; {_count(sorted(ids - other_ids))} only in the first, "
         f"{_count(sorted(other_ids - ids))} only in the second."
     )
@@ -193,11 +190,11 @@ def _check_references(pairs: Sequence[tuple[Transcript, Transcript]]) -> None:
     unlike = [(a, b) for a, b in pairs if a.reference != b.reference]
     if unlike:
         shown = "; ".join(
-            f"{a.id}: {a.reference!r}, here {b.reference!r}" for a, b in unlike[:_NAMED]
+            f"{a.id}: {a.reference!r} and {b.reference!r}" for a, b in unlike[:_NAMED]
         )
         more = "; and more" if len(unlike) > _NAMED else ""
         raise UsageError(
-            "Two systems must be compared over the same references. Received: "
+            "The two systems must have the same reference for each utterance. Received: "
             f"{len(unlike)} of {len(pairs)} that differ ({shown}{more})."
         )
 
@@ -214,9 +211,9 @@ def _transcript(line: str, where: str) -> Transcript:
             speaker = "" if speaker is None else str(speaker)
             return Transcript(identity, normalise(reference), normalise(hypothesis), speaker)
     raise UsageError(
-        "A line of hypotheses must be a JSON object with id, reference and hypothesis, or with "
+        "Each line of hypotheses must be a JSON object with id, reference and hypothesis, or with "
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "
-        "tfasr evaluate --hypotheses writes such files."
+        "tfasr evaluate --hypotheses writes such a file."
     )
 
 
@@ -236,7 +233,7 @@ def _some(ids: Sequence[str]) -> str:
 class Scored:
     transcript: Transcript
     counts: ErrorCounts
-    pairs: list[Pair]  # its alignment, which has exactly these errors
+    pairs: list[Pair]  # the alignment, with exactly these errors
 
 
 @dataclass(frozen=True)
@@ -257,10 +254,10 @@ def score(transcripts: Iterable[Transcript]) -> list[Scored]:
 
 
 def align(reference: str, hypothesis: str) -> list[Pair]:
-    """Returns jiwer's minimal alignment of words, whose errors `count_errors` counts.
+    """Aligns words as in jiwer, with the errors that `count_errors` counts.
 
-    Every edit costs 1, so that the errors are the fewest possible. NIST's sclite charges 4 for a
-    substitution and 3 for the others, and may find different ones, never fewer.
+    Every edit costs 1, so the number of errors is minimal. NIST's sclite charges 4 for a
+    substitution and 3 for the others, so it may report different errors, but never fewer.
     """
     if not reference.split():  # jiwer rejects an empty reference
         return [(None, word) for word in hypothesis.split()]
@@ -277,29 +274,29 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
 
 
 def confusions(scored: Iterable[Scored]) -> Confusions:
-    """Returns how often each error occurs; equally frequent ones in alphabetical order."""
+    """Counts each error; equally frequent ones are in alphabetical order."""
     wrong = Counter(pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1])
     order = sorted(wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or ""))
     return Confusions(
         substitutions=[(pair, count) for pair, count in order if None not in pair],
-        deletions=[(word, count) for (word, heard), count in order if heard is None],
-        insertions=[(heard, count) for (word, heard), count in order if word is None],
+        deletions=[(word, count) for (word, recognised), count in order if recognised is None],
+        insertions=[(recognised, count) for (word, recognised), count in order if word is None],
     )
 
 
 def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
-    """Returns the utterances with the most word errors; ties by fewer words, then by id."""
+    """Returns the ``count`` utterances with the most word errors; ties by fewer words, then id."""
     wrong = [utterance for utterance in scored if utterance.counts.word_edits]
     wrong.sort(key=lambda u: (-u.counts.word_edits, u.counts.words, u.transcript.id))
     return wrong[:count]
 
 
 def alignment_text(scored: Scored) -> str:
-    """Returns an utterance's alignment: REF and HYP one below the other, errors in upper case.
+    """Formats an alignment as REF and HYP, one below the other, with errors in upper case.
 
     Source: the .pra report of NIST's sclite (github.com/usnistgov/SCTK).
     """
-    from rich.cells import cell_len  # widths as terminals have them
+    from rich.cells import cell_len  # widths in a terminal
 
     rows: tuple[list[str], list[str], list[str]] = (["REF: "], ["HYP: "], ["Eval:"])
     for pair in scored.pairs:
@@ -314,11 +311,11 @@ def alignment_text(scored: Scored) -> str:
     return "\n".join([*lines, *(" ".join(row).rstrip() for row in rows)]) + "\n"
 
 
-def _cells(word: str | None, heard: str | None) -> tuple[str, str, str]:
-    if word == heard:
-        return word or "", heard or "", ""
+def _cells(word: str | None, recognised: str | None) -> tuple[str, str, str]:
+    if word == recognised:
+        return word or "", recognised or "", ""
     if word is None:
-        return "*" * len(heard or ""), (heard or "").upper(), "I"
-    if heard is None:
+        return "*" * len(recognised or ""), (recognised or "").upper(), "I"
+    if recognised is None:
         return word.upper(), "*" * len(word), "D"
-    return word.upper(), heard.upper(), "S"
+    return word.upper(), recognised.upper(), "S"

@@ -1,4 +1,4 @@
-"""One system's error rates on a set of utterances, with their intervals."""
+"""Error rates of one system, or of two compared, with confidence intervals."""
 
 import statistics
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tfasr.scoring.bootstrap import (
 from tfasr.scoring.errors import ErrorCounts, Scored, matched
 
 RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong_utterances")
-"""The columns of `SpeakerRow.rates`: shares of words, the last one of utterances."""
+"""The columns of `SpeakerRow.rates`: shares of words, except the last, a share of utterances."""
 LEVEL = 0.05
 FEWEST_FOR_TEST = 5
 _RESAMPLES = 9999
@@ -27,10 +27,10 @@ _RESAMPLES = 9999
 
 @dataclass(frozen=True)
 class SpeakerRow:
-    name: str  # the speaker's, or that of a statistic over all speakers
+    name: str  # a speaker, or a statistic over all speakers
     utterances: float
     words: float  # of the references
-    rates: dict[str, float]  # by the names of `RATES`, fractions; NaN for speakers without a word
+    rates: dict[str, float]  # fractions by the names of `RATES`; NaN for a speaker without words
 
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:
@@ -44,9 +44,9 @@ def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
 
 
 def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
-    """Returns a row for each speaker, in the order of names; [] if no speaker is known.
+    """Returns a row per speaker in the order of names; [] if no speaker is known.
 
-    Utterances without a speaker belong to one speaker, "(unknown)".
+    Utterances without a speaker are counted as the speaker "(unknown)".
     """
     if not any(utterance.transcript.speaker for utterance in scored):
         return []
@@ -58,11 +58,10 @@ def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
 
 
 def summary_rows(scored: Sequence[Scored], rows: Sequence[SpeakerRow]) -> list[SpeakerRow]:
-    """Returns the rows below those of speakers: the sum, and their mean, deviation and median.
+    """Returns the rows below the speakers: their sum, mean, standard deviation and median.
 
-    The sum's rates are over all words; the mean's weigh every speaker alike, and leave out those
-    without a word. The deviation is that of a sample (n - 1), and needs two speakers.
-
+    The sum's rates are over all words. The mean weighs speakers equally and leaves out those
+    without words. The standard deviation is a sample's (n - 1) and needs two speakers.
     Source: the .sys report of NIST's sclite (github.com/usnistgov/SCTK).
     """
     kinds = {"Mean": statistics.fmean, "S.D.": statistics.stdev, "Median": statistics.median}
@@ -89,20 +88,20 @@ def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A second system's word errors compared with a first one's; None if unknown."""
+    """Word errors of a second system compared with a first one's; None means unknown."""
 
-    utterances: int  # of both systems
-    fewer_errors: int  # utterances in which the second one makes fewer errors
+    utterances: int
+    fewer_errors: int  # utterances in which the second system makes fewer errors
     more_errors: int  # utterances in which it makes more
-    wer_difference: float  # the second one's WER minus the first one's, a fraction
+    wer_difference: float  # the second system's WER minus the first one's, a fraction
     by_utterance: DifferenceInterval | None  # bootstrap of that difference over utterances
     by_speaker: DifferenceInterval | None  # over speakers, if there are enough
     # mean difference of errors per utterance, second minus first, over its standard error
     matched_pairs_z: float | None
     matched_pairs_p: float | None  # two-sided, by Student's t
-    # two-sided, by exchanging the systems at random, by speaker if there are enough
+    # two-sided, by exchanging the systems at random, per speaker if there are enough
     permutation_p: float | None
-    exchanged: str = "utterance"  # "speaker" or "utterance", what that exchanges
+    exchanged: str = "utterance"  # the unit of exchange, "speaker" or "utterance"
     speakers: int | None = None  # None if unknown for some utterance
 
     @property
@@ -126,8 +125,7 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
     after = [of_second[b.id].word_edits for _, b in pairs]
     if not sum(words):
         raise UsageError(
-            "Two systems must be compared over references with words. Received: "
-            f"{len(words)} empty ones."
+            f"The compared references must not be empty. Received: {len(words)} empty ones."
         )
     differences = np.array(after) - np.array(before)
     speakers = [a.speaker or b.speaker for a, b in pairs]
@@ -153,7 +151,7 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
 
 def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]:
     if differences.size < FEWEST_FOR_TEST or not np.ptp(differences):
-        return None, None  # without a spread there is no standard error
+        return None, None  # all equal: no standard error
     from scipy.stats import ttest_1samp
 
     result = ttest_1samp(differences, 0)
@@ -161,17 +159,17 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
 
 
 def exchange_p(differences: np.ndarray) -> float | None:
-    """Returns the two-sided probability of a sum at least as large if signs were random.
+    """Returns the two-sided p-value of a sum of differences if their signs were random.
 
-    Exact for up to 13 nonzero differences, otherwise over 9999 random exchanges; None for fewer
+    Exact for up to 13 nonzero differences, otherwise from 9999 random exchanges; None for fewer
     than 5 differences.
     """
     if differences.size < FEWEST_FOR_TEST:
         return None
-    # Exchanging equal results changes nothing.
+    # Exchanging equal results changes nothing, so zeros are left out.
     unlike = differences[differences != 0].astype(float)
     if unlike.size < 2:
-        return 1.0  # exchanged or not, the sum is as far from 0
+        return 1.0  # every exchange gives a sum as far from 0
     from scipy.stats import permutation_test
 
     result = permutation_test(
@@ -188,7 +186,7 @@ def exchange_p(differences: np.ndarray) -> float | None:
 
 def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
     if comparison.permutation_p is None:
-        return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
+        return f"a test needs {FEWEST_FOR_TEST} utterances or more"
     p = probability_text(comparison.permutation_p)
     tested = f"p {p if p.startswith('<') else f'= {p}'}, {_exchanged(comparison)}"
     if comparison.permutation_p >= LEVEL / tests:
@@ -205,17 +203,17 @@ def _exchanged(comparison: PairedComparison) -> str:
     if comparison.speakers is None:
         return "by utterance, speakers unknown"
     who = "this speaker" if comparison.speakers == 1 else f"these {comparison.speakers} speakers"
-    return f"by utterance: of {who}, not of others"
+    return f"by utterance: valid for {who}, not for others"
 
 
 def probability_text(p: float) -> str:
-    """Returns a probability as people read it: "0.03", "< 0.001"."""
+    """Formats a p-value, such as "0.03" or "< 0.001"."""
     return "< 0.001" if p < 0.001 else f"{p:.{3 if p < 0.0995 else 2}f}"
 
 
 @dataclass(frozen=True)
 class RateSummary:
-    """Error rates with their 95 % intervals by the bootstrap; None if there are too few data."""
+    """Error rates with 95 % bootstrap intervals, which are None if there are too few data."""
 
     counts: ErrorCounts
     wer_interval: Interval | None  # over utterances

@@ -1,4 +1,4 @@
-"""Whether the compiled parts of tfasr load; without them training takes about twice as long."""
+"""Checks the compiled parts of tfasr; without them training takes about twice as long."""
 
 import importlib
 import logging
@@ -12,16 +12,16 @@ _PARTS = {
     "word beam search": "tfasr.decoding._word_beam_core",
 }
 _BUILD = "Build them in the source folder with a C++17 compiler: pip install --editable ."
-# Names the compiled layers' instruction set; the processor's best by default.
+# Sets the instruction set of the compiled layers; by default the processor's best.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
 log = logging.getLogger("tfasr")
 
 
 def missing_extensions() -> dict[str, str]:
-    """Returns what does not load though this platform should have it, each with the reason."""
+    """Returns the compiled parts that this platform should have and lacks, with the reasons."""
     missing = {}
     for name, module in _PARTS.items():
-        # Their vector types are GCC's and Clang's, see setup.py.
+        # They use vector types of GCC and Clang, see setup.py.
         if sys.platform == "win32" and name == "recurrent layers":
             continue
         try:
@@ -43,10 +43,10 @@ def warn_of_missing_extensions() -> list[str]:
 
 
 def layers_instruction_set() -> dict[str, str | bool] | None:
-    """Returns the compiled layers' instruction set for the ledger; None without these layers.
+    """Returns the compiled layers' instruction set for the ledger, or None without these layers.
 
-    ``name``, such as "avx2", and ``forced``, whether TFASR_INSTRUCTION_SET names it. Raises
-    RunError if that variable names one that this processor lacks.
+    ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set it. Raises
+    RunError if this processor lacks the instruction set in that variable.
     """
     try:
         name = importlib.import_module(_PARTS["recurrent layers"]).chosen_instruction_set()
@@ -58,7 +58,7 @@ def layers_instruction_set() -> dict[str, str | bool] | None:
 
 
 def require_extensions() -> None:
-    """Raises RunError if a compiled part is missing: the measurement would not be of tfasr."""
+    """Raises RunError if a compiled part is missing, as its fallback must not be measured."""
     missing = missing_extensions()
     if missing:
         raise RunError(

@@ -1,4 +1,4 @@
-"""The examination behind ``tfasr doctor``, and the advice that follows from it."""
+"""Examines a machine and gives advice, for ``tfasr doctor``."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,26 +29,25 @@ NONE = "n/a"
 class Examination:
     """A machine's properties; None means unknown.
 
-    Dictionaries are those of `tfasr.telemetry.machine`'s and `gpus`' functions ``describe_...``.
+    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry.machine` and `gpus`.
     """
 
     processor: dict[str, Any]
     host: dict[str, Any]
     gpus: list[dict[str, Any]]
-    gpu_problem: str  # why there are no GPUs, or ""
+    gpu_problem: str  # why no GPU is usable, or ""
     gpus_on_bus: int  # NVIDIA devices on the PCI bus, whether or not NVML sees them
     software: dict[str, Any]
-    decoder_problem: str | None  # why the compiled decoder does not load; None if it does
-    rapl: str  # whether the processors' energy can be read, in words
-    # of `tfasr.telemetry.machine.probe_tensorflow`; None unless asked for
+    decoder_problem: str | None  # why the compiled decoder doesn't load, or None
+    rapl: str  # a sentence on whether the processors' energy can be read
+    # from `tfasr.telemetry.machine.probe_tensorflow`; None unless requested
     tensorflow: dict[str, Any] | None
 
 
 def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
-    """Examines this machine; imports TensorFlow in another process, if ``tensorflow``, never in
-    this one.
+    """Examines this machine. TensorFlow, if requested, is imported in another process.
 
-    ``root`` is the folder that holds ``proc``, ``sys`` and ``etc``.
+    ``root`` is the folder with ``proc``, ``sys`` and ``etc``.
     """
     gpus, problem = describe_gpus()
     return Examination(
@@ -73,22 +72,22 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
     threads = host["usable_threads"] or processor["threads"]
     if host["load"] is not None and threads and host["load"] > BUSY_LOAD * threads:
         yield (
-            f"The machine is busy: load {host['load']:.2f} on {threads} threads. Times measured "
-            "now are the neighbours' too; wait, or trust ratios alone."
+            f"The machine is busy: load {host['load']:.2f} on {threads} threads. Other processes "
+            "would distort measured times: wait, or use only ratios."
         )
     slow = [name for name in processor["governors"] if name != "performance"]
     if slow:
         yield (
-            f"The clock frequency is governed by {', '.join(slow)}; for steady times: cpupower "
+            f"The clock frequency is managed by {', '.join(slow)}. For steady times: cpupower "
             "frequency-set -g performance"
         )
     if host["cpu_limit"] is not None and threads and host["cpu_limit"] < threads:
         yield (
-            f"The control group allows {host['cpu_limit']:g} processors' time to {threads} "
-            "threads: threads will be throttled. Raise the limit, or pin to fewer processors."
+            f"The control group allows {host['cpu_limit']:g} processors' time for {threads} "
+            "threads, so threads will be throttled. Raise the limit, or pin to fewer processors."
         )
     if processor["virtual"]:
-        yield "This is a virtual machine: others may share its processors unseen."
+        yield "This is a virtual machine: others may be using its processors."
     if "not readable" in machine.rapl:
         yield f"The processors' energy is {machine.rapl}"
 
@@ -96,13 +95,13 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
 def _gpu_advice(machine: Examination) -> Iterator[str]:
     if not machine.gpus and machine.gpus_on_bus:
         devices = f"{machine.gpus_on_bus} NVIDIA devices"
-        yield f"{devices} are there, and not usable: {machine.gpu_problem}"
+        yield f"{devices} are installed but not usable: {machine.gpu_problem}"
     for index, gpu in enumerate(machine.gpus):
         pcie = gpu["pcie"]
         if None not in (pcie["width"], pcie["max_width"]) and pcie["width"] < pcie["max_width"]:
             yield (
-                f"GPU {index} has {pcie['width']} of {pcie['max_width']} PCIe lanes: look at its "
-                "slot. (The generation may fall while it idles; the width should not.)"
+                f"GPU {index} has {pcie['width']} of {pcie['max_width']} PCIe lanes: check its "
+                "slot. (An idle GPU may lower its PCIe generation, but not its lanes.)"
             )
 
 
@@ -117,14 +116,14 @@ def _software_advice(machine: Examination) -> Iterator[str]:
     of_training = [name for name in missing if name in _TRAINING]
     if of_training:
         yield (
-            f"Without {', '.join(of_training)} nothing is prepared, trained or evaluated; reports, "
-            "the recorder, scoring and decoding work (docs/light_install.md)."
+            f"Without {', '.join(of_training)} tfasr can't prepare data, train or evaluate; "
+            "reports, the recorder, scoring and decoding work (docs/light_install.md)."
         )
     if len(missing) > len(of_training):
         others = [name for name in missing if name not in _TRAINING]
         yield f"Missing packages: {', '.join(others)}. Install tfasr again."
     if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
-        yield f"nvidia-ml-py is not installed: no {OPTIONAL['nvidia-ml-py']}."
+        yield f"nvidia-ml-py is not installed, so there is no {OPTIONAL['nvidia-ml-py']}."
     problem = (machine.tensorflow or {}).get("problem")
     if problem:
         yield f"TensorFlow does not load: {problem}"
@@ -133,10 +132,10 @@ def _software_advice(machine: Examination) -> Iterator[str]:
 def system_description(
     machine: Examination, *, submitter: str = "", system_name: str = ""
 ) -> dict[str, Any]:
-    """Returns a description as in MLPerf Training's ``systems/*.json``.
+    """Returns a description in the form of MLPerf Training's ``systems/*.json``.
 
-    Unknown is "", what does not exist "n/a"; nothing is "0". Division, status, storage and cooling
-    are for the submitter to fill in.
+    Unknown values are "", inapplicable ones "n/a", and zero counts "0". The submitter fills in
+    division, status, storage and cooling.
 
     Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
     """
@@ -172,7 +171,6 @@ def system_description(
 
 
 def gibibytes(size: int | None) -> str:
-    """Returns a size of memory in words; "" if unknown."""
     return "" if size is None else f"{size / 2**30:.3g} GiB"
 
 
@@ -183,9 +181,7 @@ def network(interface: dict[str, Any]) -> str:
 
 
 def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
-    """Returns a GPU's PCIe link in words, or with ``prefix="max_"`` what it could be; "" if
-    unknown.
-    """
+    """Describes a GPU's PCIe link, or with ``prefix="max_"`` its maximum; "" if unknown."""
     link = gpu["pcie"]
     generation, width = link[f"{prefix}generation"], link[f"{prefix}width"]
     return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
@@ -199,7 +195,7 @@ def _accelerators(machine: Examination) -> dict[str, str]:
     return {
         "accelerators_per_node": str(len(gpus)) if gpus else absent,
         "accelerator_model_name": _each(gpu["name"] for gpu in gpus) if gpus else absent,
-        # The maximum: a link's generation falls while a GPU idles.
+        # The maximum, because an idle GPU lowers its link's generation.
         "accelerator_host_interconnect": _each(pcie(gpu, "max_") for gpu in gpus),
         "accelerator_frequency": UNKNOWN,
         "accelerator_on-chip_memories": UNKNOWN,
@@ -229,8 +225,8 @@ def _hardware_notes(machine: Examination) -> str:
 
 def _framework(machine: Examination) -> str:
     packages = machine.software["packages"]
-    known = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
-    return ", ".join(f"{name} {version}" for name, version in known if version)
+    versions = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
+    return ", ".join(f"{name} {version}" for name, version in versions if version)
 
 
 def _stack(machine: Examination) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Samples energy counters during a run: RAPL of the processors, NVML of the GPUs."""
+"""Samples energy counters during a run: RAPL for processors, NVML for GPUs."""
 
 import contextlib
 import functools
@@ -21,16 +21,16 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    name: str  # "package-0", "package-0/dram", "gpu0"; "gpu0-power" is integrated from samples
-    read: Callable[[], float]  # returns joules since some time in the past; it may raise
+    name: str  # "package-0", "package-0/dram", "gpu0"; "gpu0-power" integrates power samples
+    read: Callable[[], float]  # returns joules since some time in the past; may raise
     range_joules: float | None = None  # where the counter restarts from 0; None if it never does
 
 
 def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
     """Returns the folders of the processors' and memories' energy counters, by name.
 
-    Cores and graphics are parts of their package, and "psys" holds packages: they are left out, so
-    that nothing counts twice.
+    Cores and graphics, which are parts of a package, and "psys", which contains packages, are left
+    out to count nothing twice.
 
     Source: the Linux kernel's Documentation/power/powercap/powercap.rst.
     """
@@ -58,7 +58,7 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
 
 
 def gpu_counters(library: Any) -> list[EnergyCounter]:
-    """Returns a counter for each GPU's energy, or else its power; ``library`` is pynvml or None."""
+    """Returns one counter per GPU, of energy or else of power; ``library`` is pynvml or None."""
     counters = []
     for index in range(0 if library is None else library.nvmlDeviceGetCount()):
         handle = library.nvmlDeviceGetHandleByIndex(index)
@@ -73,12 +73,12 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
 
 
 class EnergySampler:
-    """Writes ``energy.csv`` every half a second, if there is a counter to read.
+    """Writes ``energy.csv`` every half a second, if any counter can be read.
 
-    A line per counter: ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
-    clocks; all counters of a sample share their time. Each sample is handed to the operating system
-    at once, so that a killed run keeps it. A resumed run appends. Use it as a context manager
-    around all of a session's events.
+    Each line has ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
+    clocks; all counters of a sample have the same time. Samples go to the operating system at once,
+    so a killed run keeps them. A resumed run appends. Use it as a context manager around all of a
+    session's events.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class EnergySampler:
         with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
             self._counters += gpu_counters(library)
         if self._counters:
-            # A line cut by a crash stays separate.
+            # Keep a line cut by a crash separate.
             begins = not self._path.exists() or not self._path.stat().st_size
             self._file = self._resources.enter_context(self._path.open("a", encoding="utf-8"))
             self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
@@ -157,7 +157,7 @@ class _IntegratedPower:
 
 
 def rapl_access(root: Path = POWERCAP) -> str:
-    """Returns whether the processors' energy can be read, and if not, why and what to do."""
+    """Describes whether the processors' energy can be read, and if not, why and what to do."""
     zones = rapl_zones(root)
     if not zones:
         return (

@@ -1,4 +1,4 @@
-"""Describes the GPUs by NVML; None means unknown."""
+"""Describes GPUs through NVML; None means unknown."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ _DISPLAY = ("0x0300", "0x0302")
 
 
 class nvml:  # noqa: N801 - a context manager, read as one
-    """Opens NVML, or gives None and has the reason as ``problem``."""
+    """Opens NVML, or returns None and puts the reason into ``problem``."""
 
     def __init__(self):
         self._library = None
@@ -24,7 +24,7 @@ class nvml:  # noqa: N801 - a context manager, read as one
             pynvml.nvmlInit()
         except ImportError:
             self.problem = "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'"
-        except Exception as error:  # noqa: BLE001 - NVML's own class is known only once it loads
+        except Exception as error:  # noqa: BLE001 - NVML's error class exists only once it loads
             self.problem = f"NVML does not start: {error}"
         else:
             self._library = pynvml
@@ -38,7 +38,7 @@ class nvml:  # noqa: N801 - a context manager, read as one
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
     """Returns the GPUs as JSON values, and why there are none, or "".
 
-    ``nvlinks`` are those that are up, ``energy`` whether the counter is of joules or only of watts.
+    ``nvlinks`` counts active links; ``energy`` is False if the GPU measures only power.
     """
     opened = nvml()
     with opened as library:
@@ -50,7 +50,7 @@ def describe_gpus() -> tuple[list[dict[str, Any]], str]:
 
 
 def nvidia_devices(root: Path = ROOT) -> int:
-    """Returns how many NVIDIA GPUs are on the PCI bus, with or without a driver."""
+    """Counts the NVIDIA GPUs on the PCI bus, with or without a driver."""
     devices = (root / "sys" / "bus" / "pci" / "devices").glob("*")
     return sum(
         text(device / "vendor") == _NVIDIA and text(device / "class").startswith(_DISPLAY)
@@ -88,7 +88,7 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
 def _ask(question: Callable | None, *arguments: Any) -> Any:
     try:
         return None if question is None else question(*arguments)
-    except Exception:  # noqa: BLE001 - NVML's own class is known only once it loads
+    except Exception:  # noqa: BLE001 - NVML's error class exists only once it loads
         return None
 
 

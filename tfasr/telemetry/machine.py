@@ -1,4 +1,4 @@
-"""Describes the computer as the Linux kernel does; None means unknown."""
+"""Describes this computer from the Linux kernel's files; None means unknown."""
 
 import json
 import math
@@ -26,7 +26,7 @@ _INSTRUCTIONS = {
 }  # fmt: skip
 _CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
 _STATUS = Path("/proc/self/status")
-# Version 2 of control groups, then version 1; a container sees its own group as the root.
+# Control groups version 2, then version 1; a container sees its own group as the root.
 _CGROUPS = (
     ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
@@ -51,7 +51,7 @@ _DRIVER_PATIENCE_S = 180
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
-    """Returns this computer's processors as JSON values; ``root`` holds ``proc`` and ``sys``."""
+    """Returns this computer's processors as JSON values; ``root`` has ``proc`` and ``sys``."""
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
     flags = (first.get("flags") or first.get("Features") or "").split()
@@ -75,7 +75,7 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
 
 
 def text(path: Path) -> str:
-    """Returns a small file's text without the space around it; "" if it can't be read."""
+    """Returns a small file's stripped text, or "" if it can't be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -93,10 +93,10 @@ def _cpuinfo(path: Path) -> list[dict[str, str]]:
 
 
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
-    """Returns this computer's memory, limits, load (of a minute), networks and system as JSON
-    values.
+    """Returns this computer's memory, limits, load, networks and system as JSON values.
 
-    ``root`` holds ``proc``, ``sys`` and ``etc``; ``cpu_limit`` is in processors.
+    ``root`` has ``proc``, ``sys`` and ``etc``. ``cpu_limit`` is in processors, the load is a
+    minute's average.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
@@ -116,7 +116,7 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
 def _memory_limit(root: Path) -> int | None:
     names = ("memory.max", "memory.limit_in_bytes")
     limits = [text(group / name) for group in control_groups("memory", root) for name in names]
-    # Version 1 says "no limit" by a number near 2 ** 63.
+    # Version 1 means "no limit" by a number near 2 ** 63.
     return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
 
 
@@ -153,7 +153,7 @@ def _container(root: Path) -> str | None:
 
 
 def peak_bytes() -> int | None:
-    """Returns the most memory this process ever used; ``getrusage`` would include its parent's."""
+    """Returns this process's peak memory; ``getrusage`` would include its parent's."""
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
     return int(kibibytes[1]) * 1024 if kibibytes else None
 
@@ -164,9 +164,7 @@ def peak_memory_mib() -> float | None:
 
 
 def available_bytes() -> int:
-    """Returns how much more memory the machine, the control group and ``ulimit -v`` leave this
-    process.
-    """
+    """Returns how much memory the machine, control groups and ``ulimit -v`` leave this process."""
     candidates = [psutil.virtual_memory().available]
     candidates += [left for left in map(_left_in_cgroup, _CGROUPS) if left is not None]
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -182,11 +180,9 @@ def _left_in_cgroup(files: tuple[str, str, Path]) -> int | None:
 
 
 def process_age_s() -> float:
-    """Returns the seconds since this process was created, by a clock that no adjustment moves, on
-    Linux.
-    """
+    """Returns the seconds since this process was created; on Linux, clock changes don't matter."""
     try:
-        # The name in parentheses may hold anything; the start is the 20th field after it.
+        # The name in parentheses may contain anything; the start is the 20th field after it.
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
@@ -196,7 +192,7 @@ def process_age_s() -> float:
 
 
 def revision(folder: str | Path = ".") -> str | None:
-    """Returns a folder's git commit, with "+" if files were changed since; None if unknown."""
+    """Returns a folder's git commit, with "+" if files have changed since; None if unknown."""
     try:
         commit = _git(folder, "rev-parse", "HEAD").strip()
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
@@ -206,7 +202,7 @@ def revision(folder: str | Path = ".") -> str | None:
 
 
 def _git(folder: str | Path, *words: str) -> str:
-    # Without the option `status` would rewrite the user's index, and leave its lock if killed.
+    # Without this option, `status` rewrites the user's index and, if killed, leaves its lock.
     command = ["git", "--no-optional-locks", *words]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
@@ -251,6 +247,6 @@ def _attempt(code: str) -> tuple[str, str | None]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.strip().splitlines() or ["no message"]
         return "", f"{lines[-1]} (exit status {done.returncode})"
     return done.stdout, None

@@ -1,4 +1,4 @@
-"""Samples CPU and GPU utilisation during a run, into separate files."""
+"""Samples CPU and GPU utilisation during a run into separate files."""
 
 import contextlib
 import logging
@@ -17,17 +17,17 @@ from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
 from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_counters
 from tfasr.telemetry.gpus import nvml
 
-CHILDREN_EVERY_S = 10.0  # looking for children takes milliseconds: it reads all processes
+CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
 EVERY_S = 5.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-FLUSH_S = 1.0  # seconds between writes, and thus of the samples that a kill may lose
+FLUSH_S = 1.0  # seconds between writes; a kill loses at most these samples
 log = logging.getLogger("tfasr")
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
 
 
 class ProcessTree:
-    """Measures how busy this process and its children keep the machine's processors."""
+    """Measures how much of the machine's processors this process and its children use."""
 
     def __init__(self) -> None:
         self._cores = psutil.cpu_count() or 1
@@ -39,7 +39,7 @@ class ProcessTree:
         """Returns the share of all processors' time since the last call, in percent."""
         used_s, at_s = self._now()
         elapsed_s = at_s - self._at_s
-        # While a child is being waited for, its time counts twice or not at all.
+        # A child's time may count twice or not at all while it is being waited for.
         spent_s = max(used_s - self._used_s, 0.0)
         self._used_s, self._at_s = used_s, at_s
         return min(100.0, 100 * spent_s / elapsed_s / self._cores) if elapsed_s > 0 else 0.0
@@ -62,21 +62,21 @@ class ProcessTree:
 
 
 def host_id() -> str:
-    """Returns an id that all processes of a host share, also those in containers."""
+    """Returns an id shared by all processes of a host, including those in containers."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()
     return socket.gethostname()
 
 
 class MachineNotes:
-    """Records ``worker_machine`` once and ``worker_sample`` at both ends and every five seconds.
+    """Records ``worker_machine`` once, and ``worker_sample`` every five seconds and at both ends.
 
-    ``worker_machine``: ``{"host", "hostname", "counters"}``, the counters' identities by their
-    names: a GPU's is its UUID, so that two workers of a host do not count it twice.
-    ``worker_sample``: ``{"cpu_percent", "process_percent", "gpu_percent", "energy"}``: how busy all
-    cores were since the previous sample and how busy this process and its children kept them, 100 %
-    being all cores (None in the first); each GPU's utilisation now; joules and range of each
-    counter. ``note`` writes a key and its value with the time.
+    ``worker_machine``: ``{"host", "hostname", "counters"}``, with the counters' identities by name.
+    A GPU's identity is its UUID, so two workers of a host don't count it twice.
+    ``worker_sample``: ``{"cpu_percent", "process_percent", "gpu_percent", "energy"}``: the use of
+    all cores since the previous sample, in total and by this process and its children (100 % is all
+    cores; None in the first sample), each GPU's current utilisation, and joules and range of each
+    counter. ``note`` is called with a key and its value, and adds the time.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class MachineNotes:
             self._note("worker_sample", {**sample, "gpu_percent": self._gpus(), "energy": energy})
 
     def _processors(self) -> tuple[float | None, float | None]:
-        # psutil.cpu_percent keeps one last reading for all callers in this process.
+        # psutil.cpu_percent shares its last reading between all callers in this process.
         now, before = psutil.cpu_times(), self._before
         self._before = now
         process = self._tree.percent()
@@ -159,22 +159,21 @@ class MachineNotes:
 def _busy_and_idle(times: Any) -> tuple[float, float]:
     parts: Mapping[str, float] = times._asdict()
     idle = parts["idle"] + parts.get("iowait", 0.0)
-    guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # counted as user's already
+    guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # already counted as user time
     return sum(parts.values()) - guests - idle, idle
 
 
 class SampleFile:
-    """Appends lines of numbers; a full disk ends the samples with a warning, not the run.
+    """Appends lines of numbers; if the disk is full, samples end with a warning, not the run.
 
-    An existing file is continued with its own columns; if a kill has lost its heading, it gets one.
-    A new file has its heading from the start.
+    An existing file keeps its columns, and gets a heading if a kill lost it.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]):
         self._path = path
         self._columns = list(columns)
         self._file = None
-        self._lines: list[str] = []  # not the file's buffer, which a fork would write too
+        self._lines: list[str] = []  # not in the file's buffer, which a fork would write too
         self._flushed_s = time.monotonic()
         try:
             self._chosen = self._prepared()
@@ -222,24 +221,24 @@ class SampleFile:
             return list(range(len(heading)))
         if len(lines) < len(content):
             os.truncate(self._path, len(lines))
-        known = [name for name in first.split(",") if name in self._columns]
-        return [self._columns.index(name) for name in known]
+        chosen = [name for name in first.split(",") if name in self._columns]
+        return [self._columns.index(name) for name in chosen]
 
     def _give_up(self, error: OSError) -> None:
         log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # what is buffered finds no room either
+            with contextlib.suppress(OSError):  # the buffer doesn't fit on the disk either
                 file.close()
 
 
 class UtilisationSampler:
     """Writes ``cpu.csv`` every 0.03 s and, if NVML works, ``gpu.csv`` every 0.1 s.
 
-    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: how busy all cores were since the
-    previous sample, and how busy this process and its children kept them; 100 % is all cores in
-    both. ``gpu.csv``: ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, a line per
-    device. A resumed run appends. Use it as a context manager.
+    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: the use of all cores since the previous
+    sample, in total and by this process and its children; 100 % is all cores. ``gpu.csv``:
+    ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, one line per device. A
+    resumed run appends. Use it as a context manager.
 
     Source: the paper, section 4 and Figure 8 (a sample every 0.03 s).
     """

@@ -1,4 +1,4 @@
-"""What machine and software a run used."""
+"""Describes the machine and software of a run."""
 
 import os
 import platform

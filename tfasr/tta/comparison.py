@@ -24,26 +24,24 @@ _ROWS_AT_ONCE = 2000
 _MOST_KEPT = 2**22
 LEVEL = 0.05
 _OTHER = {"first": "second", "second": "first"}
-LOOKS = (3, 5, 8, 12)  # runs a group at which a comparison is looked at
+LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
 _GRID_STEPS = 1001
 
 
 @dataclass(frozen=True)
 class OrderTest:
-    # two-sided, over exchanges of runs between the groups; exact up to 19 999 of them
+    # two-sided, over exchanges of runs between the groups; exact up to 19 999 exchanges
     p_value: float
-    # pairs in which the second group's run is surely later, minus those in which the first's is
+    # pairs in which the second group's run is certainly later, minus those in which the first's is
     excess: float
 
 
 def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Returns for each run how many others it is surely later than, minus those surely later than
-    it.
+    """Scores each run by how many others it is certainly later than, minus those later than it.
 
-    ``low`` and ``high``: ``(..., runs)`` of both groups. A run is surely later than another if its
-    bracket begins where the other's has ended. One that never arrived has a bracket from where it
-    was last seen to infinity, so that a run that was stopped early doesn't count as late.
-
+    ``low`` and ``high``: brackets of all runs, ``(..., runs)``. A run is certainly later than
+    another if its bracket begins where the other's has ended. A run that never reached the target
+    has a bracket from its last evaluation to infinity, so stopping early doesn't count as late.
     Source: Gehan 1965 (doi 10.1093/biomet/52.1-2.203).
     """
     later = low[..., :, None] >= high[..., None, :]
@@ -53,14 +51,14 @@ def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def order_test(
     first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
 ) -> OrderTest:
-    """Returns Gehan's test of two groups, each as the lower and upper ends of its brackets."""
+    """Returns Gehan's test of two groups, given as lower and upper ends of brackets."""
     low, high = (np.concatenate(ends) for ends in zip(first, second, strict=True))
     scores, n = order_scores(low, high), first[0].size
     excess = float(scores[n:].sum())
     if np.array_equal(np.sort(scores), np.arange(1 - scores.size, scores.size, 2)):
-        from scipy.stats import mannwhitneyu  # here: a report without groups needs no SciPy
+        from scipy.stats import mannwhitneyu  # imported late: reports without groups don't need it
 
-        # Every pair is in order: these are ranks, whose distribution over all exchanges is known.
+        # Every pair is ordered, so scores are ranks, with a known distribution over exchanges.
         p_value = mannwhitneyu(scores[:n], scores[n:], method="exact").pvalue
     else:
         p_value = _over_exchanges(scores, n)
@@ -68,16 +66,16 @@ def order_test(
 
 
 def _over_exchanges(scores: np.ndarray, n: int) -> float:
-    """Returns twice the smaller share of exchanges whose first group's scores are as extreme.
+    """Returns twice the smaller share of exchanges with first-group scores as extreme.
 
-    As ``scipy.stats.permutation_test`` on the difference of means, with
-    ``np.random.default_rng(0)``, but drawn once for all comparisons. The scores add up to 0: the
-    first group's sum orders the same.
+    Like ``scipy.stats.permutation_test`` on the difference of means, with
+    ``np.random.default_rng(0)``, but drawn once for all comparisons. All scores add up to 0, so
+    the first group's sum suffices.
     """
     observed = scores[:n].sum()
     count = math.comb(scores.size, n)
     exchanges = _cached_exchanges if n * min(_RESAMPLES, count) <= _MOST_KEPT else _exchanges
-    # Sums of whole numbers are exact: equal is equal.
+    # Sums of whole numbers are exact, so ties compare as equal.
     sums = np.concatenate([scores[rows].sum(axis=1) for rows in exchanges(scores.size, n)])
     drawn = count > _RESAMPLES
     tails = [np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed)]
@@ -100,12 +98,12 @@ def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
 
 
 def least_order_p(first: int, second: int) -> float:
-    """Returns the smallest p-value that Gehan's test of so many runs can have."""
+    """Returns the smallest p-value possible in Gehan's test of two groups of these sizes."""
     return 2 / min(math.comb(first + second, first), _RESAMPLES + 1)
 
 
 def decimals(low: float, high: float) -> int:
-    """Returns how many decimals show an interval's width with two digits: 2 or more."""
+    """Returns how many decimals show an interval's width with two digits, at least 2."""
     return max(2, min(6, 1 - math.floor(math.log10(high - low)))) if high > low else 2
 
 
@@ -117,33 +115,33 @@ def interval_text(low: float, high: float) -> str:
 class GroupComparison:
     """How much longer the second group takes than the first.
 
-    None where the data do not allow it; most fields need that every run arrived.
+    None marks values that the data don't allow. Most need every run to reach the target.
     """
 
-    # of the rule's times: of geometric means if every run arrived, otherwise of restricted means
+    # of geometric means of the rule's times, or of restricted means if a run never arrived
     ratio: float | None
     restricted_to_s: float | None = None  # the longest time that both groups observed
-    # of the brackets, that is of the times at which curves cross the target; the rule is met later
+    # of the brackets' middles, when curves cross the target; the rule is met later
     ratio_of_middles: float | None = None
-    # 95 %, of the ratio at the crossings, by Welch's t on logarithms; n >= 3 in both
+    # 95 %, of the ratio at the crossings, by Welch's t on logarithms; needs 3 runs in each group
     interval: tuple[float, float] | None = None
-    at_least: bool = False  # whether the interval is one of 95 % or more, as evaluations decide
-    # time between two evaluations as a share of the time to the target, the larger mean
+    at_least: bool = False  # whether coarse evaluation makes the interval wider than 95 %
+    # time between two evaluations as a share of the time to the target, the larger group mean
     bracket: float | None = None
     interpolated_ratio: float | None = None  # of geometric means of interpolated times
     # 95 %, by Welch's t, which ignores brackets
     interpolated_interval: tuple[float, float] | None = None
     p_value: float | None = None  # two-sided
     test: str | None = None  # "welch" with an interval, "gehan" if some runs never arrived, or None
-    permutation_p: float | None = None  # of Gehan's test, n >= 5 in both groups
+    permutation_p: float | None = None  # of Gehan's test; needs 5 runs in each group
     later: str | None = None  # "first" or "second", the group that takes longer by the test
     adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
-    comparisons: int = 1  # how many those are
-    least_p: float | None = None  # the smallest that Gehan's test of so many runs can have
+    comparisons: int = 1  # their number
+    least_p: float | None = None  # the smallest possible in Gehan's test of groups of these sizes
 
     @property
     def decidable(self) -> bool:
-        """Whether the test could ever be below 5 %, adjusted for the report's comparisons."""
+        """Whether the p-value could be below 5 % after adjustment for the report's comparisons."""
         return self.test != "gehan" or self.least_p * self.comparisons < LEVEL
 
     @property
@@ -154,7 +152,7 @@ class GroupComparison:
 
     @property
     def sooner(self) -> str | None:
-        """The faster group if ``adjusted_p`` is below 5 % and the gap larger than a bracket."""
+        """The faster group if ``adjusted_p`` is below 5 % and the gap exceeds a bracket."""
         if self.adjusted_p is None or self.adjusted_p >= LEVEL or self.below_bracket:
             return None
         return _OTHER.get(self.later)
@@ -166,7 +164,7 @@ class GroupComparison:
             text = f"{self.ratio:.{self.digits}f} times as long{self.crossing_text}"
         if self.restricted_to_s is not None:
             observed = f"{self.restricted_to_s:.3g} s that both observed"
-            text += f" within the {observed}, as a run never arrived"
+            text += f" within the {observed}, because a run never arrived"
         if self.interval is not None:
             text += f" ({self.interval_text})"
         if self.adjusted_p is None:
@@ -183,7 +181,7 @@ class GroupComparison:
 
     @property
     def crossing_text(self) -> str:
-        """The ratio that the interval is about, if the rule's differs by 2 % or more, or ""."""
+        """The ratio at the crossings, if it differs from the rule's by 2 % or more, or ""."""
         if self.reading_bias is None or abs(math.log(self.reading_bias)) < math.log(1.02):
             return ""
         return f" by the rule, {self.ratio_of_middles:.{self.digits}f} times at the crossings"
@@ -194,14 +192,14 @@ class GroupComparison:
 
     @property
     def reading_bias(self) -> float | None:
-        """The factor by which the rule's lateness biases the ratio; 1 means not at all."""
+        """The factor by which the rule's delay biases the ratio; 1 means no bias."""
         return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
 
 
 def compare_groups(
     first: Sequence[Bracket], second: Sequence[Bracket], *, by_order: bool = True
 ) -> GroupComparison:
-    """Compares the times of two groups; ``by_order`` adds Gehan's test, slow for many runs."""
+    """Compares the times of two groups; ``by_order`` adds Gehan's test, slow with many runs."""
     fewest = min(len(first), len(second))
     tested = by_order and fewest >= FEWEST_FOR_TEST
     order = order_test(_ends(first), _ends(second)) if tested else None
@@ -213,7 +211,7 @@ def compare_groups(
             later=_later(order.excess), adjusted_p=order.p_value,
             least_p=least_order_p(len(first), len(second)),
         )  # fmt: skip
-    # Where the first evaluation hit there is no lower end, and 0 has no logarithm.
+    # If the first evaluation hit, the lower end is 0, which has no logarithm.
     if not all(b.first_hit_s is not None and b.last_miss_s > 0 for b in (*first, *second)):
         return comparison
     lows, highs = zip(*(np.log(_ends(group)) for group in (first, second)), strict=True)
@@ -229,7 +227,7 @@ def compare_groups(
     means = [bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)]
     welch = mean_difference(*means)
     if not welch.reach > 0:
-        return comparison  # neither a spread nor a bracket: nothing to judge a gap by
+        return comparison  # identical runs and no bracket: no scale to judge a gap by
     p_value = float(welch.p_value)
     return replace(
         comparison, interval=_exponentials(shift, float(welch.reach)), p_value=p_value,
@@ -239,12 +237,10 @@ def compare_groups(
 
 
 def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:
-    """Returns the comparisons of one report with p-values that allow for their number.
+    """Adjusts the p-values of one report for the number of its comparisons.
 
-    With them the probability of any false verdict in the report is at most 5 %, however the
-    comparisons depend on each other. Comparisons without a p-value do not count.
-
-    Source: Holm 1979 (jstor.org/stable/4615733).
+    The probability of any false verdict in the report is then at most 5 %, however the
+    comparisons depend on each other. Comparisons without a p-value don't count.
     """
     result, largest = list(comparisons), 0.0
     tested = [index for index, item in enumerate(comparisons) if item.p_value is not None]
@@ -292,7 +288,7 @@ def _interpolated(
     logs = [np.log(group) for group in times]
     if min(map(len, logs)) < FEWEST_FOR_INTERVAL or not any(map(np.ptp, logs)):
         return math.exp(shift), None
-    # An interval without brackets is one of brackets that have no width.
+    # A bracket of zero width turns the interval into one for exact times.
     welch = mean_difference(*(bracketed_mean(times, times) for times in logs))
     return math.exp(shift), _exponentials(shift, float(welch.reach))
 
@@ -304,10 +300,10 @@ def _log_mean(times: Sequence[float]) -> float:
 @dataclass(frozen=True)
 class Decision:
     sooner: str | None  # the faster group, "first" or "second"; None if undecided
-    runs: int  # runs a group at the look that it rests on; 0 before the first look
-    level: float | None  # what the p-value had to be below there
+    runs: int  # runs per group at the look it is based on; 0 before the first look
+    level: float | None  # the p-value must be below this
     comparison: GroupComparison | None  # the comparison at that look; None before the first
-    # runs a group for the next look; None once the comparison is over, decided or not
+    # runs per group for the next look; None if decided, or after the last look
     next_look: int | None
 
     @property
@@ -320,7 +316,7 @@ class Decision:
             return f"undecided: the first look is at {self.next_look} runs a group"
         p_value = self.comparison.p_value
         tested = "no test" if p_value is None else f"p = {p_value:.2g}"
-        tested += f" at {self.runs} runs a group, where it takes {self.level:.2g}"
+        tested += f" at {self.runs} runs a group, which must be below {self.level:.2g}"
         if self.sooner is not None:
             return f"the {self.sooner} group is faster ({tested})"
         if self.comparison.below_bracket:
@@ -333,11 +329,12 @@ class Decision:
 def decide(
     first: Sequence[Bracket], second: Sequence[Bracket], looks: Sequence[int] = LOOKS
 ) -> Decision:
-    """Returns what runs in the order of their seeds decide, looked at as often as they allow.
+    """Decides which group is faster, looking again and again as runs come in.
 
-    At each look the p-value of `compare_groups` has to be below the look's level, see `levels`, so
-    that the probability to call one of two equal groups faster at any look is at most 5 %. The
-    first look that decides stands, whatever runs came later. ``looks``: runs a group, increasing.
+    Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing. At
+    each look the p-value of `compare_groups` must be below the look's level (see `levels`), which
+    keeps the probability of calling one of two equal groups faster at 5 % or less over all looks.
+    The first look that decides is final, whatever later runs show.
     """
     have = min(len(first), len(second))
     decision = Decision(None, 0, None, None, looks[0])
@@ -356,16 +353,16 @@ def decide(
 def run_until_decided(
     train: Callable[[str, int], Bracket], looks: Sequence[int] = LOOKS
 ) -> Decision:
-    """Trains two groups' runs only as long as that is needed, and returns the decision.
+    """Trains runs of two groups until a decision is reached, and returns it.
 
-    ``train`` trains the run of a group, "first" or "second", with a seed, from 1, and returns its
-    bracket. Groups take turns, so that a machine that slows down slows both.
+    ``train`` takes a group, "first" or "second", and a seed from 1; it trains that run and returns
+    its bracket. Groups take turns, so a machine that slows down affects both.
     """
     brackets: dict[str, list[Bracket]] = {"first": [], "second": []}
     decision = decide([], [], looks)
     while decision.next_look is not None:
         for seed in range(len(brackets["first"]) + 1, decision.next_look + 1):
-            # Every other seed the second group is first.
+            # The second group goes first for every other seed.
             for group in sorted(brackets, reverse=seed % 2 == 0):
                 brackets[group].append(train(group, seed))
         decision = decide(brackets["first"], brackets["second"], looks)
@@ -374,13 +371,12 @@ def run_until_decided(
 
 @cache
 def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float, ...]:
-    """Returns for each look what a two-sided p-value has to be below.
+    """Returns the two-sided significance level of each look.
 
-    Up to a look with the share ``t`` of all runs the looks may err with ``level * log(1 + (e - 1)
-    t)`` altogether (Pocock's shape, which spends early, where seeds are saved). The levels follow
-    from the joint normal distribution of the statistics; as significance levels they carry over to
-    t tests with few runs (benchmarks/enough_seeds.py). Raises ValueError unless the looks increase
-    from 2 on.
+    By a look with the share ``t`` of all runs, ``level * log(1 + (e - 1) t)`` of the error
+    probability may be spent (Pocock's shape, which spends early, when runs can still be saved). The
+    levels follow from the joint normal distribution of the statistics, and also hold for t tests
+    with few runs (benchmarks/enough_seeds.py). Raises ValueError unless looks increase from 2 on.
 
     Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
     the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
@@ -391,7 +387,7 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
 
     spent = [level * math.log1p((math.e - 1) * n / looks[-1]) for n in looks]
     thresholds = []
-    # The density of the sum so far where no look has decided, on the scale of sums: Z sqrt(n).
+    # The density of the sum so far if no look has decided; sums are Z sqrt(n).
     points, density, before, erred = np.zeros(1), np.ones(1), 0, 0.0
     for n, until in zip(looks, spent, strict=True):
         grid = np.linspace(-8, 8, _GRID_STEPS) * math.sqrt(n)

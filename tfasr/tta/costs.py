@@ -1,4 +1,4 @@
-"""What a time to accuracy costs: hours times price, and electricity where it is paid separately."""
+"""What a time to accuracy costs: hours times price, plus electricity if paid separately."""
 
 import dataclasses
 import json
@@ -26,29 +26,29 @@ _POSITIVE = (
     "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
     "amortisation_years", "relative_price", "power_w", "num_hosts", "num_devices",
 )  # fmt: skip
-_UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
+_UNBOUND = "nothing: bind it, or pass --price_usd_per_hour"
 
 
 @config_class
 class HardwareConfig:
-    """A machine's price; None means unknown. All prices are of the whole machine.
+    """A machine's price. All prices are for the whole machine; None means unknown.
 
     Attributes:
         name: the machine's name in reports.
-        price_usd_per_hour: rent, all hosts and devices together.
-        purchase_price_usd: what it cost, if it is not rented. Without the years of its use it gives
-            the ratio of two machines' prices, and no dollars for an hour.
-        gpus_price_usd: the accelerators' part of the purchase.
-        cpus_price_usd: the processors' part of the purchase.
+        price_usd_per_hour: rent for all hosts and devices together.
+        purchase_price_usd: the price of a machine that is not rented. Without
+            ``amortisation_years`` it gives price ratios of machines, but no dollars per hour.
+        gpus_price_usd: the accelerators' share of the purchase price.
+        cpus_price_usd: the processors' share of the purchase price.
         amortisation_years: years over which the purchase is written off.
         utilisation: the share of those years in which the machine works, 0 to 1.
-        relative_price: price as a multiple of a study's cheapest machine, if only that is known; it
-            gives relative costs and no dollars.
+        relative_price: price as a multiple of a study's cheapest machine, if nothing else is known;
+            it gives relative costs, but no dollars.
         electricity_usd_per_kwh: price of electricity; None if the machine's price includes it.
-        power_w: nominal power of the whole machine, for an estimate, labelled as such, if no
-            counter has measured the energy.
+        power_w: nominal power of the whole machine, for an estimate (labelled as such) if no
+            counter measured the energy.
         num_hosts: computers.
-        num_devices: accelerators, of all hosts together.
+        num_devices: accelerators of all hosts together.
         source: where the figures come from.
     """
 
@@ -70,7 +70,7 @@ class HardwareConfig:
         for field in _POSITIVE:
             value = getattr(self, field)
             positive = value is None or (math.isfinite(value) and value > 0)
-            require(positive, self, field, "greater than 0, or None where it is not known")
+            require(positive, self, field, "greater than 0, or None if unknown")
         require(0 < self.utilisation <= 1, self, "utilisation", "greater than 0 and at most 1")
         rate = self.electricity_usd_per_kwh
         fits = rate is None or (math.isfinite(rate) and rate >= 0)
@@ -89,7 +89,7 @@ class HardwareConfig:
 
     @property
     def hourly_usd(self) -> float | None:
-        """What an hour of use costs without electricity, or None if unknown."""
+        """Price of an hour without electricity, or None if unknown."""
         if self.amortisation_years is None:
             return self.price_usd_per_hour
         hours = self.amortisation_years * HOURS_PER_YEAR * self.utilisation
@@ -98,32 +98,30 @@ class HardwareConfig:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a stretch of time on a machine; None means unknown."""
+    """The cost of some time on a machine; None means unknown."""
 
     charged_s: float
     hourly_usd: float | None
     machine_usd: float | None  # without electricity
     kwh: float | None  # measured or estimated
-    # "measured"; "at least", if some of the time is unknown; "estimate", from the nominal power
+    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power
     kwh_is: str | None
     electricity_usd: float | None  # None also if the machine's price includes it
     usd: float | None  # machine and electricity together
-    # hours times the machine's purchase price in USD, to compare with others'
-    price_hours: float | None
-    # hours times the machine's relative price, to compare with others'
-    relative_units: float | None
+    price_hours: float | None  # hours times purchase price in USD, for comparisons
+    relative_units: float | None  # hours times relative price, for comparisons
 
 
 def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None) -> Cost:
-    """Returns what a stretch of time costs; ``energy`` is what was measured in it."""
+    """Computes the cost of ``charged_s`` seconds in which ``energy`` was measured."""
     hardware = hardware or HardwareConfig()
     hours = charged_s / 3600
     hourly, rate = hardware.hourly_usd, hardware.electricity_usd_per_kwh
     machine = None if hourly is None else hourly * hours
     kwh, kwh_is = _kwh(hardware, hours, energy)
     electricity = None if rate is None or kwh is None else rate * kwh
-    # If electricity costs extra and is unknown, so is the sum.
-    known = machine is not None and (rate is None or electricity is not None)
+    # If electricity costs extra and is unknown, the total is unknown.
+    is_complete = machine is not None and (rate is None or electricity is not None)
     share, price = hardware.relative_price, hardware.purchase_price_usd
     return Cost(
         charged_s=charged_s,
@@ -132,17 +130,17 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
         kwh=kwh,
         kwh_is=kwh_is,
         electricity_usd=electricity,
-        usd=machine + (electricity or 0) if known else None,
+        usd=machine + (electricity or 0) if is_complete else None,
         price_hours=None if price is None else price * hours,
         relative_units=None if share is None else share * hours,
     )
 
 
 def relative_cost(first: Cost, other: Cost) -> float | None:
-    """Returns a cost as a multiple of the first: of dollars, else of hours times price.
+    """Returns a cost as a multiple of the first: in dollars, or else in hours times price.
 
-    Purchase prices without years of use, and relative prices, stand for dollars where the machines
-    are written off and used alike: the ratio of time to price that the paper discusses.
+    Purchase prices without years of use, and relative prices, can replace dollars if the machines
+    are written off and used alike. This is the ratio of time to price that the paper discusses.
 
     Source: the paper, section 6 and Table 1.
     """
@@ -165,11 +163,11 @@ def _kwh(
 
 
 def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) -> HardwareConfig:
-    """Reads a machine's description without TensorFlow; raises UsageError, naming the file, if it
-    can't.
+    """Reads a machine's description without TensorFlow.
 
     ``name`` is a gin file that binds `HardwareConfig`, a preset of ``hardware/``, or a
     ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of `HardwareConfig`.
+    Raises UsageError, naming the file, if it can't be read.
     """
     path = _find(str(name))
     price = {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
@@ -197,7 +195,7 @@ def _find(name: str) -> Path:
         if candidate.is_file():
             return candidate.resolve()
     raise UsageError(
-        "--hardware must be a gin file, a system.json or a preset of a machine. Received: "
+        "--hardware must be a gin file, a system.json or a preset. Received: "
         f"{name!r}. Presets: {', '.join(hardware_presets())}"
     )
 
@@ -214,11 +212,11 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
         try:
             return make(HardwareConfig, lines)
         except UsageError as error:
-            # The price is no --gin_binding, though it is read as one.
+            # Don't call the price a --gin_binding, though it is read as one.
             message = str(error).removeprefix(f"{COMMAND_LINE}:1: ").replace(UNBOUND, _UNBOUND)
             raise UsageError(f"{path} must describe a machine: {message}") from error
 
-    # A description comes from anywhere: reading it must not run code.
+    # A description may come from anyone, so reading it must not run code.
     return fill(read_gin([str(path)], prices), build, imports=False).configs
 
 
@@ -228,15 +226,15 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
         raise ValueError("a system description must be an object with a system_name.")
     hosts = _count(content.get("number_of_nodes"))
     devices = _count(content.get("accelerators_per_node"))
-    known: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": str(content["system_name"] or path.stem),
         "num_hosts": hosts,
         "num_devices": None if devices is None else devices * (hosts or 1),
         "source": path.name,
     }
     fields = {field.name for field in dataclasses.fields(HardwareConfig)}
-    known |= {name: value for name, value in content.items() if name in fields}
-    return HardwareConfig(**{**known, **price})
+    values |= {name: value for name, value in content.items() if name in fields}
+    return HardwareConfig(**{**values, **price})
 
 
 def _count(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Why runs take longer to a target than others: the ratio of their times in exact factors."""
+"""Why some runs take longer to a target than others: the ratio of times as exact factors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,32 +19,31 @@ FACTORS = {
     "lost_work": "lost work",
     "other": "checkpoints and all else, per utterance",
 }
-"""The factors' names and labels, in the order of a waterfall."""
-# Parts that grow with training: utterances, which statistical efficiency decides, times a cost.
-# How often a run evaluates or saves per utterance is a part of that cost.
+"""The factors' names and labels, in the order of a waterfall chart."""
+# Parts that grow with training: the utterances trained on (statistical efficiency) times a cost per
+# utterance, which includes how often a run evaluates or saves.
 _PER_UTTERANCE = ("training", "input_wait", "evaluation", "other")
 _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """The steady speed of a run, or of its beginning; None if there were no such steps.
+    """The steady speed of a run, or of its beginning; None if no steps were steady.
 
-    Steady are the steps that count (those of lost work do not), without the first steps of each
-    session and those that traced a new shape. Rates are over their own seconds (``train_s``),
-    without waiting for input.
+    Steady are all steps except lost work, the first steps of each session and steps that traced a
+    new shape. Rates divide by the steps' own seconds (``train_s``), without waiting for input.
     """
 
     utterances_per_s: float | None
     audio_s_per_s: float | None
-    # the share of waiting in the seconds of training and waiting together
+    # waiting as a share of training and waiting together
     input_wait_share: float | None
-    padding_efficiency: float | None  # real over padded frames, of all steps that count
-    # utterances per step, of all steps that count: an epoch's last batches are smaller
+    padding_efficiency: float | None  # real over padded frames, in all steps but lost work
+    # utterances per step, in all steps but lost work; the last batches of an epoch are smaller
     mean_batch: float | None
-    steps: int  # the steady steps, which were measured
-    warmup_steps: int  # the first steps of each session, which were left out
-    traced_steps: int  # further steps that were left out because they compiled a new shape
+    steps: int  # number of steady steps
+    warmup_steps: int  # first steps of sessions, left out
+    traced_steps: int  # further steps left out because they compiled a new shape
 
 
 def throughput(
@@ -52,7 +51,7 @@ def throughput(
 ) -> Throughput:
     """Returns a run's steady throughput until ``until_s`` seconds after the model's creation.
 
-    ``warmup_steps``: how many steps at the beginning of each session are left out.
+    The first ``warmup_steps`` steps of each session are left out.
     """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
@@ -63,7 +62,7 @@ def throughput(
     train_s = _sum(steps.amounts("train_s"), steady)
     wait_s = _sum(steps.amounts("input_wait_s"), steady)
     rates = [
-        # Logs of other makers know no utterances: that is unknown, not none.
+        # Other programs' logs may not record utterances: unknown, not 0.
         _ratio(_sum(steps.amounts(name), steady), train_s) if steps.states(name) else None
         for name in ("utterances", "audio_s")
     ]
@@ -96,12 +95,12 @@ def _ratio(amount: float, total: float) -> float | None:
 
 @dataclass(frozen=True)
 class Parts:
-    """The time to a target, from the model's creation, in parts that add up to it."""
+    """The time from the model's creation to a target, in parts that add up to it."""
 
-    utterances: float  # trained on until the target, without those of lost work
+    utterances: float  # trained on until the target, without lost work
     utterances_per_s: float  # of steady training steps, without waiting for input
-    evaluations: int  # begun until then
-    epochs: int  # begun until then
+    evaluations: int  # started until then
+    epochs: int  # started until then
     seconds: dict[str, float]  # by the names of `FACTORS`, with ``training`` for the first two
 
     @property
@@ -111,23 +110,23 @@ class Parts:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The ratio of two groups' times to a target as a product; a group may be a single run.
+    """The ratio of two groups' times to a target as a product of factors.
 
-    All ratios are second over first, of geometric means.
+    A group may be a single run. All ratios are second over first, of geometric means.
     """
 
     ratio: float  # of times from the creation of the model
-    # by the names of `FACTORS`, with the ratio as their product; above 1 slows the second group
+    # by the names of `FACTORS`; their product is the ratio, and above 1 slows the second group
     factors: dict[str, float]
     utterances_ratio: float  # of utterances to the target
     throughput_ratio: float  # of steady throughput to the target
-    evaluations_ratio: float | None  # of evaluations to the target; None if a run had none
-    runs: tuple[int, int]  # how many runs of each group it is about
-    never: tuple[int, int]  # how many runs of each never arrived and are left out
+    evaluations_ratio: float | None  # of evaluations to the target; None if a run had no evaluation
+    runs: tuple[int, int]  # runs of each group
+    never: tuple[int, int]  # runs of each group that never reached the target, left out
 
 
 def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS) -> Parts:
-    """Returns the parts of a time to accuracy, ``until_s`` seconds since the model's creation.
+    """Splits a time to accuracy, ``until_s`` seconds after the model's creation, into its parts.
 
     Raises ValueError if the run trained on no utterances by then.
     """
@@ -138,12 +137,12 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
     utterances = math.fsum(steps.amounts("utterances")[counted].tolist())
     rate = throughput(timeline, until_s=until_s, warmup_steps=warmup_steps).utterances_per_s
     if not rate:
-        # Without any steady step, all steps must do, with what they compiled.
+        # Without steady steps, use all steps with their compile time.
         seconds = math.fsum((steps.amounts("train_s") + steps.amounts("compile_s"))[counted])
         rate = utterances / seconds if seconds > 0 else 0.0
     if not rate or not utterances:
         raise ValueError(
-            "A time to accuracy is decomposed by the utterances of its training steps. Received: "
+            "Only a time to accuracy with training steps can be decomposed. Received: "
             f"a run with {utterances:g} utterances in {counted.sum()} timed steps until then."
         )
     training = utterances / rate
@@ -166,16 +165,17 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
 def decompose(
     first: Sequence[Parts], second: Sequence[Parts], *, never: tuple[int, int] = (0, 0)
 ) -> Decomposition:
-    """Returns why the second group's times differ from the first's, in geometric means.
+    """Splits the ratio of two groups' times into factors.
 
     Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b,
-    the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A, do
-    not depend on an order, and turn into their inverses when the runs change places. A part that
-    grows with training is split in the same way into utterances and its seconds per utterance; the
-    utterances of all such parts are statistical efficiency. For groups a factor is the geometric
-    mean over all pairs of runs, which preserves all of that. ``never``: how many runs of each never
-    arrived and have no parts. Raises ValueError if a group is empty, or a time is not larger than
-    0.
+    the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A,
+    don't depend on an order, and invert when the runs are swapped. A part that grows with training
+    is split in the same way into utterances and seconds per utterance; the utterances of all such
+    parts are statistical efficiency. For groups, a factor is the geometric mean over all pairs of
+    runs, which keeps these properties.
+
+    ``never``: how many runs of each group never reached the target and so have no parts. Raises
+    ValueError if a group is empty or a time is not positive.
 
     Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33 (2005).
     """
@@ -236,14 +236,14 @@ def _geometric_ratio(
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     # ln(b / a); 0 if either is 0.
-    both = (a > 0) & (b > 0)
-    return np.log(np.where(both, b, 1.0) / np.where(both, a, 1.0))
+    positive = (a > 0) & (b > 0)
+    return np.log(np.where(positive, b, 1.0) / np.where(positive, a, 1.0))
 
 
 def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     # (b - a) / ln(b / a), a where they are equal, and 0 where either is 0 or less.
-    both = (a > 0) & (b > 0)
-    a, difference = np.where(both, a, 1.0), np.where(both, b - a, 0.0)
+    positive = (a > 0) & (b > 0)
+    a, difference = np.where(positive, a, 1.0), np.where(positive, b - a, 0.0)
     equal = difference == 0
     mean = np.where(equal, a, difference) / np.where(equal, 1.0, np.log1p(difference / a))
-    return np.where(both, mean, 0.0)
+    return np.where(positive, mean, 0.0)

@@ -1,4 +1,4 @@
-"""Energy by interval: samples of counters, laid over the ledger's named intervals."""
+"""Energy by interval: combines samples of energy counters with the ledger's intervals."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ from tfasr.ledger.timeline import Timeline
 
 ENERGY_COLUMNS = ("time_ms", "session", "mono_s", "counter", "joules", "range_joules")
 MAX_GAP_S = 30.0
-"""Longest time between samples for which energy counts: a counter of 262 kJ may wrap twice."""
+"""Longest gap between samples for which energy counts; a 262 kJ counter may wrap twice in it."""
 JOULES_PER_KWH = 3.6e6
 
 
@@ -23,14 +23,13 @@ class EnergySample:
     session: int
     mono_s: float  # that process's monotonic clock, as in the ledger
     counter: str  # "package-0", "package-0/dram", "gpu0", ...
-    joules: float  # only differences mean anything
-    # the value at which the counter restarts from 0; None if it never does
-    range_joules: float | None
+    joules: float  # from an arbitrary zero
+    range_joules: float | None  # where the counter restarts from 0; None if it never does
 
 
 @dataclass(frozen=True)
 class EnergySpan:
-    """Joules of all counters together over a stretch of the run's clock, in microseconds."""
+    """Joules of all counters together in part of a run; times are on the run's clock."""
 
     start_us: int
     stop_us: int
@@ -41,13 +40,13 @@ class EnergySpan:
 class EnergyUse:
     """The measured energy of a run, or of its beginning."""
 
-    joules: dict[str, float | None]  # by interval; None if nothing was measured in it
-    unknown_s: dict[str, float]  # by interval, the seconds without a measurement
-    counters: list[str]  # what was measured; fans and disks, for example, were not
+    joules: dict[str, float | None]  # by interval; None if not measured in it
+    unknown_s: dict[str, float]  # by interval, seconds without a measurement
+    counters: list[str]  # those measured; nothing counts fans and disks, for example
 
     @property
     def total_joules(self) -> float:
-        """Everything measured; where seconds are unknown, the run used more."""
+        """All measured joules; a lower bound if some seconds are unknown."""
         return math.fsum(joules for joules in self.joules.values() if joules is not None)
 
     @property
@@ -56,9 +55,7 @@ class EnergyUse:
 
 
 def read_samples(path: str | Path) -> list[EnergySample]:
-    """Returns the samples of a run's ``energy.csv``, or of the file itself, without lines cut by a
-    crash.
-    """
+    """Reads ``energy.csv``, given as a file or its run folder, without incomplete lines."""
     path = Path(path)
     path = path / ENERGY_FILE if path.is_dir() else path
     if not path.is_file():
@@ -69,11 +66,11 @@ def read_samples(path: str | Path) -> list[EnergySample]:
 
 
 def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[EnergySpan]:
-    """Returns the energy between neighbouring samples on the run's clock.
+    """Returns the energy between neighbouring samples, on the run's clock.
 
-    Left out are sessions without samples, stretches of more than `MAX_GAP_S` between two samples,
-    and those in which a counter came, went, or fell without a known range. Spans are in order,
-    without overlaps, and cut to the time between a session's first and last event.
+    Spans are in order and don't overlap, and lie between a session's first and last event. Gaps
+    longer than `MAX_GAP_S` are left out, and so are spans in which a counter appeared, vanished or
+    fell without a known range.
     """
     by_session = _by_session(samples)
     spans: list[EnergySpan] = []
@@ -99,10 +96,10 @@ def energy_use(
     *,
     until_us: float = math.inf,
 ) -> EnergyUse | None:
-    """Returns the energy of a run by interval; None if nothing was measured.
+    """Returns a run's energy by interval, or None if nothing was measured.
 
-    A span's energy is spread evenly over its time. ``until_us`` leaves out what happened after that
-    time on the run's clock.
+    A span's energy is spread evenly over its time. Energy after ``until_us`` on the run's clock is
+    left out.
     """
     joules = dict.fromkeys(INTERVALS, 0.0)
     known_us = dict.fromkeys(INTERVALS, 0)
@@ -133,8 +130,8 @@ def energy_use(
 
 def used_joules(samples: Iterable[EnergySample]) -> float | None:
     sessions = _by_session(samples).values()
-    known = [joules for session in sessions for _, _, joules in _steps(session, True, 0.0)]
-    return math.fsum(known) if known else None
+    joules = [used for session in sessions for _, _, used in _steps(session, True, 0.0)]
+    return math.fsum(joules) if joules else None
 
 
 def _by_session(samples: Iterable[EnergySample]) -> dict[int, list[EnergySample]]:
@@ -150,14 +147,14 @@ def energy_of_hosts(
     *,
     until_us: float = math.inf,
 ) -> EnergyUse | None:
-    """Returns the energy of hosts that ran at the same time, as `energy_use` does for one.
+    """Combines the energy of hosts that ran at the same time, as `energy_use` does for one.
 
-    ``hosts`` has spans and counters of each. A second is unknown if it is unknown of any of them;
-    the result is None if no moment is known of all.
+    ``hosts``: spans and counters of each. A second is known only if all hosts measured it; None if
+    there is no such second.
     """
     uses = [energy_use(spans, pieces, names, until_us=until_us) for spans, names in hosts]
-    known = functools.reduce(_overlaps, (spans for spans, _ in hosts))
-    of_all = energy_use(known, pieces, until_us=until_us)
+    measured_by_all = functools.reduce(_overlaps, (spans for spans, _ in hosts))
+    of_all = energy_use(measured_by_all, pieces, until_us=until_us)
     if of_all is None:
         return None
     joules = {}
@@ -169,7 +166,7 @@ def energy_of_hosts(
 
 
 def _overlaps(one: Sequence[EnergySpan], other: Sequence[EnergySpan]) -> list[EnergySpan]:
-    """Returns the time within both, without joules; spans of each are in order."""
+    """Returns the time covered by both lists of ordered spans, with 0 joules."""
     shared, here, there = [], 0, 0
     while here < len(one) and there < len(other):
         a, b = one[here], other[there]
@@ -188,7 +185,7 @@ def _sample(row: Sequence[str]) -> EnergySample | None:
         limit = float(row[5]) if row[5] else None
         finite = all(map(math.isfinite, (time_ms, mono_s, joules, limit or 0)))
         sample = EnergySample(time_ms, int(row[1]), mono_s, row[3], joules, limit)
-    except ValueError:  # the header, and what a crash has cut
+    except ValueError:  # the header, or an incomplete line
         return None
     return sample if finite else None
 

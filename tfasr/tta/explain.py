@@ -1,4 +1,4 @@
-"""How a time to accuracy came about: every step from the clock's start to the result."""
+"""Explains a time to accuracy step by step, from the clock's start to the result."""
 
 import math
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ class Reason:
 
     kind: str  # "start", "left out", "evaluation", "bracket" or "result"
     text: str
-    clock_s: float | None  # the policy's clock at the event; None for what is not a moment
-    event: int | None  # its place among the run's events, from 0
+    clock_s: float | None  # the policy's clock at the event; None for time left out
+    event: int | None  # its index among the run's events, from 0
     line: int | None  # its line in ``events.jsonl``, from 1; None for other programs' logs
     key: str | None
-    time_ms: float | None  # the wall clock of the event, since 1970
-    seconds: float | None = None  # what was left out
+    time_ms: float | None  # wall clock of the event, since 1970
+    seconds: float | None = None  # time left out
 
 
 _COLUMNS: list[Column[Reason]] = [
@@ -42,7 +42,7 @@ _COLUMNS: list[Column[Reason]] = [
 
 @dataclass(frozen=True)
 class Explanation:
-    """A run's time to a target, with everything that decided it; ``print`` shows it."""
+    """A run's time to a target and everything that decided it. Shown by ``print``."""
 
     run: str
     policy: Policy
@@ -53,7 +53,9 @@ class Explanation:
     def table(self) -> Table:
         target, window = _value(self.result.metric, self.result.target), self.result.window
         changed = window != self.policy.window
-        notes = [f"Here the window is {window} instead of {self.policy.window}."] if changed else []
+        notes = (
+            [f"The window was set to {window} instead of {self.policy.window}."] if changed else []
+        )
         return table_of(
             f"{self.run}: time to {_label(self.result.metric)} {target}, policy {self.policy.name}",
             _COLUMNS,
@@ -92,7 +94,7 @@ def explain(
     run: str,
     path: Path,
 ) -> Explanation:
-    """Returns how a run's time to a target came about; ``path`` is its folder."""
+    """Explains a run's time to a target; ``path`` is the run's folder."""
     times, readings = policy.times_s(timeline), policy.readings(timeline, metric)
     result, limits = policy.time_to_accuracy(timeline, target, metric=metric, window=window)
     evidence = _Evidence(timeline, policy, times, line_numbers(path))
@@ -109,7 +111,7 @@ def explain(
 
 
 def line_numbers(path: Path) -> list[int] | None:
-    """Returns each event's line in a run's ledger, from 1, or None without a ledger."""
+    """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
     ledger = path / EVENTS_FILE
     if not ledger.is_file():
         return None
@@ -146,15 +148,16 @@ def _start(evidence: _Evidence) -> Iterator[Reason]:
     index = policy.start_index(evidence.timeline)
     if index is None:
         age_s = evidence.times_s[0]
-        known = f"{age_s:.3f} s before this event" if age_s else "at the first event, for all known"
-        yield evidence.reason("start", f"the clock starts: the process began {known}", 0)
+        unknown = "at the first event (its creation time is unknown)"
+        began = f"{age_s:.3f} s before this event" if age_s else unknown
+        yield evidence.reason("start", f"the clock starts: the process began {began}", 0)
         return
     key = evidence.timeline.keys[index]
-    instead = "" if key == policy.start else f", as the log has no {policy.start}"
+    instead = "" if key == policy.start else f", because the log has no {policy.start}"
     yield evidence.reason("start", f"the clock starts{instead}", index)
     before_s = evidence.timeline.clock_us[index] / 1e6
     if before_s:
-        text = f"left out: {before_s:.3f} s of the run before the clock's start"
+        text = f"left out: {before_s:.3f} s before the clock's start"
         yield evidence.reason("left out", text, index, seconds=before_s)
 
 
@@ -185,9 +188,7 @@ def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
         value = line.events[index].get("value")
         if not line.useful[index] and isinstance(value, dict) and metric in value:
             epoch = line.metadata[index].get("epoch_num")
-            text = (
-                f"left out: the evaluation of epoch {epoch}, lost work that a later session redid"
-            )
+            text = f"left out: the evaluation of epoch {epoch}, lost work that was repeated"
             yield evidence.reason("left out", text, index)
 
 
@@ -211,12 +212,13 @@ def _left_out(evidence: _Evidence, until: int | None) -> Iterator[Reason]:
     stood_still_s = math.fsum(seconds for seconds, _, _ in stood_still.values())
     passed_s = (stop_us - start_us) / 1e6 - stood_still_s
     if abs(passed_s - evidence.times_s[until]) > 1e-3:
-        yield evidence.reason("left out", "this policy computes its clock in its own way", until)
+        text = "this policy computes its clock with its own code; intervals can't be listed"
+        yield evidence.reason("left out", text, until)
         return
     for name, (seconds, pieces, index) in stood_still.items():
         where = " within evaluations" if name == "overhead" else ""
         last = "which ends here" if pieces == 1 else f"{pieces} pieces, the last one ends here"
-        text = f"left out, as {policy.name} does not count it: {seconds:.3f} s of {name}{where}"
+        text = f"left out, because {policy.name} doesn't count it: {seconds:.3f} s of {name}{where}"
         text += f", {last}"
         yield evidence.reason("left out", text, index, seconds=seconds)
 
@@ -232,13 +234,15 @@ def _conclusion(
         read = (r.index for r in readings if evidence.times_s[r.index] <= seconds)
         return max(read, default=None)
 
-    about = f", by the median of {result.window} about it" if result.window > 1 else ""
+    about = f", by the median of the {result.window} around it" if result.window > 1 else ""
     miss = at(limits.last_miss_s) if limits.last_miss_s > 0 else None
     if miss is not None:
         yield evidence.reason("bracket", f"the last evaluation that misses{about}", miss)
     if hit is None:
-        known = f"longer than {limits.read_s:.3f} s" if readings else "no evaluation counts"
-        yield evidence.reason("result", f"never: {known}", readings[-1].index if readings else None)
+        reason = f"longer than {limits.read_s:.3f} s" if readings else "no evaluation counts"
+        yield evidence.reason(
+            "result", f"never: {reason}", readings[-1].index if readings else None
+        )
         return
     index = readings[hit].index
     ends = f"{limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"

@@ -1,4 +1,4 @@
-"""Statistics of runs of one configuration, which differ in seeds and may never meet a target."""
+"""Statistics of repeated runs, which differ only in seeds and may never reach a target."""
 
 import math
 import statistics
@@ -15,29 +15,28 @@ FEWEST_FOR_TEST = 5
 _MOST_RUNS = 1000
 _Ends = tuple[float, float]
 _QUARTILES_APART = 1.349  # of a normal distribution, in standard deviations
-_UNEVEN = 0.6  # of at most 1: Hotelling and Solomons 1932 (doi 10.1214/aoms/1177732911)
+_UNEVEN = 0.6  # the bound is 1: Hotelling and Solomons 1932 (doi 10.1214/aoms/1177732911)
 
 
 @dataclass(frozen=True)
 class BracketedMean:
-    """The mean of a group's true times, as far as their brackets show it.
+    """The mean of a group's true times, as far as their brackets determine it.
 
     Source: the characteristic function of a normal distribution at the harmonics of the grid;
     Widrow and Kollar 2008, Quantization Noise, chapter 4.
     """
 
     mean: np.ndarray  # of the brackets' middles
-    error: np.ndarray  # standard error of the mean; a spread counts as at least width / sqrt(48)
-    # of the mean's shift, as all runs are evaluated at the same moments, see `bracketed_mean`
-    bound: np.ndarray
+    error: np.ndarray  # standard error of the mean; the spread is at least width / sqrt(48)
+    bound: np.ndarray  # largest bias, as all runs share their evaluation times: `bracketed_mean`
     width: np.ndarray  # the brackets' mean width
     n: int  # runs
     spread: np.ndarray  # standard deviation of the middles
-    uneven: np.ndarray  # whether the mean is far from the median: the runs are of two kinds
+    uneven: np.ndarray  # whether mean and median are far apart: some runs are much slower
 
     @property
     def coarse(self) -> np.ndarray:
-        """Whether runs differ by less than the time between evaluations, which then decides."""
+        """Whether runs differ by less than the time between evaluations."""
         return self.spread < self.width
 
     def reach(self) -> np.ndarray:
@@ -51,16 +50,16 @@ class BracketedMean:
 class MeanDifference:
     shift: np.ndarray
     reach: np.ndarray  # half the width of the shift's interval
-    p_value: np.ndarray  # two-sided; below 5 % exactly where the 95 % interval does not hold 0
+    p_value: np.ndarray  # two-sided; below 5 % exactly if the 95 % interval excludes 0
 
 
 def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
-    """Returns the mean of times between two ends each, ``(..., runs)``, of two runs or more.
+    """Returns the mean of times known only between two ends, ``(..., runs)``, of 2 or more runs.
 
     Times with a spread ``s``, evaluated on a grid of width ``w``, have middles whose mean is within
-    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. From 5 runs on ``s`` is at most what their
-    quartiles say, so that a run far from the others does not make them look well spread. width /
-    sqrt(48) is half the spread of times anywhere in their brackets.
+    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. From 5 runs on, quartiles limit ``s``, so an
+    outlier doesn't make the others look well spread. width / sqrt(48) is half the standard
+    deviation of a uniform time in its bracket.
     """
     low, high = np.asarray(low, float), np.asarray(high, float)
     middles, n = (low + high) / 2, low.shape[-1]
@@ -81,10 +80,10 @@ def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
 def mean_difference(
     first: BracketedMean, second: BracketedMean, *, confidence: float = CONFIDENCE
 ) -> MeanDifference:
-    """Returns Welch's t test and interval of two means, widened by what both may be off.
+    """Returns Welch's t test and interval of two means, widened by the possible bias of both.
 
-    The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``. Simulated in
-    ``benchmarks/interval_coverage.py``.
+    The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``;
+    ``benchmarks/interval_coverage.py`` simulates its coverage.
     """
     from scipy.stats import t
 
@@ -103,12 +102,12 @@ def mean_difference(
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """Times to a target of several runs of one configuration; None where n does not allow it."""
+    """Times to a target of several runs of one configuration; None if there are too few runs."""
 
     n: int  # runs, including those that never reached the target
     reached: int  # runs that reached it
     failure_probability: float
-    median_s: float | None  # with "never" as longer than any time; None where the middle is never
+    median_s: float | None  # "never" is longer than any time; None if the median is "never"
     mean_without_extremes_s: float | None  # see `mean_without_extremes`
     # n - 1, of the runs that arrived; of interpolated times if all have one
     coefficient_of_variation: float | None
@@ -117,12 +116,12 @@ class GroupStatistics:
     restriction_s: float  # the longest observed time
     # 95 %, of the median over seeds of the times at which curves cross the target
     interval_s: tuple[float, float] | None
-    at_least: bool  # whether the interval is one of 95 % or more, see `BracketedMean.coarse`
-    no_interval: str | None  # why there is none
+    at_least: bool  # whether the interval covers 95 % or more, see `BracketedMean.coarse`
+    no_interval: str | None  # why the interval is missing
 
 
 def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
-    """Summarises the times to a target of one configuration's runs, at least one.
+    """Summarises the times to a target of one configuration's runs.
 
     Source: MLPerf Training rules, Benchmark Results; Kaplan and Meier 1958; Royston and Parmar
     2013 for the restricted mean.
@@ -163,15 +162,15 @@ def _interval(brackets: Sequence[Bracket]) -> tuple[_Ends | None, bool, str | No
     ends = np.log([[b.last_miss_s, b.first_hit_s] for b in brackets])
     mean = bracketed_mean(*ends.T)
     if mean.uneven:
-        return None, False, "the runs are of two kinds, some far slower than the others"
+        return None, False, "some runs are far slower than the others"
     low, high = (math.exp(mean.mean + sign * mean.reach()) for sign in (-1, 1))
     return (low, high), bool(mean.coarse), None
 
 
 def mean_without_extremes(times_s: Sequence[float]) -> float | None:
-    """Returns the mean without the fastest and the slowest; infinity stands for never.
+    """Returns the mean without the fastest and the slowest run; infinity stands for never.
 
-    None for fewer than 5 runs, or more than one that never arrived.
+    None for fewer than 5 runs, or if two or more never arrived.
 
     Source: MLPerf Training rules, Benchmark Results.
     """
@@ -181,9 +180,9 @@ def mean_without_extremes(times_s: Sequence[float]) -> float | None:
 
 
 def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> float | None:
-    """Returns the area under the Kaplan-Meier curve up to a time: the mean time spent until then.
+    """Returns the mean time up to ``restriction_s``, the area under the Kaplan-Meier curve.
 
-    Runs that never arrived count as censored. None if no run reached the target.
+    Runs that never reached the target are censored. None if no run reached it.
     """
     hits = [b.read_s for b in brackets if not b.censored]
     if not hits:
@@ -191,7 +190,10 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
     last_seen = [b.read_s for b in brackets if b.censored]
     if not last_seen:
         return statistics.fmean(min(hit, restriction_s) for hit in hits)
-    from scipy.stats import CensoredData, ecdf  # here: a report on single runs needs no SciPy
+    from scipy.stats import (
+        CensoredData,
+        ecdf,
+    )  # imported late: reports on single runs don't need it
 
     curve = ecdf(CensoredData(uncensored=hits, right=last_seen)).sf
     steps = curve.quantiles[curve.quantiles < restriction_s]
@@ -211,12 +213,12 @@ def _finite(value: float) -> float | None:
 def runs_to_detect(
     coefficient_of_variation: float, gap: float = 0.10, *, power: float = 0.8, bracket: float = 0.0
 ) -> int | None:
-    """Returns how many runs per arm would show a gap at the 5 % level with that power.
+    """Returns how many runs per group show a gap at the 5 % level with the given power.
 
-    Of the test that `tfasr.tta.comparison` decides by: two-sided, on logarithms of the middles of
-    brackets, 3 runs or more. None if more than 1000 are needed, or if the gap is not larger than
-    the bracket: then no number of runs is enough. ``gap`` is a share of the shorter time,
-    ``bracket`` the time between two evaluations as a share of the time to the target.
+    This is for the test of `tfasr.tta.comparison`: two-sided, on logarithms of the brackets'
+    middles, with 3 runs or more. ``gap`` is a share of the shorter time, ``bracket`` the time
+    between two evaluations as a share of the time to the target. None if more than 1000 runs are
+    needed, or if the gap is within the bracket, where no number of runs helps.
     """
     if not gap > 0 or not coefficient_of_variation >= 0 or not bracket >= 0:
         raise ValueError(
@@ -238,7 +240,7 @@ def runs_to_detect(
     for n in range(FEWEST_FOR_INTERVAL, _MOST_RUNS + 1):
         error, freedom = math.sqrt(2 * variance / n), 2 * n - 2
         critical = t.ppf((1 + CONFIDENCE) / 2, freedom)
-        # Far beyond this only the distribution's tail is left, and its computation overflows.
+        # Beyond this, only the distribution's tail is left, and computing it overflows.
         shown = beyond / error > critical + 10
         shown = shown or nct.sf(critical, freedom, beyond / error) >= power
         if shown and norm.cdf((shift - width) / error) >= power:

@@ -1,7 +1,7 @@
-"""What an evaluation measures, by name: which way is better, and how it is written.
+"""Names of what an evaluation measures: which direction is better, and how values are shown.
 
-Error rates and losses are built in. A run of any other task declares its own in its ledger (the
-event ``metrics``); reading the run makes them known here, and a name means one thing in a process.
+Error rates and losses are built in. A run of another task declares its own metrics in its ledger
+(the event ``metrics``). Reading the run registers them here, where each name has one meaning.
 """
 
 import math
@@ -18,11 +18,11 @@ Target = tuple[str, float]
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that an evaluation reports; raises UsageError for another direction."""
+    """A number that an evaluation reports; raises UsageError for an invalid direction."""
 
     better: str = LOWER  # "lower" or "higher"
-    rate: bool = False  # whether it is a fraction between 0 and 1, which tables show in percent
-    label: str = ""  # its name in headings; by default the name it is registered under
+    rate: bool = False  # whether it is a fraction between 0 and 1, shown in percent
+    label: str = ""  # its name in headings; by default the registered name
 
     def __post_init__(self):
         if self.better not in (LOWER, HIGHER):
@@ -30,23 +30,23 @@ class Metric:
             raise UsageError(f"A metric must be better {directions}. Received: {self.better!r}.")
         if not isinstance(self.rate, bool) or not isinstance(self.label, str):
             raise UsageError(
-                "A metric must have true or false as its rate, and a text as its label. Received: "
+                "A metric must have a boolean as its rate and text as its label. Received: "
                 f"{self.rate!r}, {self.label!r}."
             )
 
     @property
     def worst(self) -> float:
-        """A value that is worse than any, for diverged evaluations."""
+        """A value worse than any other, for diverged evaluations."""
         return math.inf if self.better == LOWER else -math.inf
 
     def met(self, value: float, target: float) -> bool:
-        """Whether a value is at least as good as a target."""
+        """Whether a value meets a target."""
         return value <= target if self.better == LOWER else value >= target
 
     def best(self, values: list[float]) -> float | None:
-        known = [value for value in values if not math.isnan(value)]
+        numbers = [value for value in values if not math.isnan(value)]
         choose = min if self.better == LOWER else max
-        return choose(known, default=None)
+        return choose(numbers, default=None)
 
     def hardness(self, target: float) -> float:
         return -target if self.better == LOWER else target
@@ -58,13 +58,13 @@ def _check(metric: object) -> None:
 
 
 METRICS: Registry[Metric] = Registry("metric", check=_check)
-"""All metrics by name, in the order of reports; declared ones come last."""
+"""All metrics by name, in the order of reports; declared metrics come last."""
 
 for _name, _metric in {
     "cer": Metric(rate=True, label="CER"),
     "wer": Metric(rate=True, label="WER"),
     "cer_reference": Metric(rate=True, label="CER over the reference"),
-    # What DAWNBench's accuracies leave.
+    # One minus DAWNBench's accuracies.
     "top1_error": Metric(rate=True),
     "top5_error": Metric(rate=True),
     "f1_error": Metric(rate=True),
@@ -75,25 +75,25 @@ for _name, _metric in {
     METRICS.register(_name, _metric)
 
 BUILT_IN = frozenset(METRICS)
-"""The names that no run has to declare."""
+"""Names that runs need not declare."""
 
 _declared: dict[str, str] = {}
 
 
 def metric_named(name: str) -> Metric:
-    """Returns a metric; by default, for an unknown name, a number that is better lower."""
+    """Returns a registered metric; an unknown name is a plain number, lower is better."""
     return METRICS.get(name, Metric())
 
 
 def declared() -> dict[str, dict[str, Any]]:
-    """Returns the metrics that runs have declared so far, for another process to declare."""
+    """Returns all metrics that runs have declared so far, in the form that `declare` takes."""
     return {name: asdict(METRICS[name]) for name in _declared}
 
 
 def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
-    """Makes a ledger's metrics known: for each name an object with the fields of `Metric`.
+    """Registers a ledger's metrics: for each name an object with the fields of `Metric`.
 
-    Raises UsageError, naming ``where``, if that isn't so or the name already means something else.
+    Raises UsageError, naming ``where``, if one is invalid or its name has another meaning already.
     """
     for name, fields in (metrics or {}).items():
         try:
@@ -105,7 +105,7 @@ def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> N
             _declared[name] = str(where)
         elif METRICS[name] != metric:
             raise UsageError(
-                f"A metric's name must mean one thing. {where} has {name!r} as {_shown(metric)}, "
+                f"A metric's name must have one meaning. {where} has {name!r} as {_shown(metric)}, "
                 f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Rename one of them, "
                 "or report on the runs separately."
             )
@@ -118,12 +118,12 @@ def _shown(metric: Metric) -> str:
 
 
 def parse_target(text: str) -> Target:
-    """Returns metric and value of a target written as ``cer=0.10``, checked by `check_target`."""
+    """Parses a target such as ``cer=0.10`` into metric and value, see `check_target`."""
     return check_target(*written_target(text))
 
 
 def written_target(text: str) -> Target:
-    """Returns metric and value as written, without checking that the metric is known."""
+    """Parses a target into metric and value without checking that the metric exists."""
     metric, _, value = text.partition("=")
     try:
         return metric.strip(), float(value)
@@ -132,7 +132,7 @@ def written_target(text: str) -> Target:
 
 
 def check_target(metric: str, value: float) -> Target:
-    """Returns a target; raises UsageError for an unknown metric or an impossible value."""
+    """Checks a target and returns it; raises UsageError for an unknown metric or invalid value."""
     if metric not in METRICS:
         raise UsageError(
             f"A target's metric must be one of {METRICS.listed()}, or one that a run declares. "

@@ -1,4 +1,4 @@
-"""Clock policies: what different benchmarks count, applied to one ledger afterwards."""
+"""Clock policies: which time different benchmarks count, applied to one ledger afterwards."""
 
 import math
 import statistics
@@ -15,21 +15,21 @@ from tfasr.tta.metrics import metric_named
 
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 WINDOW = 3
-"""Evaluations whose median must meet the target; the paper's rule."""
-PROCESS = "process"  # a policy's start that is not an event: the creation of the process
+"""How many evaluations' median must meet the target; the paper's rule."""
+PROCESS = "process"  # the start of a policy whose clock starts with the process, not an event
 _EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPoint:
     epoch: int  # counted from 1
-    elapsed_s: float  # what the policy's clock shows when the evaluation is read
+    elapsed_s: float  # the policy's clock when the result is read
     value: float  # the metric; error rates are fractions
 
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    """When a run met a target; ``seconds``, ``epoch`` and ``value`` are None if it never did."""
+    """When a run met a target. If it never did, ``seconds``, ``epoch`` and ``value`` are None."""
 
     metric: str  # "cer", "wer" or another key of ``tracked_stats``
     target: float
@@ -48,7 +48,7 @@ class TimeToAccuracy:
 
     @property
     def summary(self) -> str:
-        """The result in words, such as "26.4 s, at epoch 7"."""
+        """The result as text, such as "26.4 s, at epoch 7"."""
         return f"{self.seconds:.4g} s, at epoch {self.epoch}" if self.reached else "never"
 
     def _repr_html_(self) -> str:
@@ -61,25 +61,24 @@ class TimeToAccuracy:
 
 @dataclass(frozen=True)
 class Reading:
-    """An evaluation that counts, and the event at which a clock is read for it."""
+    """An evaluation that counts, and the event at which its time is read."""
 
     epoch: int
     index: int
     value: float
-    scored: int | None = None  # the event that holds the value
+    scored: int | None = None  # the event with the value
 
 
 def readings(
     timeline: Timeline, metric: str, *, at_epoch_end: bool, counts_evaluation: bool
 ) -> list[Reading]:
-    """Returns a metric over the run, a reading for each evaluation that counts, as results were
-    known.
+    """Returns a metric's value and time for each evaluation that counts, as results arrived.
 
-    Evaluations in lost work don't count. They are read at the end of the epoch if ``at_epoch_end``,
-    unless the log ends the epoch before, as MLPerf's do, else of the evaluation. The result of an
-    overlapped evaluation is known only after further training: a clock that counts evaluation is
-    read when the result is known, one that stands still for it where training stopped for it, at
-    the time of the weights that were evaluated. A value that is not a number is NaN.
+    Evaluations in lost work don't count. Times are read at the end of the epoch if
+    ``at_epoch_end``, otherwise at the end of the evaluation. If the log ends the epoch before its
+    evaluation, as MLPerf's do, the latter is used. An overlapped evaluation's result arrives after
+    further training. A clock that counts evaluation is then read at its arrival; one that doesn't
+    is read where training handed over the weights. Values that are not numbers become NaN.
     """
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
@@ -132,9 +131,9 @@ def rule_met(
     targets: Sequence[tuple[str, float]],
     window: int = WINDOW,
 ) -> bool:
-    """Whether the last ``window`` evaluations meet every target, by the rule of `first_sustained`.
+    """Whether the last ``window`` evaluations meet every target, as in `first_sustained`.
 
-    Without targets nothing is met.
+    False if there are no targets.
     """
     recent = history[-window:]
     if len(recent) < window or not targets:
@@ -161,23 +160,23 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True)
 class Bracket:
-    """The two times between which a run's error curve crossed a target, as its evaluations show.
+    """The two times between which a run's error curve crossed a target.
 
-    A median of several evaluations is about the middle one: both ends are middles of windows, or
-    of the smaller ones before the first window if that meets the target already.
+    The median of several evaluations describes the middle one, so both ends are middles of
+    windows. If the first window already meets the target, smaller windows before it are used.
     """
 
-    # the middle of the last window that misses, or 0; if none meets, the middle of the last of all
+    # middle of the last window that misses, or 0; if no window meets the target, of the very last
     last_miss_s: float
-    first_hit_s: float | None  # the middle of the first window whose median meets the target
-    # where the straight line between the two crosses the target; None if there is no median before
+    first_hit_s: float | None  # middle of the first window whose median meets the target
+    # where the straight line between the two crosses the target; None without an earlier median
     interpolated_s: float | None
-    # when the rule was met, or the last evaluation if it never was; None: at the bracket's end
+    # when the rule was met, or the last evaluation if it never was; None means first_hit_s
     rule_s: float | None = None
 
     @property
     def censored(self) -> bool:
-        """Whether the run never met the target, so that it took longer than ``last_miss_s``."""
+        """Whether the run never met the target, so its time is only known to be longer."""
         return self.first_hit_s is None
 
     @property
@@ -197,13 +196,13 @@ def brackets_at(
 ) -> list[Bracket]:
     kind = metric_named(metric)
     values, times = [p.value for p in points], [p.elapsed_s for p in points]
-    # Before the first whole window smaller ones, down to the first evaluation alone.
+    # Before the first full window, smaller ones down to a single evaluation.
     smaller = sorted({1, *range(window - 2, 0, -2)} - {window}) if len(points) >= window else []
     middles = [next(medians(values[:size], size, kind.worst)) for size in smaller]
     middles += medians(values, window, kind.worst)
     at = [statistics.median(times[:size]) for size in smaller] + list(medians(times, window))
     first = len(smaller)
-    # Where the best so far first meets a target, the median of that moment does.
+    # The best median so far meets a target for the first time when the median itself does.
     best = list(accumulate(map(kind.hardness, middles[first:]), max))
     brackets = []
     for target in targets:
@@ -219,18 +218,18 @@ def brackets_at(
         crossed = None
         if index and not math.isinf(before := middles[index - 1]):
             crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
-            crossed = min(max(crossed, miss), hit)  # rounding must not carry it out of the bracket
+            crossed = min(max(crossed, miss), hit)  # rounding must not leave the bracket
         brackets.append(Bracket(miss, hit, crossed, rule_s))
     return brackets
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When a benchmark's clock starts, what stops it, and which rule reads it.
+    """Which clock and rule a benchmark uses: its start, its pauses, and how a target is met.
 
-    Register your own with ``POLICIES.register("mine", Policy("mine", ...))``. For a rule that these
-    fields can't express, write a subclass with its own `times_s` or `readings`. Raises ValueError
-    for an unknown interval, or a window below 1.
+    Register your own with ``POLICIES.register("mine", Policy("mine", ...))``. For rules that these
+    fields can't express, override `times_s` or `readings` in a subclass. Raises ValueError for an
+    unknown interval or a window below 1.
     """
 
     name: str
@@ -238,34 +237,33 @@ class Policy:
     excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
     counts_evaluation: bool = True  # whether the clock runs between eval_start and eval_stop
     window: int = 1  # how many evaluations' median must meet the target; 1 is the first crossing
-    at_epoch_end: bool = False  # whether the time is read there or at the evaluation's end
-    rule: str = ""  # the policy in a sentence
+    at_epoch_end: bool = False  # whether time is read there or at the evaluation's end
+    rule: str = ""  # the policy in one sentence
     source: str = ""  # where it is published
 
     def __post_init__(self):
         unknown, where = sorted(set(self.excluded) - set(INTERVALS)), f"in the policy {self.name!r}"
         if unknown:
-            text = f"A policy's clock must stand still during some of {INTERVALS}."
+            text = f"A policy may only stop its clock during intervals of {INTERVALS}."
             raise ValueError(f"{text} Received: {unknown} {where}.")
         if self.window < 1:
             text = "A policy's window must be at least 1 evaluation."
             raise ValueError(f"{text} Received: {self.window} {where}.")
 
     def times_s(self, timeline: Timeline) -> list[float]:
-        """Returns what the clock shows at each event, in seconds; 0 or less before its start.
+        """Returns the clock at each event in seconds; 0 or less before its start.
 
-        No policy counts downtime. MLPerf allows no pause, so a resumed run is not a valid result
-        there.
+        No policy counts downtime. MLPerf's clock may not pause, so a resumed run isn't valid there.
         """
         counted = timeline.counted_us(self.excluded, within_evaluation=self.counts_evaluation)
         start = self.start_index(timeline)
         return ((counted - (0 if start is None else counted[start])) / 1e6).tolist()
 
     def start_index(self, timeline: Timeline) -> int | None:
-        """Returns the event at which the clock starts; None if at the process's creation.
+        """Returns the event at which the clock starts; None for the process's creation.
 
-        If a log lacks the event, that is ``model_creation``, else the first event. The process's
-        creation is the first event if the ledger does not say when it was.
+        A log without that event starts at ``model_creation``, or else at the first event. If the
+        process's creation is not recorded, the clock starts at the first event.
         """
         if self.start == PROCESS or not timeline.events:
             return None
@@ -306,8 +304,8 @@ for _policy in (
         window=3,
         at_epoch_end=True,
         rule=(
-            "from the creation of the model, everything counted, to the end of the epoch at "
-            "which the median of the last 3 evaluations meets the target"
+            "from the creation of the model to the end of the epoch at which the median of the "
+            "last 3 evaluations meets the target; everything counts"
         ),
         source="arXiv 2003.12366, section 4.1.2",
     ),
@@ -315,8 +313,8 @@ for _policy in (
         "mlperf",
         start="run_start",
         rule=(
-            "from run_start, after initialisation and before data is touched, everything "
-            "counted, to the end of the first evaluation that meets the target"
+            "from run_start (after initialisation, before reading data) to the end of the first "
+            "evaluation that meets the target; everything counts"
         ),
         source="MLPerf Training rules, Run Results (github.com/mlcommons/training_policies)",
     ),
@@ -326,9 +324,8 @@ for _policy in (
         excluded=_EVALUATION | {"init", "checkpoint", "sentences", "logging", "lost_work"},
         counts_evaluation=False,
         rule=(
-            "the submission's own time from run_start, without evaluation, logging, "
-            "checkpoints, and what a restored checkpoint undid, until the first evaluation "
-            "that meets the target"
+            "from run_start until the first evaluation that meets the target, without evaluation, "
+            "logging, checkpoints and work that was lost at a restart"
         ),
         source=(
             "AlgoPerf's accumulated_submission_time, submission_runner.py "
@@ -342,8 +339,8 @@ for _policy in (
         counts_evaluation=False,
         at_epoch_end=True,
         rule=(
-            "from the start of the program, initialisation counted, validation and "
-            "checkpoints not, to the end of the first epoch that meets the target"
+            "from the start of the program, with initialisation but without validation and "
+            "checkpoints, to the end of the first epoch that meets the target"
         ),
         source=(
             "README's FAQ and issues 9, 12 and 21 "
@@ -357,5 +354,5 @@ PAPER = POLICIES["paper"]
 
 
 def policy_named(policy: str | Policy) -> Policy:
-    """Returns a policy given as such or by name; raises UsageError for an unknown name."""
+    """Returns a policy by name, or the policy itself; raises UsageError for an unknown name."""
     return policy if isinstance(policy, Policy) else POLICIES[policy]

@@ -1,4 +1,4 @@
-"""A finished or growing run: its folder, read."""
+"""A finished or growing run, read from its folder."""
 
 import math
 import re
@@ -49,11 +49,11 @@ _REMEDY_SAMPLES = "Delete the file to report without its samples."
 
 @dataclass(frozen=True)
 class LossCurve:
-    """The training loss of the steps that count; equally long arrays in the order of steps."""
+    """The training loss of all steps except lost work; arrays of equal length."""
 
-    steps: np.ndarray  # step numbers, counted from 1
+    steps: np.ndarray  # step numbers, from 1
     elapsed_s: np.ndarray  # seconds from the model's creation to the end of the step
-    loss: np.ndarray  # NaN if the ledger has no number
+    loss: np.ndarray  # NaN if missing in the ledger
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +64,9 @@ class Run:
         path: the run's folder.
         name: its name in reports; the folder's name, unless two runs of a report share it.
         events: the ledger's events in file order.
-        cut: whether a crash cut off the ledger's last line, which is left out.
-        ledger_hash: the hash in the ledger's last line, which rests on all lines before it; None if
-            an older tfasr wrote it.
+        cut: whether a crash cut off the ledger's last line, which is missing here.
+        ledger_hash: the hash in the ledger's last line, which covers all lines; None if an older
+            tfasr wrote it.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class Run:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The events on the run's own clock, with everything that follows from them alone."""
+        """The events on the run's own clock, and everything derived from them alone."""
         return Timeline(self.events)
 
     @property
@@ -92,28 +92,28 @@ class Run:
 
     @cached_property
     def intervals(self) -> dict[str, float]:
-        """Seconds by interval, see `tfasr.ledger.intervals.INTERVALS`."""
+        """Seconds per interval, see `tfasr.ledger.intervals.INTERVALS`."""
         return self.timeline.interval_seconds()
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
-        """Returns seconds by interval up to a time since the model's creation."""
+        """Returns seconds per interval up to ``until_s`` seconds after the model's creation."""
         return self.timeline.interval_seconds(until_s)
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event with that key, or None."""
+        """Returns the value of the last event with a key, or None."""
         return self.timeline.fact(key)
 
     @property
     def targets(self) -> list[tuple[str, float]]:
-        """The targets the run set itself: metrics and values, error rates as fractions."""
+        """The targets in the run's configuration: metric and value, error rates as fractions."""
         return [(str(metric), float(value)) for metric, value in self.fact("targets") or []]
 
     @property
     def target_window(self) -> int | None:
-        """How many evaluations' median meets the run's targets by its own rule; None: unknown."""
+        """How many evaluations' median must meet the run's own targets; None if unknown."""
         rule = str((self.comparability or {}).get("target_rule"))
-        known = re.fullmatch(r"median of (\d+) epochs", rule)
-        return int(known[1]) if known else None
+        match = re.fullmatch(r"median of (\d+) epochs", rule)
+        return int(match[1]) if match else None
 
     @property
     def declared_metrics(self) -> dict[str, dict[str, Any]]:
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def comparability(self) -> dict[str, Any] | None:
-        """What makes the run's results comparable, or None if unknown."""
+        """What must be equal for results to be comparable, or None if unknown."""
         value = self.fact("comparability")
         return value if isinstance(value, dict) else None
 
@@ -146,14 +146,14 @@ class Run:
     def accuracy_curve(
         self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
-        """Returns a metric over a policy's clock, a point for each evaluation that counts."""
+        """Returns a metric over a policy's clock, one point per evaluation that counts."""
         key = (metric, policy_named(policy))
         if key not in self._curves:
             self._curves[key] = key[1].curve(self.timeline, metric)
         return self._curves[key]
 
     def loss_curve(self) -> LossCurve:
-        """Returns the training loss of each step that was not lost."""
+        """Returns the training loss of all steps except lost work."""
         line, steps = self.timeline, self.timeline.steps
         numbers = [line.metadata[index].get("step", math.nan) for index in steps.indices]
         elapsed_s = (steps.at_us - line.zero_us) / 1e6
@@ -169,12 +169,12 @@ class Run:
         """Returns when the run met a target, as in ``run.time_to_accuracy(cer=0.10)``.
 
         Args:
-            policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
-            window: how many evaluations' median must meet the target; by default the policy's.
-            **target: one metric and its value; error rates are fractions.
+                policy: a clock policy or its name, see `tfasr.tta.policies`.
+                window: how many evaluations' median must meet the target; by default the policy's.
+                **target: one metric and its value; error rates are fractions.
 
         Raises:
-            UsageError: unless there is one target that can be reached, and the policy is known.
+                UsageError: for an unknown policy, more than one target, or an impossible one.
         """
         metric, value = _one_target("time_to_accuracy", target)
         clock = policy_named(policy)
@@ -185,9 +185,9 @@ class Run:
     def explain(
         self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
     ) -> Explanation:
-        """Explains a time to accuracy, as in ``print(run.explain(cer=0.10))``, event by event.
+        """Explains a time to accuracy event by event, as in ``print(run.explain(cer=0.10))``.
 
-        Takes and raises what `time_to_accuracy` does.
+        Arguments and errors are those of `time_to_accuracy`.
         """
         metric, value = _one_target("explain", target)
         clock = policy_named(policy)
@@ -197,17 +197,17 @@ class Run:
 
     @property
     def config(self) -> str | None:
-        """The configuration as written, gin's text; None if it was not saved."""
+        """The configuration as written (gin), or None if it was not saved."""
         return _text(self.path / GIN_GIVEN_FILE, _REMEDY_CONFIG)
 
     @property
     def operative_config(self) -> str | None:
-        """The configuration as used, gin's text; None if it was not saved."""
+        """The configuration in effect (gin), or None if it was not saved."""
         return _text(self.path / GIN_OPERATIVE_FILE, _REMEDY_CONFIG)
 
     @property
     def system(self) -> dict[str, Any]:
-        """Facts about the machine from ``run.json``; {} if they were not saved."""
+        """The machine's facts from ``run.json``, or {} if they were not saved."""
         path = self.path / RUN_FILE
         if not path.is_file():
             return {}
@@ -215,7 +215,7 @@ class Run:
         system = facts.get("system")
         packages = system.get("packages") if isinstance(system, dict) else None
         if not isinstance(system, dict | None) or not isinstance(packages, dict | None):
-            raise UsageError(f"{path} must hold objects as system and its packages. {_REMEDY}")
+            raise UsageError(f"{path} must have objects for system and its packages. {_REMEDY}")
         return facts
 
     @property
@@ -224,9 +224,7 @@ class Run:
         return sorted((self.path / HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
-        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, ``time_ms`` among them; {}
-        without it.
-        """
+        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, or {} if it is missing."""
         text = _text(self.path / f"{device}.csv", _REMEDY_SAMPLES)
         if text is None or not text.strip():
             return {}
@@ -239,9 +237,9 @@ class Run:
         }
 
     def to_dataframe(self, policy: str | Policy = PAPER) -> "pd.DataFrame":
-        """Returns the accuracy curve, a row for each evaluation that counts.
+        """Returns the accuracy curve, one row per evaluation that counts.
 
-        Columns ``epoch``, ``elapsed_s`` by the policy's clock, and metrics, rates as fractions.
+        Columns: ``epoch``, ``elapsed_s`` by the policy's clock, and metrics (rates as fractions).
         """
         rows: dict[int, dict[str, float]] = {}
         for metric in METRICS:
@@ -251,10 +249,10 @@ class Run:
         return dataframe(list(rows.values()), ["epoch", "elapsed_s"])
 
     def steps_to_dataframe(self) -> "pd.DataFrame":
-        """Returns the training steps that count, a row each.
+        """Returns the training steps without lost work, one row each.
 
-        Columns ``step``, ``epoch``, ``elapsed_s`` (since the model's creation), and what the ledger
-        has of a step, such as ``loss`` and ``train_s``.
+        Columns: ``step``, ``epoch``, ``elapsed_s`` (since the model's creation) and the step's
+        values in the ledger, such as ``loss`` and ``train_s``.
         """
         rows = []
         line = self.timeline
@@ -288,7 +286,7 @@ class Run:
 def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
     if len(target) != 1:
         raise UsageError(
-            f"{method} must be given one target, such as cer=0.10. Received: {target}."
+            f"{method} needs exactly one target, such as cer=0.10. Received: {target}."
         )
     return check_target(*next(iter(target.items())))
 
@@ -305,30 +303,30 @@ def _float(cell: str) -> float:
 
 
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
-    """Returns the targets that a run's ledger states last, without reading the rest of it."""
+    """Returns the last targets in a run's ledger without parsing the rest; [] if unreadable."""
     try:
         return [(str(metric), float(value)) for metric, value in last_value(path, "targets") or []]
     except (OSError, TypeError, ValueError, OverflowError, RecursionError):
-        return []  # reading the rest will say what is wrong
+        return []  # reading the rest will report the error
 
 
 def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Returns the metrics that a run's ledger declares, without reading the rest of it."""
+    """Returns the metrics that a run's ledger declares, without parsing the rest."""
     try:
         metrics = last_value(path, "metrics")
     except (OSError, ValueError, RecursionError):
-        return {}  # reading the rest will say what is wrong
+        return {}  # reading the rest will report the error
     if not isinstance(metrics, dict):
         return {}
     return metrics if all(isinstance(fields, dict) for fields in metrics.values()) else {}
 
 
 def load_run(path: str | Path, name: str | None = None) -> Run:
-    """Reads a run's folder; only its ``events.jsonl`` is required.
+    """Reads a run's folder, of which only ``events.jsonl`` is required.
 
-    ``path`` is the ``--run_dir`` of ``tfasr train``, ``name`` the run's name in reports, by default
-    the folder's. Raises UsageError if the folder does not exist, or its ledger is missing, empty or
-    broken.
+    ``path`` is the ``--run_dir`` of ``tfasr train``; ``name`` is the run's name in reports, by
+    default the folder's. Raises UsageError if the folder does not exist, or its ledger is missing,
+    empty or broken.
     """
     path = Path(path)
     try:
@@ -340,8 +338,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         ledger = read_ledger(path)
         if not ledger.events:
             raise ValueError(
-                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
-                "begun."
+                f"The ledger {path / EVENTS_FILE} has no events: the run has not started yet."
             )
         name = name or path.resolve().name
         run = Run(path, name, ledger.events, ledger.cut, ledger_hash=ledger.chain)
@@ -349,22 +346,20 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         if wrong is not None:
             index, kind = wrong
             raise ValueError(
-                f"The values of a ledger must be of their kind. In line {line_numbers(path)[index]}"
-                f" of {path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
+                f"In line {line_numbers(path)[index]} of {path / EVENTS_FILE} {kind}. Leave the "
+                "run out, or restore the line."
             )
         declare(run.declared_metrics, path)
-        _ = run.timeline.clock_us  # an event without a usable time is reported here
+        _ = run.timeline.clock_us  # reports an event without a usable time
         twice = second_writer(run.timeline)
         if twice is not None:
             raise ValueError(
-                f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "
-                f"{twice}: its times say nothing of either. Train again into an empty folder."
+                f"Two processes wrote {path / EVENTS_FILE} at once ({twice}), so its times can't "
+                "be trusted. Train again into an empty folder."
             )
     except RecursionError as error:
         ledger = path / EVENTS_FILE
-        raise UsageError(
-            f"Every line of {ledger} must be an event. One is nested too deeply."
-        ) from error
+        raise UsageError(f"A line of {ledger} is not an event: it is nested too deeply.") from error
     except UsageError:
         raise
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Steps of models on one of Keras's backends, in a process that imports no other."""
+"""Training steps of models on one Keras backend, in a process that imports no other."""
 
 import statistics
 from collections.abc import Sequence
@@ -37,14 +37,14 @@ NATIVE = "native_torch"  # PyTorch without Keras: the keyword spotter as its use
 
 @config_class
 class BackendsConfig:
-    """What is compared, and how often."""
+    """The comparison's backends, sizes and repetitions."""
 
     backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's and `NATIVE`, if installed
     # of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes of each backend, in alternation
     steps: int = 10  # of each model in each process
-    warmup_steps: int = 3  # of each model in each process; left out
+    warmup_steps: int = 3  # of each model in each process, left out
     keyword_batch_size: int = 64  # utterances
     acoustic_batch_size: int = 16  # utterances; 0 leaves the acoustic model out
     acoustic_frames: int = 600  # feature frames of its utterances
@@ -55,34 +55,34 @@ class BackendsConfig:
         require(self.acoustic_batch_size >= 0, self, "acoustic_batch_size", "at least 0")
         require(bool(self.layouts), self, "layouts", "at least one")
         names = (*BACKENDS, NATIVE)
-        known = bool(self.backends) and set(self.backends) <= set(names)
-        require(known, self, "backends", f"some of {names}")
+        valid = bool(self.backends) and set(self.backends) <= set(names)
+        require(valid, self, "backends", f"some of {names}")
 
 
 @dataclass(frozen=True)
 class ModelTimes:
-    """What one process measured of one model."""
+    """Times of one model in one process."""
 
     model: str
     layout: str = ""  # of its images; "" for other inputs
     first_s: float | None = None  # the first step, which compiles
     forward_ms: list[float] = field(default_factory=list)  # of each forward pass
     step_ms: list[float] = field(default_factory=list)  # of each whole step
-    reason: str = ""  # why the backend cannot run it so, or ""
+    reason: str = ""  # why the backend can't run it, or ""
 
 
 @dataclass(frozen=True)
 class BackendTimes:
-    """One model on one backend; medians are those of the processes' medians, None if not run."""
+    """One model on one backend; medians are over the processes' medians, None if not run."""
 
     model: str
     layout: str  # of its images; "" for other inputs
     backend: str  # Keras's, or "native_torch"
     batch_size: int  # utterances
-    first_s: list[float]  # of the first step, of each process
-    forward_ms: list[list[float]]  # of each forward pass, a list a process
-    step_ms: list[list[float]]  # of each step, a list a process
-    reason: str = ""  # why there are none, or ""
+    first_s: list[float]  # the first step of each process
+    forward_ms: list[list[float]]  # forward passes, one list per process
+    step_ms: list[list[float]]  # steps, one list per process
+    reason: str = ""  # why times are missing, or ""
 
     @classmethod
     def of(cls, backend: str, batch_size: int, processes: Sequence[ModelTimes]) -> "BackendTimes":
@@ -131,7 +131,7 @@ Answer = tuple[dict[str, Any], list[ModelTimes]]  # of `describe_backend`, for m
 
 
 def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
-    """Measures each model's step on the running backend."""
+    """Measures each model's step on the current backend."""
     models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
     if config.acoustic_batch_size:
         models.append(_acoustic(config, acoustic, num_features))
@@ -139,7 +139,7 @@ def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> Ans
 
 
 def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> Answer:
-    """Measures the step of the keyword spotter in PyTorch alone, see `measure`."""
+    """Measures the keyword spotter in PyTorch without Keras, see `measure`."""
     versions = {"torch": metadata.version("torch")}
     described = {**describe_backend(), "name": NATIVE, "versions": versions}
     models = [_keywords(config, keyword, "torch", layout) for layout in config.layouts]
@@ -151,7 +151,7 @@ def _keywords(config: BackendsConfig, network, framework: str, layout: str) -> M
     batch = random_batch(network, config.keyword_batch_size)
     try:
         return _times(KEYWORDS, layout, stepper, batch, config)
-    except Exception as error:  # each framework has its own class for it
+    except Exception as error:  # each framework has its own error class
         sentence = next((s for s in str(error).split(". ") if "only support" in s), None)
         if sentence is None:
             raise
@@ -190,7 +190,7 @@ def _times(model: str, layout: str, stepper, batch: Batch, config) -> ModelTimes
 
 
 def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
-    """Returns random features and words."""
+    """Returns random features and word indices."""
     random = np.random.default_rng(0)
     features = random.standard_normal((size, network.num_frames, network.num_bins), np.float32)
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
@@ -211,7 +211,7 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     return counted(profile(lambda: stepper.update(placed), steps), network, batch)
 
 
-# What operations compute, by their names on a processor, where oneDNN's begin with _MklNative.
+# Parts computed by operations; oneDNN's names on a processor start with _MklNative.
 _PARTS = {
     "Conv2D": [FORWARD],
     "Conv2DBackpropFilter": [OF_FILTERS],
@@ -227,28 +227,28 @@ _PARTS = {
 
 
 def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
-    """Gives the spotter's convolutions and products, by name, their operations and bytes."""
-    cost, told = step_cost(network, batch), []
+    """Adds operations and bytes to the spotter's convolutions and products, found by name."""
+    cost, with_costs = step_cost(network, batch), []
     for kernel in kernels.kernels:
         if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
             flops, moved = (sum(of[part] for part in parts) for of in (cost.flops, cost.moved))
             kernel = replace(kernel, flops=flops, moved_bytes=moved)
-        told.append(kernel)
-    return Kernels(told, kernels.reason)
+        with_costs.append(kernel)
+    return Kernels(with_costs, kernels.reason)
 
 
 @dataclass(frozen=True)
 class AxesTask:
-    """What one process measures: all networks and lengths in one framework."""
+    """Work of one process: all networks and lengths in one framework."""
 
     networks: dict[str, RecogniserConfig]  # by name
-    num_features: int  # of a frame
+    num_features: int  # per frame
     frames: tuple[int, ...]  # lengths, growing
     batch: int  # utterances
-    steps: int  # measured of each
+    steps: int  # measured for each
     warmup: int  # steps before those
-    xla: bool = False  # whether TensorFlow's graphs are compiled by XLA
-    inter_op: int = 0  # PyTorch's operations at once, which no environment sets; 0 leaves them
+    xla: bool = False  # whether XLA compiles TensorFlow's graphs
+    inter_op: int = 0  # parallel operations in PyTorch; 0 for its default
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class AxesTimes:
 
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
-    """Measures every network and length; each output frame's cross entropy is the loss."""
+    """Measures every network and length, with the cross entropy of output frames as the loss."""
     if task.inter_op and keras.backend.backend() == "torch":
         import torch
 
@@ -302,7 +302,7 @@ def _axes_times(task: AxesTask, name: str, frames: int, config, stepper) -> Axes
             [seconds_of(part, placed) for _ in range(warmup + task.steps)][warmup:]
             for part, warmup in ((stepper.update, task.warmup - 1), (stepper.predict, task.warmup))
         )
-    except Exception as error:  # each framework has its own classes for what it can't do
+    except Exception as error:  # each framework has its own error classes
         if not (task.xla or out_of_memory(error)):
             raise
         reason = "out of memory" if out_of_memory(error) else " ".join(str(error).split())

@@ -30,7 +30,7 @@ _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 
 
 def backends_table(times, config: BackendsConfig, backends, absent: list[str]) -> Table:
-    """Returns a row for each model, backend and layout, with the ratio to the model's fastest."""
+    """Returns a row per model, backend and layout, relative to the fastest of each model."""
     ran = [row for row in times if row.median_step_ms is not None]
     fastest = {
         model: min(row.median_step_ms for row in ran if row.model == model)
@@ -69,15 +69,15 @@ def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[s
     )
     notes = [
         f"Medians over {config.rounds} processes of each backend, in alternation, of the medians "
-        f"of {config.steps} steps; the first {config.warmup_steps} steps of each process are left "
-        "out. A step is forward, loss, backward and update; every one is waited for.",
+        f"of {config.steps} steps, without the first {config.warmup_steps} steps of each process. "
+        "A step is forward, loss, backward and update, timed to its end.",
         f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
-        f"{versions}. TensorFlow runs graphs with tfasr's LSTM, JAX compiles the whole step, "
-        "PyTorch is eager, with Keras's LSTM both. Of the fastest: the step over that of the "
-        "model's fastest row.",
+        f"{versions}. TensorFlow runs graphs with tfasr's LSTM; JAX compiles the whole step and "
+        "PyTorch is eager, both with Keras's LSTM. Of the fastest: the step's time divided by that "
+        "of the model's fastest row.",
         "Layout: channels last (NHWC) or second (NCHW) in the keyword spotter's images. PyTorch "
-        "alone is the same network in its own layers, loss and Adam; the acoustic model has no "
-        "images, and is not written in PyTorch alone.",
+        "alone: the same network in PyTorch's own layers, loss and Adam. The acoustic model has no "
+        "images and no version in PyTorch alone.",
     ]
     for row in times:
         if row.reason:
@@ -94,7 +94,7 @@ def _version(backend: dict[str, Any]) -> str:
 
 
 def backends_chart(times: Sequence[BackendTimes]) -> Chart:
-    """Returns a panel for each model with a bar for each backend: forward, then the rest."""
+    """Returns one panel per model with a bar for each backend: forward, then the rest."""
     models = list(dict.fromkeys(row.model for row in times))
     panels = [_panel([row for row in times if row.model == model]) for model in models]
     return Chart("backends", _TITLE, panels, columns=len(models), width=420)
@@ -104,10 +104,10 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
     ran = [row for row in rows if not row.reason]
     places = list(range(len(ran)))
     forward = [row.median_forward_ms for row in ran]
-    whole = [row.median_step_ms for row in ran]
+    step_ms = [row.median_step_ms for row in ran]
     y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
-    ends = [max(pair) for pair in zip(forward, whole, strict=True)]
-    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(whole):.2f}×" for ms in whole]
+    ends = [max(pair) for pair in zip(forward, step_ms, strict=True)]
+    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
     marks = [
         Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
         Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
@@ -120,17 +120,18 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
 
 
 def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
-    """Measures every installed backend, each in its own processes."""
+    """Measures every installed backend in separate processes."""
     installed = installed_backends()
     present = [name for name in config.backends if _process(name) in installed]
     absent = [name for name in config.backends if name not in present]
     if not present:
         raise UsageError(
-            f"Of BackendsConfig.backends one must be installed. Received: {config.backends}."
+            "At least one of BackendsConfig.backends must be installed. Received: "
+            f"{config.backends}."
         )
     answers: dict[str, list[Answer]] = {name: [] for name in present}
     for number in range(config.rounds):
-        # Another one begins each round, so that none always finds the machine warm or cold.
+        # Each round starts with another backend, so none always meets a warm or cold machine.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
             work, further = measure, (acoustic, features.num_features)
@@ -149,7 +150,7 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
     figures["backends"] = lambda: backends_chart(times)
     values = {"backends": backends, "not_installed": absent}
     values["rows"] = [row.to_json() for row in times]
-    # In each process every model that ran, forward and whole.
+    # Each process warms up the forward pass and the whole step of every model that ran.
     steps = 2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times)
     return Result(tables, values, steps, figures)
 

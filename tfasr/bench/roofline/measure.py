@@ -1,4 +1,4 @@
-"""A machine's ceilings, measured and specified, and a model's steps below them."""
+"""A machine's ceilings, measured and specified, and the training steps of models below them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -35,33 +35,33 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 
 @config_class
 class RooflineConfig:
-    """What is measured."""
+    """Sizes and durations of all measurements."""
 
     thread_counts: tuple[int, ...] = ()  # empty for powers of 2 and all cores, or the GPU
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
-    ceiling_s: float = 2.0  # of measuring each ceiling
-    matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
+    ceiling_s: float = 2.0  # seconds to measure each ceiling
+    matmul_size: int = 0  # rows and columns; 0 for 2048, or 8192 on a GPU
     memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
-    # for each element, 1 or even numbers
+    # operations per element, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the elements
-    sweep_s: float = 0.3  # of measuring each intensity
+    sweep_s: float = 0.3  # seconds to measure each intensity
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
     specified_gigabytes_per_s: float = 0.0  # of memory; 0 if unknown
     batch: int = 16  # utterances of the model's step
-    frames: int = 600  # feature frames of each
-    labels: int = 80  # of each
+    frames: int = 600  # feature frames of each utterance
+    labels: int = 80  # of each utterance
     precision: str = "float32"  # Keras's dtype policy of the model
     rounds: int = 5  # repetitions of each module's time
-    profiled_steps: int = 3  # under TensorFlow's profiler; 0 for no kernels
-    small_units: int = 128  # of a second, small model, if the config has one; 0 for none
-    spotter_batch: int = 64  # utterances of the keyword spotter's profiled step; 0 leaves it out
-    # of the bandwidth's sweep, as ERT_WORKING_SET_MIN to ERT_MEMORY_MAX; () for powers of 4 from
+    profiled_steps: int = 3  # under TensorFlow's profiler; 0 skips the kernels
+    small_units: int = 128  # of a second, small model, if the config supports it; 0 skips it
+    spotter_batch: int = 64  # utterances in the keyword spotter's profiled step; 0 skips it
+    # bytes of the working set, like ERT_WORKING_SET_MIN to ERT_MEMORY_MAX; () for powers of 4 from
     # 4 KiB to memory_megabytes
     working_set_bytes: tuple[int, ...] = ()
-    experiments: int = 5  # repetitions of that sweep, as ERT_NUM_EXPERIMENTS; 0 leaves it out
-    # other machines' rates to draw: (name, precision, GFLOP/s)
+    experiments: int = 5  # repetitions of that sweep, like ERT_NUM_EXPERIMENTS; 0 skips it
+    # other machines' rates, drawn for comparison: (name, precision, GFLOP/s)
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
@@ -73,11 +73,11 @@ class RooflineConfig:
         require(all(n > 0 for n in self.thread_counts), self, "thread_counts", "positive")
         pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
         require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
-        known = set(multiplied())
-        stated = all(name in known and rate > 0 for name, rate in self.specified_gflops)
+        precisions = set(multiplied())
+        stated = all(name in precisions and rate > 0 for name, rate in self.specified_gflops)
         rule = f"pairs of one of {', '.join(multiplied())} and a positive rate"
         require(stated, self, "specified_gflops", rule)
-        stated = all(name in known and rate > 0 for _, name, rate in self.reference_gflops)
+        stated = all(name in precisions and rate > 0 for _, name, rate in self.reference_gflops)
         require(stated, self, "reference_gflops", f"a name and {rule}")
         require(all(n >= 8 for n in self.working_set_bytes), self, "working_set_bytes", "8 or more")
         require_precision(self, "precisions", multiplied())
@@ -86,13 +86,13 @@ class RooflineConfig:
         require(self.precision in self.precisions, self, "precisions", "with the model's precision")
 
 
-_PIECE = 32 * 1024  # float32 numbers: three such pieces stay in a core's second-level cache
-# Moved by each thread in a round at least: starting a thread takes as long as 100 KB.
+_PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
+# Least bytes that a thread moves in a round; starting a thread takes as long as 100 KB.
 _ROUND_BYTES = 32 * 1024 * 1024
 
 
 def cache_bytes() -> dict[int, int]:
-    """Returns the bytes of the first core's data caches by level; empty if they are unknown."""
+    """Returns the bytes of the first core's data caches by level, or {} if unknown."""
     sizes = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind, size, level = (text(folder / name).strip() for name in ("type", "size", "level"))
@@ -102,10 +102,10 @@ def cache_bytes() -> dict[int, int]:
 
 
 def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
-    """Measures copy and triad over arrays of float32 numbers; bytes per second of the best round.
+    """Measures copy and triad on arrays of float32; bytes per second of the best round.
 
-    Each thread has its own slices. The triad ``a = b + s * c`` runs piece by piece, so that its
-    second pass finds the piece in a cache: memory sees two reads and one write, as in STREAM.
+    Each thread has its own slices. The triad ``a = b + s * c`` works in small pieces, so that its
+    second pass finds them in a cache and memory sees two reads and one write, as in STREAM.
 
     Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance Computers, 1995.
     """
@@ -128,7 +128,7 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
 
 
 def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
-    """Measures scaling (as the copy) and triad on the first GPU, see `cpu_bandwidth`."""
+    """Measures scaling (in place of copy) and triad on the first GPU, see `cpu_bandwidth`."""
     b, c = (tf.fill([max(array_bytes // 4, 1)], value) for value in (1.0, 2.0))
     works = {
         "copy": (tf.function(lambda: 3.0 * c), 2),
@@ -154,16 +154,16 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    """The bandwidth of one array that is read and written again and again."""
+    """The bandwidth of one array that is read and written repeatedly."""
 
     size_bytes: int  # of all threads together
-    bytes_per_s: list[float]  # of each experiment, the fastest call
+    bytes_per_s: list[float]  # the fastest call of each experiment
 
 
 def working_set_sweep(
     sizes: Sequence[int], threads: int, experiments: int, seconds: float
 ) -> list[WorkingSet]:
-    """Measures the bandwidth of arrays of each size; a round of all sizes is an experiment."""
+    """Measures the bandwidth of arrays of each size; each experiment measures all sizes once."""
     rounds = [
         [intensity_sweep("float32", "", size, (1,), threads, seconds)[0] for size in sizes]
         for _ in range(experiments)
@@ -173,15 +173,15 @@ def working_set_sweep(
 
 
 _READ_AND_WRITTEN = 2
-_CHAINS = 8  # two units begin a multiplication each cycle and end it after four
+_CHAINS = 8  # two units start a multiplication each cycle, and it takes four cycles
 
 
 @dataclass(frozen=True)
 class IntensityPoint:
-    """An array read, worked through and written."""
+    """Rates of reading, computing on and writing an array."""
 
     precision: str  # of `tfasr.kit.config.PRECISIONS`
-    place: str  # where the array lies: "memory" or a cache
+    place: str  # of the array: "memory" or a cache
     flops_per_element: int
     flops_per_s: float  # of the fastest call
     bytes_per_s: float  # read and written, in the same call
@@ -194,15 +194,16 @@ class IntensityPoint:
 def intensity_sweep(
     precision: str, place: str, array_bytes: int, operations: Sequence[int], threads: int, seconds
 ) -> list[IntensityPoint]:
-    """Measures operations and bytes per second over operations for each element, 1 or even numbers.
+    """Measures operations and bytes per second for each number of operations per element.
 
-    ``x = a x`` is repeated in place, or from two operations on ``x = a x + b``; XLA makes each pass
-    one loop over the array. ``array_bytes`` are split among the threads; a GPU takes one slice.
+    The kernel is ``x = a x`` for one operation and repeats ``x = a x + b`` for even numbers, in
+    place; XLA compiles each pass into one loop. Threads split the ``array_bytes``; a GPU takes one
+    slice.
     """
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
     slices = [tf.fill([elements], tf.constant(0.5, dtype)) for _ in range(threads)]
-    # So many passes over the array in a call that the call and its first copy hardly count.
+    # Enough passes per call to make the call itself and its first copy negligible.
     passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
     with ThreadPoolExecutor(threads) as pool:
@@ -222,7 +223,7 @@ def intensity_sweep(
 def _kernel(flops: int) -> Callable[[tf.Tensor, int], tf.Tensor]:
     @tf.function(jit_compile=True)
     def passes(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        # The count is no constant, so that no pass can be left out.
+        # A constant count would let the compiler remove passes.
         _, values = tf.while_loop(
             lambda number, _: number < count,
             lambda number, values: (number + 1, _worked_through(values, flops)),
@@ -256,13 +257,13 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
     return values
 
 
-_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}  # numbers of 32 bits in a vector
-_UNITS = 2  # that multiply and add a vector each cycle
+_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}  # 32-bit numbers in a vector
+_UNITS = 2  # units that multiply and add a vector in each cycle
 
 
 @dataclass(frozen=True)
 class Specified:
-    """The specification's ceilings."""
+    """The ceilings in the machine's specification."""
 
     flops_per_s: dict[str, float]  # by precision, if known
     bytes_per_s: float | None  # of memory, if known
@@ -275,9 +276,9 @@ def specified(
     bytes_per_s = 1e9 * gigabytes_per_s or None
     if gflops:
         rates = {precision: 1e9 * rate for precision, rate in gflops}
-        return Specified(rates, bytes_per_s, "as given")
+        return Specified(rates, bytes_per_s, "configured")
     if on_gpu:
-        return Specified({}, bytes_per_s, "n/a: give RooflineConfig.specified_gflops")
+        return Specified({}, bytes_per_s, "n/a: set RooflineConfig.specified_gflops")
     rate, source = _of_processor(root)
     rates = {"float32": rate, "float64": rate / 2} if rate else {}
     return Specified(rates, bytes_per_s, source)
@@ -291,18 +292,18 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
     if not lanes or not mhz:
         return None, "n/a: the kernel reports no clock or no vectors"
     vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
-    # AMD's processors before Zen 5 work through a vector of 512 bits in halves.
+    # AMD's processors before Zen 5 process 512-bit vectors in halves.
     if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
         lanes = min(lanes, _LANES["AVX2"])
     cores = min(processor["cores"] or usable_cores(), usable_cores())
     per_cycle = 2 * _UNITS * lanes  # a multiplication and an addition
     source = (
-        f"reckoned: {cores} {'core' if cores == 1 else 'cores'} x {mhz / 1000:.4g} GHz x "
+        f"computed: {cores} {'core' if cores == 1 else 'cores'} x {mhz / 1000:.4g} GHz x "
         f"{per_cycle} operations a cycle ({_UNITS} units that multiply and add {lanes} numbers of "
         "32 bits; half as many of 64)"
     )
     if not processor["max_mhz"]:
-        source += "; the clock is the one that the kernel shows, and a higher one may be reached"
+        source += "; the kernel reports this clock, but a higher one may be reached"
     return cores * mhz * 1e6 * per_cycle, source
 
 
@@ -313,14 +314,14 @@ def _of_cpuinfo(root: Path, key: str) -> str:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a number of threads, or a GPU, reaches at most."""
+    """The highest rates of a number of threads, or of a GPU."""
 
-    threads: int  # of an operation
+    threads: int  # per operation
     device: str  # "GPU" or "CPU"
     flops_per_s: dict[str, float]  # of large matrix products, by precision
     bytes_per_s: dict[str, dict[str, float]]  # "copy" and "triad" by place
     sweep: list[IntensityPoint] = field(default_factory=list)
-    working_sets: list[WorkingSet] = field(default_factory=list)  # sizes growing
+    working_sets: list[WorkingSet] = field(default_factory=list)  # growing sizes
 
     @property
     def memory(self) -> float:
@@ -329,16 +330,16 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class ModelMeasured:
-    """A model's training step."""
+    """Measured times of a model's training step."""
 
     modules: list[ModuleSeconds]
     kernels: Kernels  # of a step
-    lstm_kernels: list[str]  # what computed the recurrence
+    lstm_kernels: list[str]  # implementations of the recurrence
 
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.get_logger().setLevel("ERROR")  # it takes a kernel for each intensity for a mistake
+    tf.get_logger().setLevel("ERROR")  # it warns that the kernels of the sweep look like a mistake
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
@@ -368,7 +369,7 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
 def measure_model(
     config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
 ) -> ModelMeasured:
-    """Times a model's modules, and profiles the kernels of whole steps."""
+    """Times a model's modules and profiles the kernels of its training step."""
     tf.get_logger().setLevel("ERROR")
     training = TrainingConfig(precision=config.precision)
     experiment = Experiment(model=model_config, features=features, training=training)
@@ -387,12 +388,12 @@ def measure_model(
 
 @dataclass(frozen=True)
 class Point:
-    """Something that computes and moves."""
+    """A module, step or kernel on the roofline."""
 
     model: str
-    name: str  # of the part of the model
+    name: str  # of a module, a step or a kernel
     flops: float
-    moved_bytes: float  # as if there were no caches
+    moved_bytes: float  # if there were no caches
     seconds: float
 
     @property
@@ -406,34 +407,34 @@ class Point:
 
 @dataclass(frozen=True)
 class ModelPoints:
-    """A model's part of the roofline."""
+    """A model's module, step and kernels on the roofline."""
 
     name: str  # "model" or "small model"
-    modules: list[Point]  # each alone
-    step: Point  # all of them
+    modules: list[Point]  # each run alone
+    step: Point  # all modules
     kernels: Kernels  # of a step
     most_used: Point | None  # the slowest kernel, with all of its kind
-    average: Point | None  # all kernels' operations over all their seconds
-    lstm_kernels: list[str]  # what computed the recurrence
+    average: Point | None  # all kernels' operations divided by all their seconds
+    lstm_kernels: list[str]  # implementations of the recurrence
 
     @classmethod
     def of(cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured) -> "ModelPoints":
-        whole = total_cost("whole step", costs)
+        step_total = total_cost("whole step", costs)
         modules = [
             Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
             for cost, module in zip(costs, measured.modules, strict=True)
         ]
-        kernels, work = measured.kernels, (whole.total_flops, whole.total_bytes)
+        kernels, work = measured.kernels, (step_total.total_flops, step_total.total_bytes)
         step_s = sum(module.in_step_s for module in measured.modules)
         average = Point(name, "average kernel", *work, kernels.seconds) if kernels.seconds else None
-        step = Point(name, whole.name, *work, step_s)
-        most_used = _most_used(name, whole, measured)
+        step = Point(name, step_total.name, *work, step_s)
+        most_used = _most_used(name, step_total, measured)
         return cls(name, modules, step, kernels, most_used, average, measured.lstm_kernels)
 
 
 @dataclass(frozen=True)
 class RooflineAnalysis:
-    """Ceilings and what stands below them."""
+    """Ceilings, and the models measured against them."""
 
     ceilings: list[Ceilings]  # fewest threads first
     models: list[ModelPoints]
@@ -453,7 +454,7 @@ class RooflineAnalysis:
         return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
 
     def spotter_points(self) -> dict[str, list[Point]]:
-        """Returns the spotter's counted kernels, slowest first, then all kernels' average."""
+        """Returns the spotter's kernels, slowest first, then their average, by framework."""
         points = {}
         for framework, kernels in self.spotter.items():
             name = f"keyword spotter, {framework}"
@@ -474,7 +475,7 @@ class RooflineAnalysis:
 
     @property
     def peak(self) -> float:
-        """Operations per second in the models' precision, with the most threads."""
+        """Operations per second in the models' precision with the most threads."""
         return self.highest.flops_per_s[self.precision]
 
     @property
@@ -482,7 +483,7 @@ class RooflineAnalysis:
         return self.highest.memory
 
     def attainable(self, intensity: float) -> float:
-        """Returns the operations per second that the roofline allows at an intensity.
+        """Returns the roofline's operations per second at an intensity.
 
         Source: S. Williams et al., Roofline, CACM 2009, section 3.
         """
@@ -525,7 +526,7 @@ def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
 def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
-        # Without a kernel for the loop its matmuls are among all others.
+        # Without a fused kernel, the loop's matrix products count with the others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
     kernels = measured.kernels

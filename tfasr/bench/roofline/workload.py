@@ -1,4 +1,4 @@
-"""A machine's ceilings, and the model's layers, steps and kernels below them."""
+"""A machine's performance ceilings, and how close a model's layers, steps and kernels come."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig, RecogniserConfig
 
 _MOST_KERNELS = 12
-_AWAY = 5  # pixels from a point to its label
+_AWAY = 5  # pixels between a point and its label
 _BLOCK = "recurrent"
 Box = tuple[float, float, float, float]
 Ends = tuple[float, float]
@@ -51,13 +51,13 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class Placed:
-    """A label that has room."""
+    """A label placed without overlaps."""
 
     words: str
     x: float  # of its point, in the data's units
     y: float
-    align: str  # "left" stands at the right of the point, "right" at its left
-    dy: float  # pixels that it stands lower
+    align: str  # "left" is to the right of the point, "right" to its left
+    dy: float  # pixels by which it is lower
 
 
 def place_labels(
@@ -109,13 +109,13 @@ def _overlap(box: Box, other: Box) -> bool:
 
 
 _OF_MODEL = [
-    "From TensorFlow's profiler, which slows a step; seconds are summed over what runs at the same "
-    "time. On a processor TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds "
-    "over the number of kernels."
+    "From TensorFlow's profiler, which slows a step. Seconds of parallel kernels are added up. On "
+    "a processor, TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds "
+    "divided by the number of kernels."
 ]
 _OF_SPOTTER = [
-    "A training step of the network of 8504 parameters, from the framework's profiler; the most "
-    "used kernel comes first. GFLOP/s: convolutions and products, counted from shapes."
+    "A training step of the network of 8504 parameters, from the framework's profiler, with the "
+    "most used kernel first. GFLOP/s: convolutions and products, counted from shapes."
 ]
 
 
@@ -159,8 +159,8 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
         rows.append((name, *rates, *(None for _ in moves)))
     ridge = analysis.peak / analysis.memory
     notes = [
-        "The fastest of all repetitions; each row in its own process. GFLOP/s: large square "
-        "matmuls. GB/s: arrays far beyond the last cache (memory), or within a cache.",
+        "Each value is the fastest repetition, and each row a separate process. GFLOP/s: large "
+        "square matmuls. GB/s: arrays far larger than the last cache (memory), or within a cache.",
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[analysis.precision].label} and memory: {ridge:.1f} operations "
         "per byte.",
@@ -179,25 +179,25 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
             rows.append((label, _threads(ceilings), *(p.flops_per_s for p in points), fastest))
     columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
     note = (
-        "ERT's sweep: an array read, worked through and written in place; the fastest call. "
-        f"Intensity: operations over {2 * 4} bytes of float32, {2 * 8} of float64."
+        "ERT's sweep: an array is read, processed and written in place; the fastest call counts. "
+        f"Intensity: operations divided by {2 * 4} bytes for float32, {2 * 8} for float64."
     )
     title = "GFLOP/s over operations for each element"
     return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
 
 
 def _working_sets(analysis: RooflineAnalysis) -> Table:
-    sizes = [one.size_bytes for one in analysis.highest.working_sets]
+    sizes = [working_set.size_bytes for working_set in analysis.highest.working_sets]
     rows = [
-        (_threads(ceilings), label, *(choose(one.bytes_per_s) for one in ceilings.working_sets))
-        for ceilings in analysis.ceilings
+        (_threads(c), label, *(choose(w.bytes_per_s) for w in c.working_sets))
+        for c in analysis.ceilings
         for label, choose in (("fastest", max), ("slowest", min))
     ]
     count = len(analysis.highest.working_sets[0].bytes_per_s)
     columns = ["threads", f"of {count}\nexperiments", *(f"{n / 1024:,g}\nKiB" for n in sizes)]
     note = (
-        "ERT's sweep of the working set: an array of float32 of all threads together, read, "
-        "multiplied and written in place. A pass over a few KiB is as short as its loop's own time."
+        "ERT's sweep of the working set: a float32 array, shared by all threads, is read, "
+        "multiplied and written in place. For a few KiB, the loop's own overhead dominates."
     )
     return table_of("GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note])
 
@@ -230,14 +230,14 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
         f"{PRECISIONS[analysis.precision].label}, recurrence by "
         f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
-        "Modules alone, forward and backward; operations and bytes are counted, not measured: each "
-        "tensor is read and written once where it is used, so a part whose data stays in a cache "
+        "Modules run alone, forward and backward. Operations and bytes are counted, not measured, "
+        "as if each use of a tensor read and wrote it once; so a part whose data stays in a cache "
         f"can exceed its roof. {UNKNOWN}: the model doesn't count them."
     ]
     if marked:
         notes.append(
-            f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the step's "
-            "operations over the seconds of all kernels, which run in parallel."
+            f"Most used kernel: {marked[0].name} with all of its kind. Average kernel: the step's "
+            "operations divided by the seconds of all kernels, which run in parallel."
         )
     return table_of(f"Below the roof: {model.name}", columns, rows, notes)
 
@@ -286,8 +286,8 @@ def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]
 
 
 def roofline_chart(analysis: RooflineAnalysis) -> Chart:
-    """Returns operations per second over operations per byte, both logarithmic."""
-    # A model that does not tell its operations and bytes has no place in the figure.
+    """Returns operations per second over operations per byte, both on log axes."""
+    # A model that doesn't count its operations and bytes can't be drawn.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
     points = [point for model in models for point in [*model.modules, model.step]]
     points += [p for model in models for p in (model.most_used, model.average) if p]
@@ -320,12 +320,12 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     for label in place_labels(named, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
         look = {"align": label.align, "dy": label.dy, "size": _FONT_PX, "colour": INK}
         marks.append(Labels(x=[label.x], y=[label.y], words=[label.words], **look))
-    caption = "The roofline of this machine, and what of it layers, steps and kernels reach"
+    caption = "The roofline of this machine, with the rates of layers, steps and kernels"
     return _chart("roofline", caption, marks, x, y)
 
 
 def sweep_chart(analysis: RooflineAnalysis) -> Chart:
-    """Returns ERT's sweep of the intensity below the measured and the specified ceilings."""
+    """Returns ERT's intensity sweep with the measured and the specified ceilings."""
     swept = analysis.highest.sweep
     x, y = _limits(analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept])
     precisions = list(dict.fromkeys(point.precision for point in swept))
@@ -340,17 +340,17 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
         operations = f"{points[0].flops_per_element} to {points[-1].flops_per_element}"
         name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
         marks += curve(xs, ys, colour, name, symbol="circle" if place == places[0] else "square")
-    caption = "Operations per second over operations for each element: ERT's sweep"
+    caption = "Operations per second over operations per element: ERT's sweep"
     return _chart("roofline_sweep", caption, marks, x, y)
 
 
 def working_set_chart(analysis: RooflineAnalysis) -> Chart:
-    """Returns the bandwidth over the working set; bars from the slowest to the fastest."""
+    """Returns the bandwidth over the working set, with bars from the slowest to the fastest."""
     marks: list = []
     for number, ceilings in enumerate(analysis.ceilings):
         colour, sets = run_colour(number), ceilings.working_sets
-        xs = [one.size_bytes / 1024 for one in sets]
-        y0, y1 = ([choose(one.bytes_per_s) / 1e9 for one in sets] for choose in (min, max))
+        xs = [working_set.size_bytes / 1024 for working_set in sets]
+        y0, y1 = ([choose(w.bytes_per_s) / 1e9 for w in sets] for choose in (min, max))
         marks.append(Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
         name = "GPU" if ceilings.device == "GPU" else f"threads: {ceilings.threads}"
         marks += curve(xs, y1, colour, name)
@@ -368,14 +368,14 @@ def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
 
 def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -> tuple[Ends, Ends]:
     intensities = [analysis.peak / analysis.memory, *(x for x, _ in places)]
-    left = 10 ** math.floor(math.log10(min(intensities) / 1.2))
-    right = 10 ** math.ceil(math.log10(3 * max(intensities)))
+    lowest_x = 10 ** math.floor(math.log10(min(intensities) / 1.2))
+    highest_x = 10 ** math.ceil(math.log10(3 * max(intensities)))
     rates = [rate for _, rate in places]
     ceilings = (analysis.highest.flops_per_s, analysis.specified.flops_per_s)
     others = [rate for *_, rate in analysis.references]
     top = max([*rates, *ceilings[0].values(), *ceilings[1].values(), *others])
-    bottom = min([*rates, analysis.attainable(left)])
-    return (left, right), (bottom / 2e9, 2 * top / 1e9)
+    bottom = min([*rates, analysis.attainable(lowest_x)])
+    return (lowest_x, highest_x), (bottom / 2e9, 2 * top / 1e9)
 
 
 def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> Line:
@@ -391,7 +391,7 @@ def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **
 
 
 def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None) -> list:
-    """Returns the measured ceilings of the most threads, of all precisions or of some."""
+    """Returns the measured ceilings for the most threads, in all precisions or in some."""
     highest = analysis.highest
     slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
     wanted = highest.flops_per_s if precisions is None else precisions
@@ -410,12 +410,12 @@ def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None
 def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
     specified, dashed = analysis.specified, {"dash": "dashed"}
     rates = {name: specified.flops_per_s.get(name) for name in precisions}
-    known = {name: rate for name, rate in rates.items() if rate is not None}
-    top = max(filter(None, known.values()), default=analysis.peak)
-    # Towards the right, where nothing else is.
+    stated = {name: rate for name, rate in rates.items() if rate is not None}
+    top = max(filter(None, stated.values()), default=analysis.peak)
+    # At the right, where it covers nothing else.
     marks: list = [
         _flat(x[1] / 30, x[1], rate, policy, "specified, ", width=1.6, **dashed)
-        for policy, rate in known.items()
+        for policy, rate in stated.items()
     ]
     if specified.bytes_per_s:
         rate = specified.bytes_per_s
@@ -464,8 +464,8 @@ def _named(models: Sequence[ModelPoints]) -> list[tuple[str, str, float, float]]
 def run(
     config: RooflineConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
-    """Runs the workload: a process for each number of threads, one for each model."""
-    reason = "The roofline is that of tfasr's own training step: TensorFlow's."
+    """Runs a process for each number of threads and one for each model."""
+    reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
     ceilings = [
         call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
@@ -511,7 +511,7 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
     arrays = {"memory": memory}
     if not num_gpus():
-        # Three arrays share a cache; half of it is left to whoever else uses it.
+        # Three arrays share a cache; half of it is left to other programs.
         shared = {3: 1, 2: threads}  # by level
         arrays |= {f"L{n}": caches[n] // 6 * m for n, m in shared.items() if n in caches}
     return arrays

@@ -1,4 +1,4 @@
-"""Predicts steps and runs of N workers from measured ones, by fits with intervals."""
+"""Predicts steps and runs of N workers from measured ones, with intervals."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Link:
-    """What connects the devices."""
+    """The connection between devices."""
 
-    bytes_per_s: float  # each device's, one way; may be infinite
+    bytes_per_s: float  # of each device, one way; may be infinite
     latency_s: float = 0.0  # of each message, in addition
 
     def __post_init__(self):
@@ -26,7 +26,7 @@ class Link:
 class SingleDeviceStep:
     """Seconds of a step on one device."""
 
-    fixed_s: float  # whatever the batch: the update, the starts of kernels
+    fixed_s: float  # independent of the batch: the update, starting kernels
     per_utterance_s: float
 
     def seconds(self, batch: float) -> float:
@@ -35,14 +35,14 @@ class SingleDeviceStep:
 
 @dataclass(frozen=True)
 class ScalingModel:
-    """Everything the prediction knows."""
+    """The input of a prediction from a single device's steps."""
 
     single: SingleDeviceStep  # without any communication
-    gradient_bytes: float  # exchanged by every device in a step
+    gradient_bytes: float  # exchanged by each device in a step
     link: Link
-    overlap: float = 0.0  # fraction of the exchange that the backward pass hides
-    backward_share: float = 0.6  # fraction of the single device's step
-    shared_cores: bool = False  # devices are slices of one processor
+    overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
+    backward_share: float = 0.6  # of a single device's step
+    shared_cores: bool = False  # whether devices are slices of one processor
 
     def __post_init__(self):
         for name in ("overlap", "backward_share"):
@@ -58,17 +58,17 @@ class ScalingModel:
         return compute_s + exchange_s - hidden_s
 
     def weak_efficiency(self, devices: int, per_device_batch: float) -> float:
-        """Returns one device's step over that of N devices, each with its own full batch."""
+        """Returns one device's step time over that of N devices, each with its own full batch."""
         return self.step_s(1, per_device_batch) / self.step_s(devices, per_device_batch)
 
     def strong_efficiency(self, devices: int, global_batch: float) -> float:
-        """Returns one device's step over N times that of N devices sharing its batch."""
+        """Returns one device's step time over N times that of N devices sharing its batch."""
         shared = self.step_s(devices, global_batch / devices)
         return self.step_s(1, global_batch) / (devices * shared)
 
 
 def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
-    """Returns the seconds of a ring all-reduce: ``2 (N - 1)`` messages of an N-th of the data.
+    """Returns the seconds of a ring all-reduce: ``2 (N - 1)`` messages of 1/N of the data.
 
     Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations, 2009, section 3.
@@ -80,10 +80,10 @@ def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
 
 
 def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
-    """Fits a link to ring all-reduces by least squares of relative errors, nothing negative."""
+    """Fits a non-negative link to ring all-reduces by least squares of relative errors."""
     if not len(devices) == len(sizes) == len(seconds) > 0 or min(devices) < 2:
         raise ValueError(
-            "A link must be fitted to all-reduces over at least 2 devices. Received: "
+            "Fitting a link needs all-reduces over at least 2 devices. Received: "
             f"devices={list(devices)}, {len(sizes)} sizes, {len(seconds)} times."
         )
     columns = np.array([_messages(n, size) for n, size in zip(devices, sizes, strict=True)])
@@ -92,10 +92,10 @@ def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[f
 
 
 def fit_single_device(batches: Sequence[float], seconds: Sequence[float]) -> SingleDeviceStep:
-    """Fits a step to measured ones by least squares of relative errors, nothing negative."""
+    """Fits a non-negative step to measured ones by least squares of relative errors."""
     if not len(batches) == len(seconds) > 0 or min(batches) <= 0:
         raise ValueError(
-            "A step must be fitted to measured batches of at least 1 utterance. Received: "
+            "Fitting a step needs measured batches of at least 1 utterance. Received: "
             f"batches={list(batches)}, {len(seconds)} times."
         )
     if len(set(batches)) == 1:
@@ -116,16 +116,16 @@ def _fit_positive(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of an error before any was measured."""
+    """Assumed size of an error before any was measured."""
 
     error: float  # standard deviation of logarithms, roughly a fraction
-    weight: float  # measurements that it counts as
+    weight: float  # as how many measurements it counts
 
 
 def drawn_errors(
     squares: float, freedom: int, prior: Prior, draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Returns draws of a standard deviation ``(draws,)``, given squared errors and a prior.
+    """Draws standard deviations ``(draws,)``, given squared errors and a prior.
 
     Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 3.2: variances are
     scaled inverse chi-squared.
@@ -136,21 +136,21 @@ def drawn_errors(
 
 
 class PositiveFit:
-    """``first * x + second * y`` fitted to measured seconds by least squares of relative errors.
+    """``first * x + second * y``, fitted to measured seconds by least squares of relative errors.
 
-    A parametric bootstrap: each draw has an error of its own size, measurements that differ from
-    the fitted ones by it, and ``coefficients`` ``(draws, 2)`` fitted to those; what measurements
-    can't tell apart is shared out at random. ``causes`` are ``(measurements, 2)``; the seconds of
-    equal ones count as their geometric mean.
+    The fit is a parametric bootstrap. Each draw has its own error size, changes the fitted
+    measurements by such errors and fits ``coefficients`` ``(draws, 2)`` to the result. If the
+    measurements can't separate two causes, time is split between them at random. ``causes``:
+    ``(measurements, 2)``; seconds of equal causes are averaged geometrically.
     """
 
     def __init__(self, causes, seconds, prior: Prior, draws: int, rng: np.random.Generator):
         x, inverse = np.unique(np.asarray(causes, float), axis=0, return_inverse=True)
         logs = np.log(np.asarray(seconds, float))
-        inverse = inverse.reshape(-1)  # of one dimension in every version of NumPy
+        inverse = inverse.reshape(-1)  # NumPy versions differ in its shape
         measured = np.exp(np.bincount(inverse, logs) / np.bincount(inverse))
         self._rng = rng
-        # One for all causes, so that what differs between two predictions is their causes alone.
+        # The same noise for all causes, so that predictions differ only through their causes.
         self._new = rng.standard_normal(draws)
         rank = int(np.linalg.matrix_rank(x / measured[:, None]))
         if rank < 2:
@@ -164,7 +164,7 @@ class PositiveFit:
         self.coefficients = _solved(x, self._noisy(fitted))
 
     def drawn(self, first: float, second: float) -> np.ndarray:
-        """Returns draws of the seconds that such causes will take when measured, ``(draws,)``."""
+        """Draws the measured seconds to expect of these causes, ``(draws,)``."""
         seconds = self.coefficients @ np.array([first, second], float)
         return seconds * np.exp(self._errors * self._new)
 
@@ -181,23 +181,23 @@ def _shared_out(x: np.ndarray, seconds: np.ndarray, shares: np.ndarray) -> np.nd
 
 
 def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    # scipy.optimize.nnls takes one row at a time, and there are thousands of draws.
+    # scipy.optimize.nnls handles one row at a time, but there are thousands of draws.
     weighted = x[None] / seconds[:, :, None]  # (rows, measurements, 2)
     moments = np.einsum("rmi,rmj->rij", weighted, weighted)
     sums = weighted.sum(axis=1)
     (a, b), d = moments[:, 0].T, moments[:, 1, 1]
     determinant = np.maximum(a * d - b * b, np.finfo(float).tiny)
-    both = np.stack([d * sums[:, 0] - b * sums[:, 1], a * sums[:, 1] - b * sums[:, 0]], axis=1)
-    both /= determinant[:, None]
+    unbounded = np.stack([d * sums[:, 0] - b * sums[:, 1], a * sums[:, 1] - b * sums[:, 0]], axis=1)
+    unbounded /= determinant[:, None]
     alone = [np.stack([sums[:, 0] / a, 0 * a], axis=1), np.stack([0 * d, sums[:, 1] / d], axis=1)]
-    # With one cause alone the squares fall by the square of its sum over its moment.
+    # With one cause alone, the sum of squares falls by its sum squared over its moment.
     first_alone = sums[:, 0] ** 2 / a >= sums[:, 1] ** 2 / d
     edge = np.where(first_alone[:, None], *alone)
-    return np.where((both >= 0).all(axis=1)[:, None], both, edge)
+    return np.where((unbounded >= 0).all(axis=1)[:, None], unbounded, edge)
 
 
-RUN_TO_RUN = Prior(error=0.07, weight=4)  # MLPerf's RNN-T varies by 3 to 10 % from seed to seed
-NO_BATCH = 1e12  # stands for a critical batch that is larger than any
+RUN_TO_RUN = Prior(error=0.07, weight=4)  # MLPerf's RNN-T varies by 3 to 10 % between seeds
+NO_BATCH = 1e12  # means an unlimited critical batch
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 
@@ -205,17 +205,17 @@ _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 class TargetMet:
     """A run that met the target."""
 
-    batch: float  # utterances, over all workers
+    batch: float  # utterances on all workers
     utterances: float  # trained on until then
 
 
 class BatchCurve:
     """Utterances to a target over the global batch, by a parametric bootstrap.
 
-    Two curves are fitted to the logarithms, since nobody knows which is right beyond the measured
-    sizes: ``least * (1 + batch / critical)``, and a power of the batch between 0 (nothing is lost)
-    and 1 (steps stay as many). Each draw refits both to utterances that differ by a drawn error,
-    and takes one of them with its Akaike weight. With one size the power is drawn evenly.
+    Two curves are fitted to the logarithms, because either may be right beyond the measured sizes:
+    ``least * (1 + batch / critical)``, and a power of the batch between 0 (no loss) and 1 (as many
+    steps as before). Each draw changes the utterances by a drawn error, refits both curves and uses
+    one of them, chosen by Akaike weight. With a single size, the power is drawn uniformly.
 
     Source: S. McCandlish et al., An Empirical Model of Large-Batch Training, 2018, equation 2.11
     (the critical batch); C. Shallue et al., Measuring the Effects of Data Parallelism on Neural
@@ -224,11 +224,11 @@ class BatchCurve:
 
     def __init__(self, points: Sequence[TargetMet], draws: int, rng, prior: Prior = RUN_TO_RUN):
         if not points:
-            raise ValueError("A batch curve must be fitted to runs that met a target. Got none.")
+            raise ValueError("A batch curve needs runs that met a target. Received: none.")
         sizes = np.array([point.batch for point in points], float)
         logs = np.log([point.utterances for point in points])
         self._middle = float(np.exp(np.log(sizes).mean()))
-        self._new = rng.standard_normal(draws)  # one for all batches, see `PositiveFit`
+        self._new = rng.standard_normal(draws)  # the same for all batches, see `PositiveFit`
         self.sizes = sorted(set(sizes.tolist()))
         relative = sizes / self._middle
         one_size = len(self.sizes) == 1
@@ -240,7 +240,7 @@ class BatchCurve:
         critical, power = _fits(relative, fitted + noise)
         if one_size:
             power.slope[:] = rng.uniform(size=draws)
-        floor = 1e-4 * len(points)  # differences of less than 1 % decide nothing
+        floor = 1e-4 * len(points)  # ignores differences below 1 %
         ratio = np.log(critical.squares + floor) - np.log(power.squares + floor)
         weight = 1 / (1 + np.exp(np.clip(len(points) / 2 * ratio, -500, 500)))
         self._by_power = rng.uniform(size=draws) >= (0.0 if one_size else weight)
@@ -248,11 +248,11 @@ class BatchCurve:
 
     @property
     def critical_batch(self) -> np.ndarray:
-        """Draws of the batch at which the least utterances double; `NO_BATCH` without limit."""
+        """Draws of the batch that needs twice the least utterances; `NO_BATCH` if unlimited."""
         return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
 
     def drawn(self, batch: float) -> np.ndarray:
-        """Returns draws of the utterances of a new run with such a global batch, ``(draws,)``."""
+        """Draws a new run's utterances with such a global batch, ``(draws,)``."""
         relative = batch / self._middle
         by_critical = self._critical.offset + np.log1p(self._critical.slope * relative)
         by_power = self._power.offset + self._power.slope * np.log(relative)
@@ -265,7 +265,7 @@ class _Fit:
     """A curve fitted to each row of logarithms of utterances."""
 
     offset: np.ndarray  # ``(rows,)``
-    slope: np.ndarray  # ``(rows,)``: of what the batch adds, or its power
+    slope: np.ndarray  # ``(rows,)``: growth with the batch, or the power
     squares: np.ndarray  # of residuals, summed, ``(rows,)``
     fitted: np.ndarray  # ``(rows, points)``
 
@@ -273,7 +273,7 @@ class _Fit:
 def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
     means = logs.mean(axis=1, keepdims=True)
     centred = logs - means
-    # The critical batch: the best of many, each with its best offset.
+    # Tries many critical batches, each with its best offset.
     shapes = np.log1p(_SCALES[:, None] * sizes)
     shape_means = shapes.mean(axis=1)
     shapes_centred = shapes - shape_means[:, None]
@@ -299,13 +299,13 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
 
 
 DRAWS = 4000
-SHARE = 0.9  # of new runs, within an interval
+SHARE = 0.9  # of new runs within an interval
 STEP_ERROR = Prior(error=0.10, weight=4)
-"""How far a straight line over rows, and a ring over a network, are from what will be measured."""
+"""How far measurements lie from a straight line over rows, or from a ring over a network."""
 DELIVERED = (0.75, 0.95)
-"""What of a stated link gradients get, drawn evenly: headers of Ethernet, IP and TCP take 6 %, and
-after each step's pause TCP begins slowly. Chosen by steps over veth pairs of known rates, see
-docs/benchmarks/scaling.md."""
+"""Share of the stated bandwidth that gradients use, drawn uniformly. Ethernet, IP and TCP headers
+take 6 %, and TCP starts slowly after the pause of each step. Chosen from steps over veth pairs of
+known rates, see docs/benchmarks/scaling.md."""
 _BACKWARD_SHARE = 0.6
 
 
@@ -314,7 +314,7 @@ class MeasuredStep:
     """A worker's step, without the exchange."""
 
     rows: float  # the worker's utterances
-    seconds: float  # input wait included
+    seconds: float  # with input wait
 
 
 @dataclass(frozen=True)
@@ -323,36 +323,36 @@ class MeasuredExchange:
 
     workers: int  # at least 2
     gradient_bytes: float  # of each worker
-    seconds: float  # until all had their sum
+    seconds: float  # until all had the sum
 
 
 @dataclass(frozen=True)
 class ConcurrentSteps:
-    """The seconds of a run, up to its target, that are not steps."""
+    """A run's time to its target outside training steps."""
 
-    fixed_s: float  # start, compilation, checkpoints and the like
-    shared_s: float  # evaluation and decoding, as if by one worker
-    utterances: float  # trained on meanwhile
+    fixed_s: float  # start, compilation, checkpoints and so on
+    shared_s: float  # evaluation and decoding, as if done by one worker
+    utterances: float  # trained on in that run
 
 
 @dataclass(frozen=True)
 class Measurements:
     """The input of a prediction."""
 
-    steps: Sequence[MeasuredStep]  # at least one; different rows show the fixed part
+    steps: Sequence[MeasuredStep]  # at least one; different numbers of rows show the fixed part
     gradient_bytes: float  # exchanged in a step
-    link: Link | None = None  # as stated; None to use ``exchanges`` alone
-    # with a link: what they cost without a network, in addition
+    link: Link | None = None  # as stated; None to use only ``exchanges``
+    # with a link: exchanges without a network, whose cost is added
     exchanges: Sequence[MeasuredExchange] = ()
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
-    targets: Sequence[TargetMet] = ()  # empty: only steps are predicted
+    targets: Sequence[TargetMet] = ()  # empty to predict only steps
     beside: Sequence[ConcurrentSteps] = ()  # of those runs
-    filled: float = 1.0  # mean over nominal batch: the last batches of an epoch are smaller
+    filled: float = 1.0  # mean over nominal batch size, as an epoch's last batches are smaller
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The median of draws, and the bounds between which `SHARE` of them lie."""
+    """The median of draws, and the bounds that enclose a fraction `SHARE` of them."""
 
     low: float
     middle: float
@@ -369,16 +369,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """What to expect of a number of workers on a global batch."""
+    """Expected times of a number of workers with a global batch."""
 
     workers: int
     global_batch: int  # utterances
     step_s: Interval
-    exchange_s: Interval  # the part of the step that nothing hides
-    efficiency: Interval  # one worker's step on as many rows over this one
+    exchange_s: Interval  # the part of the step that is not hidden
+    efficiency: Interval  # one worker's step with as many rows, over this step
     utterances: Interval | None = None  # to the target; None if no run met one
     target_s: Interval | None = None
-    beyond: list[str] = field(default_factory=list)  # what is outside of the measurements
+    beyond: list[str] = field(default_factory=list)  # quantities outside the measured range
 
     @property
     def steps_per_s(self) -> Interval:
@@ -398,7 +398,7 @@ class WorkerPrediction:
     def __init__(self, measured: Measurements, seed: int = 0):
         if not measured.steps or (measured.link is None and not measured.exchanges):
             raise ValueError(
-                "A prediction must be given measured steps and a link or measured exchanges. "
+                "A prediction needs measured steps and a link or measured exchanges. "
                 f"Received: {len(measured.steps)} steps, {len(measured.exchanges)} exchanges."
             )
         self.measured = measured
@@ -412,7 +412,7 @@ class WorkerPrediction:
         self._exchange = exchanges and PositiveFit(messages, seconds, STEP_ERROR, DRAWS, rng)
         self._delivered = rng.uniform(*DELIVERED, DRAWS)
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
-        # Each draw has the rest of one of the runs.
+        # Each draw uses the other seconds of one of the runs.
         which = rng.integers(0, max(len(measured.beside), 1), DRAWS)
         rests = measured.beside or [ConcurrentSteps(0.0, 0.0, 1.0)]
         self._fixed_s = np.array([rest.fixed_s for rest in rests])[which]
@@ -420,13 +420,13 @@ class WorkerPrediction:
 
     @property
     def critical_batch(self) -> Interval | None:
-        """The batch that needs twice the least utterances; None without two batches."""
+        """The batch that needs twice the least utterances; None if only one size was measured."""
         if self._curve is None or len(self._curve.sizes) == 1:
             return None
         return Interval.of(self._curve.critical_batch)
 
     def coefficients(self) -> tuple[Interval, Interval]:
-        """Returns a step's fixed seconds, and those of a row."""
+        """Returns a step's fixed seconds and its seconds per row."""
         fixed, per_row = self._compute.coefficients.T
         return Interval.of(fixed), Interval.of(per_row)
 

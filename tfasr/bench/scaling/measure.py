@@ -1,4 +1,4 @@
-"""Training steps on one number of devices, measured, and from them all the efficiencies."""
+"""Measures training steps on each number of devices, and computes all efficiencies."""
 
 import dataclasses
 import statistics
@@ -42,23 +42,23 @@ LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 
 @config_class
 class ScalingConfig:
-    """What is scaled, over what."""
+    """Loads and sizes of the scaling measurement."""
 
-    # 1 among them; empty for 1, 2, 4 and so on up to all GPUs, or 2 slices of the processor
+    # must include 1; empty for 1, 2, 4 and so on up to all GPUs, or 2 slices of the processor
     device_counts: tuple[int, ...] = ()
-    weak_utterances: int = 150  # of the batch on each device in weak scaling
-    strong_utterances: int = 160  # of the global batch in strong scaling; a multiple of each count
-    steps: int = 180  # of each measurement, for each device
-    warmup_steps: int = 4  # the first of them, shown and left out of every figure
+    weak_utterances: int = 150  # of each device's batch in weak scaling
+    strong_utterances: int = 160  # of the global batch in strong scaling; divisible by each count
+    steps: int = 180  # of each measurement, per device
+    warmup_steps: int = 4  # first steps, shown but left out of every result
     frames: int = 1670  # of each utterance
-    labels: int = 200  # of each
+    labels: int = 200  # of each utterance
     precision: str = "float32"  # Keras's dtype policy of the layers
-    loader: bool = True  # whether weak scaling is also measured with batches read from shards
-    sorting_loader: bool = True  # whether also with batches sorted by length while training waits
-    sorted_batches: int = 4  # global batches that it sorts together
-    module_rounds: int = 10  # repetitions of each module's time; 0 leaves modules out
-    link_gigabytes_per_s: float = 0.0  # each device's, for the prediction; 0 to measure
-    link_latency_us: float = 0.0  # of a message, with a bandwidth
+    loader: bool = True  # whether to measure weak scaling also with batches read from shards
+    sorting_loader: bool = True  # and with batches sorted by length while training waits
+    sorted_batches: int = 4  # global batches sorted together
+    module_rounds: int = 10  # repetitions of each module's time; 0 skips modules
+    link_gigabytes_per_s: float = 0.0  # per device, for the prediction; 0 to measure
+    link_latency_us: float = 0.0  # per message, if a bandwidth is set
     overlap: float = 0.0  # predicted fraction of the all-reduce hidden behind the backward pass
     predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
 
@@ -81,7 +81,7 @@ class ScalingConfig:
 
 @dataclass(frozen=True)
 class Load:
-    """Training steps on batches of one size."""
+    """Training with one batch size and one source of batches."""
 
     name: str  # "weak", "strong" or "single"
     per_device_batch: int  # utterances
@@ -92,7 +92,7 @@ class Load:
 
 @dataclass(frozen=True)
 class ScalingTask:
-    """What one process measures: everything on one number of devices."""
+    """Work of one process: everything on one number of devices."""
 
     devices: int  # that share the work
     model: Any  # its config
@@ -103,25 +103,25 @@ class ScalingTask:
 
 @dataclass(frozen=True)
 class LoadTimes:
-    """Training steps on batches of one size from one source."""
+    """Times of training with one batch size and one source of batches."""
 
     load: Load
-    step_s: list[float]  # of every step, the first ones too
+    step_s: list[float]  # of every step, including the first ones
     input_wait_s: list[float]  # of every step, in addition
-    use: list[DeviceUse] = field(default_factory=list)  # of the devices meanwhile
+    use: list[DeviceUse] = field(default_factory=list)  # of the devices during training
 
     @property
     def whole_s(self) -> list[float]:
         return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
 
     def steady_s(self, warmup_steps: int) -> float:
-        """Returns the median seconds of the steps after the first, input wait included."""
+        """Returns the median seconds of the steps after warm-up, with input wait."""
         return statistics.median(self.whole_s[warmup_steps:])
 
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Median seconds of an all-reduce of so many bytes on each device."""
+    """Median seconds of an all-reduce of ``size_bytes`` on each device."""
 
     size_bytes: int
     seconds: float
@@ -129,21 +129,21 @@ class AllReduce:
 
 @dataclass(frozen=True)
 class ScalingAnswer:
-    """Everything on one number of devices."""
+    """All measurements on one number of devices."""
 
     devices: int
     kind: str  # "GPU" or "logical CPU"
     loads: list[LoadTimes]
-    peak_device_bytes: list[int | None]  # used by TensorFlow; None if unknown
+    peak_device_bytes: list[int | None]  # of TensorFlow's memory; None if unknown
     peak_memory_mib: float | None  # of the process
     gradient_bytes: int  # of all gradients in float32
-    modules: ModuleTimes | None = None  # None if not asked for
+    modules: ModuleTimes | None = None  # None if skipped
     # of forward and backward pass, ``(rounds, devices)``
     replica_s: list[list[float]] = field(default_factory=list)
     all_reduce: list[AllReduce] = field(default_factory=list)  # of different sizes
 
     def gpu_percents(self) -> list[float]:
-        """Returns how busy each GPU was on average over all loads."""
+        """Returns the mean utilisation of each GPU over all loads."""
         by_device: dict[str, list[float]] = {}
         for use in (use for times in self.loads for use in times.use if use.device != PROCESS):
             by_device.setdefault(use.device, []).extend(use.percent)
@@ -171,7 +171,7 @@ def all_reduce_seconds(
 def replica_seconds(
     model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
 ) -> list[list[float]]:
-    """Returns each device's seconds forward and backward, without waiting for others, by round."""
+    """Returns each device's forward and backward seconds per round, without waiting for others."""
     replicas, modules = Replicas(strategy), modules_of(model)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
 
@@ -195,7 +195,7 @@ def replica_seconds(
 
 
 def use_devices(count: int) -> str:
-    """Makes this process use so many "GPU" or "logical CPU" devices, before TensorFlow uses any."""
+    """Sets up ``count`` devices before TensorFlow starts; returns "GPU" or "logical CPU"."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
@@ -214,7 +214,7 @@ def use_devices(count: int) -> str:
 
 
 def peak_device_bytes(count: int) -> list[int | None]:
-    """Returns the most memory that TensorFlow used on each GPU; None for slices of a processor."""
+    """Returns TensorFlow's peak memory on each GPU; None for slices of a processor."""
     if not tf.config.list_logical_devices("GPU"):
         return [None] * count
     information = tf.config.experimental.get_memory_info
@@ -226,21 +226,21 @@ _EPOCH_BATCHES = 4
 
 def measure(task: ScalingTask) -> ScalingAnswer:
     """Measures everything on one number of devices."""
-    # TensorFlow logs every all-reduce that it plans, and warns of so many functions.
+    # TensorFlow logs every planned all-reduce, and warns of the number of functions.
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
     process = _Process(task)
     modules, replica_s, all_reduce = None, [], []
     rounds = max(task.config.module_rounds, 5)
     if task.config.module_rounds:
-        # Before all else: the first steps of each module are then the process's first.
+        # First of all, so that each module's first steps are the process's first.
         batch = process.noise(task.config.weak_utterances)
         timing = (process.model, batch, process.strategy, rounds)
         modules = module_times(*timing, first_steps=task.config.warmup_steps)
         replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
     if task.devices > 1 and not task.config.link_gigabytes_per_s:
-        # So little that only the latency is left, and all gradients at once.
+        # A size with only latency, and all gradients at once.
         sizes = [4096, process.gradient_bytes]
         all_reduce = all_reduce_seconds(process.strategy, sizes, rounds)
     memory = (peak_device_bytes(task.devices), peak_memory_mib(), process.gradient_bytes)
@@ -305,7 +305,7 @@ class _Process:
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
         features, model = self._experiment.features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
-        # Utterances of equal length would need no sorting.
+        # Utterances of equal length would not need sorting.
         split = write_noise_split(folder, *sizes, features, model, length_spread=0.4)
         pipeline = PipelineConfig(
             global_batch_size=global_batch, padding="fixed", max_frames=self._frames
@@ -316,7 +316,7 @@ class _Process:
 
 
 def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.data.Dataset:
-    """Sorts ``window`` utterances at a time by length and batches them again, nothing ahead."""
+    """Sorts ``window`` utterances at a time by length and batches them, without prefetching."""
 
     def in_order(utterances: Batch) -> Batch:
         order = tf.argsort(utterances["feature_lengths"])
@@ -329,22 +329,22 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
 class ScalingRow:
     """One way of scaling on one number of devices."""
 
-    mode: str  # "weak" (a full batch on each device) or "strong" (one batch for all)
+    mode: str  # "weak" (a full batch per device) or "strong" (one batch shared by all)
     loader: str  # of `LOADERS`
     devices: int
     per_device_batch: int  # utterances
-    steps: int  # the first included
-    first_s: list[float]  # of the first steps, input wait included; left out elsewhere
-    step_s: float  # median of the other steps, input wait included
+    steps: int  # including the first ones
+    first_s: list[float]  # of the first steps with input wait; left out of the other fields
+    step_s: float  # median of the other steps, with input wait
     mean_step_s: float
     input_wait_s: float  # mean
     use_percent: dict[str, float | None]  # mean, by device
     single_s: float  # `counted_s` on one device
-    predicted_s: float | None  # None with a loader, or without a link
+    predicted_s: float | None  # None with a loader or without a link
 
     @property
     def counted_s(self) -> float:
-        """Seconds of a step for rates: the mean if a loader makes steps uneven."""
+        """Seconds per step for rates: the mean with a loader, as steps are uneven."""
         return self.mean_step_s if self.loader else self.step_s
 
     @property
@@ -353,7 +353,7 @@ class ScalingRow:
 
     @property
     def efficiency(self) -> float:
-        """Throughput over that of one device times the number of devices: 1 is ideal."""
+        """Throughput divided by one device's, times the number of devices; 1 is ideal."""
         return self.speedup / self.devices
 
     @property
@@ -368,11 +368,11 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    """Everything that the scaling workload measured, and the prediction."""
+    """All results of the scaling workload, with the prediction."""
 
-    rows: list[ScalingRow]  # weak without and with loaders, then strong, over numbers of devices
+    rows: list[ScalingRow]  # weak without and with loaders, then strong, by numbers of devices
     answers: list[ScalingAnswer]  # one for each number of devices
-    model: ScalingModel | None  # None if no link was given or measured
+    model: ScalingModel | None  # None if no link was configured or measured
     link_source: str  # for readers
     warmup_steps: int  # left out of each row
     strong_utterances: int
@@ -402,7 +402,7 @@ class ScalingAnalysis:
         return [answer for answer in self.answers if answer.modules is not None]
 
     def separate(self) -> ScalingModel | None:
-        """Returns the prediction for devices that share nothing but the link."""
+        """Returns the prediction for devices that share only the link."""
         return self.model and dataclasses.replace(self.model, shared_cores=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -443,7 +443,7 @@ def _row(
 def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Link | None, str]:
     if config.link_gigabytes_per_s:
         link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
-        return link, "given"
+        return link, "configured"
     measured = next((answer for answer in answers if answer.all_reduce), None)
     if measured is None:
         return None, "n/a"

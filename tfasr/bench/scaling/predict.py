@@ -1,4 +1,4 @@
-"""`tfasr bench scaling`: from run folders and flags to a table of predicted runs."""
+"""`tfasr bench scaling`: predicts runs from run folders and flags."""
 
 import math
 import statistics
@@ -33,28 +33,28 @@ from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.metrics import Target, parse_target
 from tfasr.tta.run import Run, load_run
 
-_AGAIN = "Write it anew with tfasr bench --gin_file bench/scaling_small.gin --out."
+_AGAIN = "Create it again with tfasr bench --gin_file bench/scaling_small.gin --out."
 
 
 @dataclass
 class RunData:
-    """The measurements of runs and results."""
+    """Measurements collected from runs and results."""
 
-    steps: list[MeasuredStep] = field(default_factory=list)  # of one worker each
+    steps: list[MeasuredStep] = field(default_factory=list)  # of single workers
     exchanges: list[MeasuredExchange] = field(default_factory=list)
-    gradient_bytes: list[int] = field(default_factory=list)  # of each source that recorded them
-    weight_bytes: list[int] = field(default_factory=list)  # of runs of one process, in float32
-    batches: list[int] = field(default_factory=list)  # global ones
-    filled: list[float] = field(default_factory=list)  # mean over global batch of each run
+    gradient_bytes: list[int] = field(default_factory=list)  # from each source that recorded them
+    weight_bytes: list[int] = field(default_factory=list)  # float32, from single-process runs
+    batches: list[int] = field(default_factory=list)  # global batch sizes
+    filled: list[float] = field(default_factory=list)  # mean over global batch size of each run
     targets: list[TargetMet] = field(default_factory=list)  # runs that met the target
     beside: list[ConcurrentSteps] = field(default_factory=list)  # of those runs
-    missed: list[str] = field(default_factory=list)  # names of other runs
+    missed: list[str] = field(default_factory=list)  # names of the other runs
 
 
 def read_runs(
     run_dirs: Sequence[Path], target: Target | None, policy: str, window: int | None
 ) -> RunData:
-    """Reads runs of one model; raises UsageError if one is unreadable or not comparable."""
+    """Reads runs of one model; raises UsageError if they are unreadable or not comparable."""
     data, first = RunData(), None
     for run_dir in run_dirs:
         run = load_run(run_dir)
@@ -77,7 +77,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
     steady = ~steps.compiled & (steps.places >= WARMUP_STEPS)
     if not steady.any() or (workers == 1 and (run.fact("num_replicas") or 1) != 1):
         raise UsageError(
-            f"A run must have more than {WARMUP_STEPS} steps on one device a worker. Received: "
+            f"A run must have more than {WARMUP_STEPS} steps on one device per worker. Received: "
             f"{run.path}, of {len(steps)} steps and {run.fact('num_replicas')} replicas."
         )
     step_s = float((steps.amounts("train_s") + steps.amounts("input_wait_s"))[steady].mean())
@@ -89,8 +89,8 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
         parts = worker_times(run.path)
         if len(parts) != workers:
             raise UsageError(
-                f"Of a run of {workers} workers all of events-worker-*.jsonl must be in its "
-                f"folder. {run.path} has {len(parts)}. Copy them there from the other machines."
+                f"A run of {workers} workers needs all its events-worker-*.jsonl in its folder. "
+                f"{run.path} has {len(parts)}. Copy the others from their machines."
             )
         exchange_s = parts[0].exchange_s / parts[0].steps
         compute_s = max(step_s - exchange_s, 1e-9)
@@ -98,7 +98,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
         data.gradient_bytes.append(size)
         data.exchanges.append(MeasuredExchange(workers, size, exchange_s))
         link = cluster.get("link")
-        if link:  # of a few numbers: all latency
+        if link:  # few bytes: only latency
             little = (workers, link["small_bytes"], link["small_s"])
             data.exchanges.append(MeasuredExchange(*little))
     data.steps.append(MeasuredStep(rows, compute_s))
@@ -136,7 +136,7 @@ def _read_target(
 
 
 def read_results(path: Path, data: RunData) -> None:
-    """Adds the scaling workload's results: one device's steps, and all-reduces."""
+    """Adds results of the scaling workload: one device's steps, and all-reduces."""
     values = read_object(path, _AGAIN, ("workload",))
     results = values.get("results")
     processes = results.get("processes") if isinstance(results, dict) else None
@@ -160,8 +160,8 @@ def read_results(path: Path, data: RunData) -> None:
 
 
 def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
-    """Measures exchanges of little and of all gradients between two processes, over loopback."""
-    large_bytes = max(int(gradient_bytes), 8192)  # less would be all latency
+    """Measures exchanges of a few bytes and of all gradients between two processes on loopback."""
+    large_bytes = max(int(gradient_bytes), 8192)  # fewer would measure only latency
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with ThreadPoolExecutor(2) as threads:
         options = {"backend": "tensorflow", "task": "Measuring an exchange", "show_messages": False}
@@ -177,7 +177,7 @@ def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
 
 
 def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tuple[int, float]]:
-    """Returns bytes and median seconds of a small and of a large sum, in a worker's process."""
+    """Returns bytes and median seconds of a small and a large sum, in a worker's process."""
     from tfasr.training.workers.exchange import measure_link
     from tfasr.training.workers.team import joined
 
@@ -193,14 +193,14 @@ class Asked:
 
     run_dirs: Sequence[Path]
     results: Sequence[Path] = ()  # files of the scaling workload
-    target: str = ""  # such as "cer=0.1"; "" for steps alone
-    policy: str = "paper"  # the clock and the rule of the target
+    target: str = ""  # such as "cer=0.1"; "" to predict only steps
+    policy: str = "paper"  # the target's clock and rule
     window: int | None = None  # evaluations whose median must meet it; None for the policy's
     workers: tuple[int, ...] = (1, 2, 4, 8, 16)
-    global_batch_sizes: tuple[int, ...] = ()  # over all workers; empty for the runs' own
-    rows_per_worker: tuple[int, ...] = ()  # instead, so that the batch grows with the workers
+    global_batch_sizes: tuple[int, ...] = ()  # on all workers; empty for the runs' own
+    rows_per_worker: tuple[int, ...] = ()  # alternatively, a batch that grows with the workers
     link_gbit_s: float | None = None  # None to use the runs' exchanges
-    link_latency_us: float = 0.0  # of a message
+    link_latency_us: float = 0.0  # per message
     over_loopback: bool = False  # whether the runs' exchanges used no network
     measure_exchange: bool = False  # whether to measure one here
     gradient_mb: float | None = None  # None for the runs'
@@ -218,10 +218,10 @@ class Asked:
             ),
             "--global_batch_size and --rows_per_worker exclude each other": not two_sizes,
             "--link_gbit_s must be above 0": link is None or link > 0,
-            "--link_latency_us must be finite and at least 0, beside --link_gbit_s": finite,
+            "--link_latency_us must be finite, at least 0, and need --link_gbit_s": finite,
             "--gradient_mb must be above 0": self.gradient_mb is None or self.gradient_mb > 0,
             "--overlap must be between 0 and 1": 0 <= self.overlap <= 1,
-            "A prediction must be given runs, or --measured results": bool(sources),
+            "A prediction needs runs, or --measured results": bool(sources),
         }
         for rule, met in checks.items():
             if not met:
@@ -229,7 +229,7 @@ class Asked:
 
 
 def predict(asked: Asked, *, out: str | Path | None = None, output_format: str = "table") -> str:
-    """Predicts runs and returns the table as text; with ``out``, also writes JSON and a figure."""
+    """Predicts runs and returns the table as text; ``out`` also gets JSON and a figure."""
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
     data = read_runs(asked.run_dirs, target, asked.policy, asked.window)
@@ -237,8 +237,8 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
         read_results(path, data)
     if target is not None and not data.targets:
         raise UsageError(
-            f"A time to {asked.target} must be predicted from runs that met it. None of "
-            f"{len(asked.run_dirs)} did. Choose a target that they met, or leave --target out."
+            f"No run reached {asked.target}, so the time to it can't be predicted. Received: "
+            f"{len(asked.run_dirs)} runs. Choose a target that they met, or leave --target out."
         )
     prediction = WorkerPrediction(_measurements(asked, data))
     rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, data)]
@@ -262,7 +262,7 @@ def _measurements(asked: Asked, data: RunData) -> Measurements:
     if link is None and not exchanges:
         if max(asked.workers) > 1:
             raise UsageError(
-                "A prediction for several workers must know how fast they exchange. Received: "
+                "A prediction for several workers needs the speed of their exchange. Received: "
                 "neither --link_gbit_s, nor --measure_exchange, nor runs of several workers."
             )
         link = Link(math.inf)
@@ -277,7 +277,7 @@ def _gradient_bytes(asked: Asked, data: RunData) -> float:
     sizes = set(data.gradient_bytes or data.weight_bytes)
     if len(sizes) > 1 and max(sizes) > 1.05 * min(sizes) or not max(sizes):
         raise UsageError(
-            "The runs must be of one model, or --gradient_mb must be given. Received: gradients "
+            "The runs must be of one model unless --gradient_mb is set. Received: gradients "
             f"of {', '.join(f'{size:,}' for size in sorted(sizes))} bytes."
         )
     return max(sizes)
@@ -289,13 +289,13 @@ def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     batches = asked.global_batch_sizes or tuple(sorted(set(data.batches)))
     if not batches:
         raise UsageError(
-            "--global_batch_size or --rows_per_worker must be given where no run names a batch. "
+            "--global_batch_size or --rows_per_worker is needed if no run records a batch size. "
             "Received: neither."
         )
     runs = [(n, batch) for batch in batches for n in asked.workers if n <= batch]
     if not runs:
         raise UsageError(
-            "Every worker must get an utterance of each batch. Received: --workers "
+            "Every batch must have an utterance for each worker. Received: --workers "
             f"{','.join(map(str, asked.workers))} and batches of {batches}."
         )
     return runs
@@ -305,8 +305,8 @@ def _written(asked: Asked, data: RunData, prediction: WorkerPrediction, rows) ->
     notes = []
     if data.missed:
         notes.append(
-            f"{len(data.missed)} runs never met the target and are left out, so that the "
-            f"utterances are too few: {', '.join(data.missed)}."
+            f"{len(data.missed)} runs never met the target and are left out, so the utterances are "
+            f"underestimated: {', '.join(data.missed)}."
         )
     table = prediction_table(prediction, rows, asked.target, notes)
     values = asdict(prediction.measured)
@@ -342,7 +342,7 @@ def prediction_table(
 
 
 def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
-    """Returns a column of an interval's middle, and one of its ends."""
+    """Returns a column for an interval's median, and one for its ends."""
 
     def text(value: float) -> str:
         value *= scale
@@ -366,23 +366,25 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
         sources.append(f"{len(measured.exchanges)} measured exchanges")
     rows = sorted({step.rows for step in measured.steps})
     listed = ", ".join(f"{count:.4g}" for count in rows)
-    unknown = "; one number of rows can't show how much of it is fixed" if len(rows) == 1 else ""
+    unknown = "; a single number of rows can't show the fixed part" if len(rows) == 1 else ""
     notes = [
-        f"Medians, and intervals meant to hold {100 * SHARE:.0f} % of new runs, by a parametric "
-        f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
-        f"row, from {listed} rows a worker{unknown}.",
+        f"Medians, with intervals for {100 * SHARE:.0f} % of new runs by a parametric bootstrap. A "
+        f"step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms per row, from "
+        f"{listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
     if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
-        growth = "; one size can't show how they grow with the batch"
+        growth = "; a single size can't show their growth with the batch"
         critical = prediction.critical_batch
         if critical is not None:
             batches = (critical.low, critical.middle, critical.high)
             low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
-            growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by "
-            growth += "the curve that has such a batch"
+            growth = (
+                f"; twice the least are needed at a batch of {middle} ({low} to {high}), if the "
+            )
+            growth += "curve with a critical batch is right"
         runs = len(measured.targets)
         notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
     return notes
@@ -402,7 +404,7 @@ def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
     panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
     if target:
         panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
-    caption = f"Predicted for N workers, with the interval of {100 * SHARE:.0f} % of new runs"
+    caption = f"Predicted for N workers, with intervals for {100 * SHARE:.0f} % of new runs"
     return Chart("prediction", caption, panels, columns=2, width=420)
 
 

@@ -38,14 +38,14 @@ from tfasr.models.model import ModelConfig, RecogniserConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
-    """Returns scaling, first steps, modules (where timed) and devices."""
+    """Returns scaling, first steps, modules (if timed) and devices."""
     modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
     return [scaling, _first_steps(analysis), *modules, _devices(analysis)]
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the slowest device's seconds over the median device's, the median over rounds."""
+    """Returns the slowest device's seconds over the median device's, as a median over rounds."""
     return statistics.median(
         max(seconds) / statistics.median(seconds) if statistics.median(seconds) > 0 else 1.0
         for seconds in seconds_of_replicas
@@ -80,18 +80,18 @@ def _use_of(row: ScalingRow) -> float | None:
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
     notes = [
-        f"The first {analysis.warmup_steps} steps are left out; step: the median, input wait "
-        "included. Weak: a full batch on every device, and as many steps for each device as on "
-        f"one; strong: {analysis.strong_utterances} utterances over all. Without loader one batch "
-        "lies in memory; the sorting loader sorts utterances by length while training waits. "
-        "Efficiency: throughput (with a loader, by the mean step) over that of one device times "
-        "the devices. Use: of GPUs, or by this process of all cores."
+        f"Without the first {analysis.warmup_steps} steps. Step: the median, with input wait. "
+        "Weak: a full batch on every device, and as many steps per device as on one. Strong: "
+        f"{analysis.strong_utterances} utterances on all devices. Without loader, one batch stays "
+        "in memory; the sorting loader sorts utterances by length while training waits. "
+        "Efficiency: throughput (with a loader, from the mean step) divided by one device's, times "
+        "the devices. Use: of GPUs, or of all cores by this process."
     ]
     if analysis.shared_cores:
         notes.append(
-            "The devices are slices of one processor and share its cores: N of them can't compute "
-            "more than one, so 100 % is out of reach. A speed-up of 1 means that distribution cost "
-            "nothing. Only separate devices show scaling."
+            "The devices are slices of one processor and share its cores, so 100 % is impossible. "
+            "A speed-up of 1 means that distribution costs nothing. Only separate devices show "
+            "scaling."
         )
     if analysis.model is not None:
         model, link = analysis.model, analysis.model.link
@@ -101,7 +101,7 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
             f"{1e3 * model.single.per_utterance_s:.3g} ms per utterance), a ring all-reduce of "
             f"{model.gradient_bytes / 1e6:.4g} MB of gradients and a link of {rate} GB/s and "
             f"{1e6 * link.latency_s:.3g} us ({analysis.link_source}), {100 * model.overlap:.0f} % "
-            "overlapped. Error: predicted over measured."
+            "overlapped. Error: predicted over measured, minus 1."
         )
     return notes
 
@@ -114,7 +114,7 @@ def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: s
 
 def _first_steps(analysis: ScalingAnalysis) -> Table:
     rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
-    note = "The first step traces and compiles. None of these counts in any other figure."
+    note = "The first step traces and compiles. No other figure includes these steps."
     return _steps_table("First steps, left out", "scaling", analysis.warmup_steps, rows, note)
 
 
@@ -126,8 +126,8 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
         rows += [(m.module, devices, *m.first_s, m.in_step_s) for m in times.modules]
         rows.append(("tracing, host", devices, *times.first_host_s, None))
     note = (
-        "The first steps of each process, before all others: seconds of each function within the "
-        "step, forward and backward. Tracing, host: the rest of the call."
+        "The first steps of each process: seconds of each function within the step, forward and "
+        "backward. Tracing, host: the rest of the call."
     )
     return _steps_table("First steps of each function", "function", count, rows, note)
 
@@ -146,19 +146,19 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         for module, step_s in zip(modules, steps_s, strict=True):
             rows[-1] += [getattr(module, name) for name in names]
             rows[-1].append(percent(module.in_step_s / step_s))
-    whole: list[Any] = ["whole step"]
+    total: list[Any] = ["whole step"]
     for answer in analysis.timed:
-        whole += [sum(getattr(m, name) for m in answer.modules.modules) for name in names]
-        whole.append("100.0")
+        total += [sum(getattr(m, name) for m in answer.modules.modules) for name in names]
+        total.append("100.0")
     note = (
-        "Within the step the clock is read after each module's forward and backward pass, and the "
-        "next pass begins after the reading: the seconds add up to the step; medians of the steps "
-        "after the first. Alone: all other modules off, random input. The update's backward pass "
-        "is the exchange of the gradients. A step without these readings may overlap modules and "
-        "be shorter."
+        "Within the step, the clock is read after each module's forward and backward pass, and the "
+        "next pass waits for the reading, so times add up to the step; medians after the first "
+        "steps. Alone: without the other modules, on random input. The update's backward pass is "
+        "the exchange of gradients. Without these readings, modules may overlap and make the step "
+        "shorter."
     )
     by_place = columns_of_tuples(columns, milliseconds)
-    return table_of("Time per module", by_place, [*rows, whole], [note])
+    return table_of("Time per module", by_place, [*rows, total], [note])
 
 
 _DEVICES = [
@@ -175,15 +175,15 @@ _DEVICES = [
 
 def _devices(analysis: ScalingAnalysis) -> Table:
     note = (
-        "Slowest over median: forward and backward pass of each device, begun together. GPU use: "
-        "NVML's mean while training. Memory: TensorFlow's peak. Others: their median."
+        "Slowest over median: forward and backward pass of each device, started together. GPU use: "
+        "NVML's mean during training. Memory: TensorFlow's peak. Others: their median."
     )
     rows = []
     for answer in analysis.answers:
         several = answer.devices > 1 and answer.replica_s
         use = _first_and_others(answer.gpu_percents()[: answer.devices])
-        known = [size for size in answer.peak_device_bytes if size is not None]
-        first, others = _first_and_others(known)
+        sizes = [size for size in answer.peak_device_bytes if size is not None]
+        first, others = _first_and_others(sizes)
         ratio = first / others if first and others else None
         slowest = straggling(answer.replica_s) if several else None
         rows.append((answer, slowest, use, (first, others), ratio))
@@ -195,7 +195,7 @@ def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
     return (values[0] if values else None), others
 
 
-_SHOWN_S = 25.0  # as in the paper's figure of the utilisation
+_SHOWN_S = 25.0  # as in the paper's figure of utilisation
 _SOURCES = {"": "without loader", "loader": "with loader", "sorting loader": "with sorting loader"}
 
 
@@ -218,7 +218,7 @@ def scaling_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def use_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns how busy the devices were over time, a panel for each source of batches."""
+    """Returns the devices' utilisation over time, with a panel for each source of batches."""
     answer = analysis.answers[-1]
     panels = [
         _use_panel(times.use, _SOURCES[loader])
@@ -226,12 +226,12 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
         for times in answer.loads
         if (times.load.name, times.load.loader) == ("weak", loader)
     ]
-    caption = f"Use of the devices over time while training on {devices_text(answer.devices)}"
+    caption = f"Utilisation over time while training on {devices_text(answer.devices)}"
     return Chart("scaling_use", caption, panels, width=760)
 
 
 def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns each module's seconds within the first steps, a panel for each number of devices."""
+    """Returns each module's seconds in the first steps, with a panel for each number of devices."""
     panels = []
     for answer in analysis.timed:
         count = len(answer.modules.first_host_s)
@@ -246,12 +246,12 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         named = [*map(str, xs[:-1]), "median after"]
         x = Axis("step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False)
         panels.append(Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices)))
-    caption = "The first steps of each function, which no other figure counts"
+    caption = "The first steps of each function, left out of all other figures"
     return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
 
 
 def modules_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns each module's seconds over the numbers of devices, within the step and alone."""
+    """Returns each module's seconds over the number of devices, within the step and alone."""
     counts = [answer.devices for answer in analysis.timed]
     panels = []
     for title, seconds in (
@@ -332,8 +332,8 @@ def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], f
 def run(
     config: ScalingConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
-    """Runs the workload: a process for each number of devices."""
-    reason = "The scaling analysis runs tfasr's own training under tf.distribute: TensorFlow's."
+    """Runs a process for each number of devices."""
+    reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
     counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
     tasks = [task_of(config, model, features, n, counts, context.fraction) for n in counts]
@@ -344,7 +344,7 @@ def run(
 
 
 def default_counts(strong_utterances: int) -> list[int]:
-    """Returns 1, 2, 4 and so on up to all GPUs, if they divide the global batch."""
+    """Returns 1, 2, 4 and so on up to all GPUs, as far as they divide the global batch."""
     return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
 
 
@@ -352,7 +352,7 @@ def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    # As many for each device: 180 on one are 720 on four.
+    # Equally many per device: 180 on one are 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak)]
     if config.loader:
@@ -361,7 +361,7 @@ def task_of(
         loads.append(Load(*weak, SORTING, config.sorted_batches))
     loads.append(Load("strong", config.strong_utterances // count, steps))
     if count == 1:
-        # The prediction is made of one device's steps on the batches that it predicts for.
+        # The prediction needs one device's steps with the batches that it predicts.
         few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
         loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
     return ScalingTask(count, model, features, config, tuple(loads))

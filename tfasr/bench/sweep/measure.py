@@ -1,4 +1,4 @@
-"""The measuring processes of the hardware sweep: one precision each, batch sizes in order."""
+"""Measuring processes of the hardware sweep: one precision each, with all batch sizes."""
 
 import logging
 import time
@@ -34,30 +34,30 @@ from tfasr.training.trained import TrainedRun, open_trained
 
 @config_class
 class SweepConfig:
-    """What is swept."""
+    """Precisions, batch sizes, networks and threads of the sweep."""
 
     # float32 and others of `tfasr.kit.config.swept`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
     inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances
-    # utterances, while they fit into the memory
+    # utterances, as far as they fit into memory
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    calls: int = 200  # measured in inference, for each size
-    steps: int = 10  # measured in training, for each size
-    warmup: int = 4  # calls and steps left out, for each size
+    calls: int = 200  # of inference, for each size
+    steps: int = 10  # of training, for each size
+    warmup: int = 4  # calls and steps before those, left out
     frames: int = 1000  # feature frames of each utterance
-    labels: int = 120  # of each
+    labels: int = 120  # of each utterance
     memory_share: float = 0.8  # fraction of the free memory for training
     networks: tuple[str, ...] = ()  # to compare, of `tfasr.models.model.MODELS`
-    network_units: int = 0  # width of all of them; 0 for each config's sizes
-    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # to compare them in, if installed
-    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames to compare them at
-    axes_batch: int = 8  # utterances, when comparing networks
-    axes_steps: int = 10  # measured, when comparing networks
-    # of OpenMP and MKL, of an operation and of operations at once: a process for each, in
-    # TensorFlow and PyTorch
+    network_units: int = 0  # width of all networks; 0 for each config's sizes
+    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # in which networks are compared, if installed
+    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames of those comparisons
+    axes_batch: int = 8  # utterances in those comparisons
+    axes_steps: int = 10  # steps in those comparisons
+    # numbers of threads (OpenMP and MKL, within an operation, parallel operations), each measured
+    # in a process of TensorFlow and of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
-    threads_network: str = "acoustic_model"  # measured then, at the longest of the lengths
-    # relative slowdown of an utterance in a larger batch that is no cliff
+    threads_network: str = "acoustic_model"  # measured with those threads, at the longest length
+    # an utterance this much slower in a larger batch is a cliff (a fraction)
     cliff_tolerance: float = 0.05
 
     def check(self) -> None:
@@ -65,12 +65,12 @@ class SweepConfig:
         require("float32" in self.precisions, self, "precisions", "float32 and others")
         for name in ("inference_batches", "training_batches", "lengths"):
             require(all(n > 0 for n in getattr(self, name)), self, name, "positive")
-        known = all(name in MODELS for name in (*self.networks, self.threads_network))
-        require(known, self, "networks", f"of {MODELS.listed()}")
+        valid = all(name in MODELS for name in (*self.networks, self.threads_network))
+        require(valid, self, "networks", f"of {MODELS.listed()}")
         positive = all(n > 0 for numbers in self.threads for n in numbers)
         require(positive, self, "threads", "positive numbers of threads")
-        known = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
-        require(known, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
+        valid = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
+        require(valid, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
         for name in ("lengths", "inference_batches"):
             require(bool(getattr(self, name)), self, name, "at least one")
         require(self.network_units >= 0, self, "network_units", "at least 0")
@@ -82,22 +82,22 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """What one process of the sweep measures."""
+    """Work of one process of the sweep."""
 
     model: Any  # its config
     num_features: int
     precision: str  # of `tfasr.kit.config.swept`
     batches: tuple[int, ...]  # utterances
-    calls: int  # measured for each
+    calls: int  # measured for each size
     sweep: SweepConfig  # the other sizes
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """The calls of one batch size."""
+    """The calls with one batch size."""
 
     batch: int  # utterances
-    seconds: list[float] = field(default_factory=list)  # of every call, the warm-up left out
+    seconds: list[float] = field(default_factory=list)  # of every call after the warm-up
     warmup_s: list[float] = field(default_factory=list)
     peak_memory_mib: float | None = None  # see `SweepRow`
     device_memory_mib: float | None = None  # see `SweepRow`
@@ -106,10 +106,10 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class InferenceTimes:
-    """The latencies of a precision, and its error."""
+    """A precision's latencies and its error."""
 
     batches: list[BatchTimes]  # growing
-    logit_error: float  # relative root mean square difference from float32, same random weights
+    logit_error: float  # relative root mean square difference from float32, random weights
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ class SweepRow:
     p50_s: float | None  # of a batch; None if it was not run
     p90_s: float | None = None
     p99_s: float | None = None
-    calls: int = 0  # measured, the warm-up left out
-    peak_memory_mib: float | None = None  # of the process, after this size and all smaller ones
-    device_memory_mib: float | None = None  # of TensorFlow on the GPU for this size alone
+    calls: int = 0  # after the warm-up
+    peak_memory_mib: float | None = None  # of the process, including all smaller sizes
+    device_memory_mib: float | None = None  # of TensorFlow on the GPU, for this size alone
     reason: str = ""  # why it was not run, or ""
     cliff: bool = False  # whether an utterance takes longer than in a smaller batch
 
@@ -142,7 +142,7 @@ class SweepRow:
 
 
 def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
-    """Returns the rows, with a mark where an utterance takes longer than in a smaller batch."""
+    """Marks the rows in which an utterance takes longer than in a smaller batch."""
 
     def batches(row: SweepRow) -> list[tuple[int, float | None]]:
         of_kind = (r for r in rows if (r.mode, r.precision) == (row.mode, row.precision))
@@ -153,7 +153,7 @@ def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
 
 
 def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:
-    """Returns how many times as fast a row is as float32 at the same batch size, if known."""
+    """Returns a row's speed relative to float32 at the same batch size, or None."""
     same = (row.mode, "float32", row.batch)
     exact = next((r.p50_s for r in rows if (r.mode, r.precision, r.batch) == same), None)
     return None if row.p50_s is None or exact is None else exact / row.p50_s
@@ -179,7 +179,7 @@ def measure_inference(task: SweepTask) -> InferenceTimes:
 
 
 def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTimes]:
-    """Measures training steps over growing batches; one that wouldn't fit has only a reason."""
+    """Measures training steps with growing batches; one that won't fit gets a reason instead."""
     _prepare()
     training = TrainingConfig(precision=task.precision, seed=SEED)
     experiment = Experiment(model=task.model, features=features, training=training)
@@ -196,7 +196,7 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTime
 
 def _prepare() -> None:
     tf.get_logger().setLevel("ERROR")
-    # LiteRT's converter logs through absl how it renames its inputs.
+    # LiteRT's converter logs the renaming of its inputs through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -220,7 +220,7 @@ def _inference_function(
         )
     model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
     forward = tf.function(lambda features, lengths: model(features, lengths))
-    # Read, a result has come back from wherever it was computed.
+    # Reading the result ensures that it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
 
 
@@ -262,7 +262,7 @@ def _by_litert(
     model.set_weights(trained.model(checkpoint).recogniser.get_weights())
     utterances = source.split.utterances
     frames = max(utterance.frames for utterance in utterances)
-    # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
+    # One utterance at a time with the same padding, which is on the right and changes nothing.
     logits = runner(
         convert(model, 1, frames, num_features, quantised=precision in QUANTISED), usable_cores()
     )

@@ -1,4 +1,4 @@
-"""Batch sizes and precisions: speed, memory, and what a precision costs in errors."""
+"""Batch sizes and precisions: speed, memory, and the errors that a precision adds."""
 
 import dataclasses
 import statistics
@@ -36,14 +36,14 @@ from tfasr.training.trained import open_trained
 
 @dataclass(frozen=True)
 class SweepAnalysis:
-    """Everything that the hardware sweep found."""
+    """All results of the hardware sweep."""
 
-    rows: Sequence[SweepRow]  # of inference, then of training, batch sizes growing
+    rows: Sequence[SweepRow]  # of inference, then of training, with growing batch sizes
     errors: dict[str, dict[str, Any]] | None  # of a run in every precision; None without a run
     logit_errors: dict[str, float]  # relative to float32, with random weights
     frames: int  # of each utterance
-    frame_s: float  # of audio, from one frame to the next
-    calls: int  # measured in inference
+    frame_s: float  # seconds between frames
+    calls: int  # of inference
     warmup: int  # calls and steps left out before each measurement
     split: str | None  # on which errors were counted
 
@@ -54,7 +54,7 @@ class SweepAnalysis:
         return row.utterance_s and self.frames * self.frame_s / row.utterance_s
 
     def cost(self, precision: str) -> str:
-        """Returns what a precision costs, for a table's cell."""
+        """Formats a precision's WER in percent or, without a run, its relative logit error."""
         if self.errors is not None:
             return f"{100 * self.errors[precision]['wer']:.2f}"
         error = self.logit_errors.get(precision)
@@ -79,7 +79,7 @@ class SweepAnalysis:
 
 
 def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
-    """Returns inference, training (if measured) and errors (of a run)."""
+    """Returns inference, training (if measured) and errors (with a run)."""
     tables = [_inference(analysis)]
     if analysis.of("training"):
         tables.append(_training(analysis))
@@ -87,7 +87,7 @@ def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
 
 
 def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
-    """Returns the columns of inference and of training, around those of their times."""
+    """Returns the columns shared by inference and training, with ``times`` in their middle."""
     cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
     return [
         Column("precision", "", lambda row: PRECISIONS[row.precision].label),
@@ -113,8 +113,8 @@ def _inference(analysis: SweepAnalysis) -> Table:
         _PER_UTTERANCE,
     )
     notes = [
-        f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
-        f"{analysis.warmup} of each size left out. Each precision runs in its own process.",
+        f"Latency of a batch with {analysis.frames} frames per utterance, {analysis.calls} calls "
+        f"after {analysis.warmup} warm-up calls. Each precision runs in its own process.",
         *_common_notes(analysis),
     ]
     title = "Inference over batch sizes and precisions"
@@ -129,9 +129,9 @@ def _training(analysis: SweepAnalysis) -> Table:
         Column("utterances/s", "", _utterances_per_s, "{:.4g}".format),
     )
     notes = [
-        f"Medians of whole training steps, the first {analysis.warmup} of each size left out; "
-        "larger batches stop where the memory would be full. What a precision costs is that of "
-        "inference in it.",
+        f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
+        "Batches grow until memory would be full. Errors are those of inference in the same "
+        "precision.",
         *_common_notes(analysis),
     ]
     title = "Training over batch sizes and precisions"
@@ -141,14 +141,15 @@ def _training(analysis: SweepAnalysis) -> Table:
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
     notes = [
         "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory, or "
-        "else the most that the process held up to this size.",
-        "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights, dynamic range "
-        "quantisation after training, Keras's LSTM loop.",
+        "else the process's peak up to this size.",
+        "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights by dynamic "
+        "range quantisation after training, with Keras's LSTM loop.",
     ]
     if analysis.errors is None:
         notes.append(
-            "Relative logit error: root mean square of the difference from float32 over that of "
-            "float32, random weights. It says nothing about word errors: see --run_dir for those."
+            "Relative logit error: root mean square difference from float32, divided by float32's "
+            "root mean square, with random weights. It can't predict word errors; for those use "
+            "--run_dir."
         )
     return notes
 
@@ -162,9 +163,9 @@ def _error_table(analysis: SweepAnalysis) -> Table:
         Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
         Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
-    note = f"The run's best checkpoint on {analysis.split}, decoded greedily."
+    note = f"The run's best checkpoint on {analysis.split}, with greedy decoding."
     rows = list(analysis.errors.items())
-    return table_of("What each precision costs in errors", columns, rows, [note])
+    return table_of("Errors in each precision", columns, rows, [note])
 
 
 def _memory(row: SweepRow) -> float | None:
@@ -182,7 +183,7 @@ class AxesRow:
     runtime: str  # of `RUNTIMES`
     times: AxesTimes
     batch: int  # utterances
-    threads: tuple[int, ...] = ()  # of OpenMP, an operation, and operations at once, if chosen
+    threads: tuple[int, ...] = ()  # of OpenMP, within an operation, parallel operations, if set
 
     @property
     def training_s(self) -> float | None:
@@ -203,14 +204,14 @@ class Axes:
 
     rows: Sequence[AxesRow]  # by network, then runtime, then length
     absent: Sequence[str]  # runtimes that are not installed
-    frame_s: float  # of audio, from one frame to the next
+    frame_s: float  # seconds between frames
 
     def audio_s_per_s(self, row: AxesRow) -> float | None:
         audio_s = row.batch * row.times.frames * self.frame_s
         return None if row.training_s is None else audio_s / row.training_s
 
     def against_graph(self, row: AxesRow) -> float | None:
-        """Returns how many times as fast it trains as TensorFlow's graph, if known."""
+        """Returns training speed relative to TensorFlow's graph, or None."""
         same = ("tensorflow", row.times.network, row.times.frames)
         rows = ((r.runtime, r.times.network, r.times.frames, r.training_s) for r in self.rows)
         graph = next((seconds for *names, seconds in rows if tuple(names) == same), None)
@@ -244,9 +245,10 @@ def axes_table(axes: Axes) -> Table:
         Column("first step\ns", "", lambda row: row.times.first_s, fixed(1)),
     ]
     notes = [
-        f"Medians of batches of {axes.rows[0].batch} utterances, float32, without the first steps; "
-        "the very first, which compiles, is in the last column. The loss is the cross entropy of "
-        "each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, others Keras's."
+        f"Medians of batches of {axes.rows[0].batch} utterances in float32, without the first "
+        "steps; the very first, which compiles, has its own column. The loss is the cross entropy "
+        "of each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, the others "
+        "Keras's."
     ]
     notes += [
         f"{UNKNOWN} for {row.times.network} on {RUNTIMES[row.runtime]} from {row.times.frames} "
@@ -278,21 +280,21 @@ def threads_table(rows: Sequence[AxesRow]) -> Table:
     ]  # fmt: skip
     note = (
         f"{rows[0].times.network}, {rows[0].times.frames} frames, batches of {rows[0].batch}; each "
-        "row has its own process. TensorFlow computes in its own pools, whatever OpenMP has; "
-        "PyTorch's operations take their threads from OpenMP and MKL."
+        "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; "
+        "PyTorch's operations use the threads of OpenMP and MKL."
     )
     return table_of("Threads", columns, rows, [note])
 
 
 def axes_chart(axes: Axes) -> Chart:
-    """Returns training and inference over the length, each with a panel for every network."""
+    """Returns training and inference times over the length, with a panel for each network."""
     networks = list(dict.fromkeys(row.times.network for row in axes.rows))
     panels = []
     for title, seconds in (("training step", "training_s"), ("inference", "inference_s")):
         for network in networks:
             of_network = [row for row in axes.rows if row.times.network == network]
             panels.append(_axes_panel(of_network, f"{network}: {title}", seconds))
-    caption = "Kinds of network over the length of their sequences, in each framework"
+    caption = "Kinds of network over the length of their input, in each framework"
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
 
@@ -312,7 +314,7 @@ def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
 
 
 def sweep_chart(analysis: SweepAnalysis) -> Chart:
-    """Returns inference latency (bars: median to p99) and training throughput; rings are cliffs."""
+    """Returns inference latency (bars: median to p99) and training throughput; rings: cliffs."""
     modes = ["inference", *(["training"] if analysis.of("training") else [])]
     panels = [_panel(analysis, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
@@ -326,7 +328,7 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     rows = [row for row in analysis.of(mode) if row.p50_s is not None]
 
     def place(row: SweepRow) -> float:
-        # Side by side, so that no bar hides another's.
+        # Offset, so that bars don't hide each other.
         index = precisions.index(row.precision)
         return row.batch + (0 if training else 0.05 * (index - 1.5))
 
@@ -373,12 +375,12 @@ def run(
     config: SweepConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
     """Runs a process for each precision, in inference and in training, or with a run's model."""
-    reason = "The hardware sweep runs tfasr's own training step and LiteRT: TensorFlow's."
+    reason = "The hardware sweep needs tfasr's own training step and LiteRT, which need TensorFlow."
     require_tensorflow(reason, context)
     if context.run_dir is not None:
         experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
-    errors = _errors(config, context)  # before all else: a run that does not fit is found at once
+    errors = _errors(config, context)  # first, to report an unsuitable run at once
     calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
@@ -434,7 +436,7 @@ def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes
     return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
 
 
-# What libraries read when they are loaded: OpenMP, MKL, TensorFlow's two pools.
+# Variables that libraries read when loaded: OpenMP, MKL, TensorFlow's two pools.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS") + tuple(
     f"TF_NUM_{pool}OP_THREADS" for pool in ("INTRA", "INTER")
 )
@@ -461,7 +463,7 @@ def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths
 
 
 def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
-    """Returns a network of ``config.network_units``; raises UsageError if it has one size only."""
+    """Returns a network of ``config.network_units``; UsageError if its size is fixed."""
     network = MODELS[name]()
     if not config.network_units:
         return network

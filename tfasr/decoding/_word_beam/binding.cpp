@@ -83,12 +83,12 @@ void hear(Utterance& utterance, const Floats& log_probs) {
 }
 
 py::list results(Utterance& utterance, std::size_t n_best) {
-  std::vector<Result> found;
+  std::vector<Result> results;
   {
     const py::gil_scoped_release release;
-    found = utterance.results(n_best);
+    results = utterance.results(n_best);
   }
-  return candidates_of(found);
+  return candidates_of(results);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class Utterance {
   Utterance(const Utterance&) = delete;
   Utterance& operator=(const Utterance&) = delete;
 
-  // Throws std::invalid_argument as Decoder::decode does; nothing is heard then.
+  // Throws std::invalid_argument like Decoder::decode, and then ignores all frames.
   void hear(const float* log_probs, std::int64_t frames, std::int64_t classes);
   std::vector<Result> results(std::size_t n_best);
 

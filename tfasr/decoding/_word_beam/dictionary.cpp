@@ -7,7 +7,7 @@
 namespace word_beam {
 namespace {
 
-// Standard C++ has none before C++20.
+// C++17 has no function for this.
 std::int32_t count_bits(std::uint64_t bits) {
   bits -= (bits >> 1) & 0x5555555555555555ULL;
   bits = (bits & 0x3333333333333333ULL) + ((bits >> 2) & 0x3333333333333333ULL);

@@ -6,8 +6,8 @@
 
 namespace word_beam {
 
-// All beams, best first. Under a model that scores the end, a beam whose last word cannot be told
-// stands behind all others.
+// All beams, best first. Under a model that scores the end, a beam with an unknown last word
+// comes after all others.
 std::vector<Search::Final> Search::rank() {
   std::vector<Final> ranked;
   const LanguageModel* model = problem_.language_model;

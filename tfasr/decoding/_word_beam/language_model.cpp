@@ -100,7 +100,7 @@ double BigramModel::sampled_sum(std::int32_t previous, std::int32_t begin,
                                 std::int32_t end) const {
   const std::int64_t size = static_cast<std::int64_t>(end) - begin;
   if (sample_ <= 0 || size < sample_) return probability_sum(previous, begin, end);
-  // The draw depends on nothing but where it is made, so that neither threads nor order matter.
+  // The draw depends only on its place, so threads and order don't matter.
   std::uint64_t random = seed_ ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(previous))
                                   << 32) ^ static_cast<std::uint32_t>(begin);
   random += static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL;

@@ -1,4 +1,4 @@
-// The kernels for processors with tiles of bfloat16 (Intel AMX, with AVX-512 beside it).
+// Kernels for processors with tiles of bfloat16 (Intel AMX, and AVX-512).
 #include "kernels.hpp"
 
 #ifdef RECURRENT_AMX

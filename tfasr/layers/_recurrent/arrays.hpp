@@ -21,7 +21,7 @@ template <class T>
 using Array = py::array_t<T, py::array::c_style>;
 using Floats = Array<float>;
 
-// What numpy calls the numbers: it has no bfloat16 of its own.
+// The type of the numbers in NumPy, which lacks bfloat16.
 template <class Number>
 using Stored = std::conditional_t<std::is_same_v<Number, Bfloat16>, std::uint16_t, Number>;
 

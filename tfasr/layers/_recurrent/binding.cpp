@@ -77,7 +77,7 @@ PYBIND11_MODULE(_recurrent_core, module) {
     return names;
   });
   module.def("chosen_instruction_set", [] { return chosen_set().name; },
-             "Returns what is taken where a call names none.");
+             "Returns the default instruction set.");
   const auto define = [&](const char* name, auto function) {
     module.def(name, function, py::arg("projected").noconvert(), py::arg("bias"),
                py::arg("recurrent_kernel").noconvert(), py::arg("h"), py::arg("c"),

@@ -95,8 +95,8 @@ Pool& pool() {
 
 }  // namespace
 
-// At least a byte: a block of none would begin behind the memory that was taken for it, which
-// LeakSanitizer reports as lost while the pool keeps it.
+// At least a byte: an empty block would start after its allocated memory, which LeakSanitizer would
+// report as lost while it is in the pool.
 void* allocate(std::size_t bytes) { return pool().take(std::max<std::size_t>(bytes, 1)); }
 
 void release(void* memory) { pool().put(memory); }

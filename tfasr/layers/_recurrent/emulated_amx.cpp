@@ -1,5 +1,5 @@
-// The kernels for tiles of bfloat16, with tiles that are made of floats: what amx.cpp computes can
-// be tested where there are none. Nobody is given this who does not ask for it by its name.
+// The kernels for bfloat16 tiles, with tiles emulated by floats, to test the computations of amx.cpp
+// on other processors. Used only if selected by name.
 #include "kernels.hpp"
 
 // Vectors of 16 floats are no registers here; nothing hands any to another source.

@@ -76,9 +76,9 @@ inline const InstructionSet& named(const std::string& name, const std::string& w
 // names, so that a slower processor's can be measured on a faster one.
 inline const InstructionSet& chosen_set() {
   static const InstructionSet& chosen = []() -> const InstructionSet& {
-    const char* told = std::getenv("TFASR_INSTRUCTION_SET");
-    if (told == nullptr || *told == '\0') return *instruction_sets_here().front();
-    return named(told, "The environment variable TFASR_INSTRUCTION_SET");
+    const char* variable = std::getenv("TFASR_INSTRUCTION_SET");
+    if (variable == nullptr || *variable == '\0') return *instruction_sets_here().front();
+    return named(variable, "The environment variable TFASR_INSTRUCTION_SET");
   }();
   return chosen;
 }

@@ -1,5 +1,5 @@
-// What kernels.inc needs of others. A source includes this before it tells the compiler its target:
-// what several sources compile alike must run everywhere.
+// Includes of kernels.inc. Sources include this before they set the compiler's target, because code
+// that several sources share must run on every processor.
 #pragma once
 
 #include <algorithm>

@@ -234,7 +234,7 @@ thread_local Tiles tiles;
 
 enum Prefix { kNone, k66, kF3, kF2 };
 
-// Returns the length of the instruction of tiles that was carried out; 0 if it is none.
+// Executes a tile instruction and returns its length; 0 for any other instruction.
 std::size_t carry_out_tiles(const std::uint8_t* code, const Machine& machine) {
   // VEX of three bytes, the map of 0F 38, and neither W nor L.
   if (code[0] != 0xC4 || (code[1] & 0x1F) != 2 || (code[2] & 0x84) != 0) return 0;
@@ -263,7 +263,7 @@ std::size_t carry_out_tiles(const std::uint8_t* code, const Machine& machine) {
   return length;
 }
 
-// Returns the length of the VDPBF16PS that was carried out; 0 if it is none of 512 bits unmasked.
+// Executes an unmasked 512-bit VDPBF16PS and returns its length; 0 for any other instruction.
 std::size_t carry_out_pair_product(const std::uint8_t* code, Machine& machine) {
   // EVEX, the map of 0F 38, F3, and no W.
   if (code[0] != 0x62 || (code[1] & 0x0F) != 2 || (code[2] & 0x87) != 6 || code[4] != 0x52) return 0;

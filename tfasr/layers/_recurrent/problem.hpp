@@ -23,7 +23,7 @@ struct Recurrence {
   std::size_t batch = 0, time = 0, units = 0;
   const Number* recurrent_kernel = nullptr;  // (units, gates * units)
   const float* initial_h = nullptr;          // (batch, units)
-  const float* initial_c = nullptr;          // (batch, units); a vanilla cell has none
+  const float* initial_c = nullptr;          // (batch, units); null for a vanilla cell
   const std::uint8_t* mask = nullptr;  // (batch, time), or null: 0 leaves the states as they are
   float ceiling = std::numeric_limits<float>::infinity();  // where the vanilla cell's ReLU is cut
 };

@@ -19,8 +19,8 @@ class GraphShape {
   TF_ShapeHandle* handle_;
 };
 
-// The inputs' shapes of one operation, and the outputs'. After a failure it does nothing more; the
-// status tells TensorFlow.
+// Infers the output shapes of an operation from its inputs' shapes. After a failure it does nothing
+// more, and TensorFlow gets the status.
 class Inference {
  public:
   Inference(TF_ShapeInferenceContext* context, TF_Status* status)

@@ -46,7 +46,7 @@ class Barrier {
   }
 
  private:
-  // Lines of their own: who arrives must not take away the one that the others look at.
+  // On separate cache lines, so that arriving threads don't slow down those that wait.
   alignas(64) std::atomic<int> phase_{0};
   alignas(64) std::atomic<int> arrived_{0};
   const int members_;

@@ -17,7 +17,7 @@ void find(void* library, const char* name, Function*& function) {
 }  // namespace
 
 TensorFlow find_tensorflow(const char* library) {
-  // A second copy would have operations of its own, which nobody uses.
+  // A second copy would register its operations in a registry that is not used.
   void* loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (!loaded) throw std::runtime_error(std::string(library) + " is not loaded.");
   TensorFlow tf;

@@ -46,7 +46,7 @@ class Status {
   TF_Status* status_;
 };
 
-// Does what may throw, and tells TensorFlow of a failure by report(status).
+// Calls a function that may throw, and reports a failure to TensorFlow by report(status).
 template <class Function, class Report>
 void guarded(const Function& function, const Report& report) {
   Status status;

@@ -1,4 +1,4 @@
-"""Logs that other benchmarks publish, read as runs, and our runs written as theirs."""
+"""Reads other benchmarks' published logs as runs, and writes our runs in their formats."""
 
 import csv
 from pathlib import Path
@@ -13,9 +13,9 @@ READERS = {"mlperf": mlperf, "algoperf": algoperf, "dawnbench": dawnbench}
 
 
 def find_logs(path: str | Path) -> list[Path]:
-    """Returns the runs at a path: a run's folder, a published log, or a folder of either.
+    """Lists the runs at a path: a run's folder, a published log, or a folder that holds such.
 
-    Raises UsageError if it has nothing that can be read as a run.
+    Raises UsageError if there are none.
     """
     path = Path(path)
     if not path.exists():
@@ -28,14 +28,14 @@ def find_logs(path: str | Path) -> list[Path]:
     runs = filter(_is_run, path.iterdir()) if path.is_dir() else []
     if not (logs := sorted(runs, key=lambda run: (len(run.name), run.name))):
         raise UsageError(
-            f"A run must be a folder that holds {EVENTS_FILE}, or a log of one of "
-            f"{sorted(READERS)}. Received: {path}, which holds neither."
+            f"A run must be a folder with {EVENTS_FILE}, or a log in one of the formats "
+            f"{sorted(READERS)}. Received: {path}, which has neither."
         )
     return logs
 
 
 def load_log(path: str | Path, name: str | None = None) -> Run:
-    """Reads a run's folder or a published log; raises UsageError if it is neither, or broken."""
+    """Reads a run's folder or a published log; raises UsageError if it is invalid."""
     path = Path(path)
     if not path.is_file():
         return load_run(path, name)
@@ -45,7 +45,7 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
             if reader.recognises(path):
                 kind = f"as {program} writes it"
                 run = reader.read(path, name)
-                _ = run.timeline.clock_us  # an event without a usable time is reported here
+                _ = run.timeline.clock_us  # reports an event without a usable time
                 return run
     except UsageError:
         raise
@@ -55,9 +55,9 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
             RecursionError) as error:  # fmt: skip
         raise UsageError(
             f"A log must be {kind}. {path} is not, or is damaged: {error!r}. Leave it out, or "
-            "fetch it again."
+            "download it again."
         ) from error
-    raise UsageError(f"A log must be {kind}. Received: {path}, which is none of them.")
+    raise UsageError(f"A log must be {kind}. Received: {path}.")
 
 
 def _is_run(path: Path) -> bool:
@@ -66,4 +66,4 @@ def _is_run(path: Path) -> bool:
             return (path / EVENTS_FILE).is_file()
         return any(reader.recognises(path) for reader in READERS.values())
     except OSError:
-        return True  # reading it will say what is wrong, and whose it is
+        return True  # reading it will report the error with its path

@@ -1,4 +1,4 @@
-"""AlgoPerf's ``eval_measurements.csv``: a row an evaluation, with its accumulated clocks.
+"""AlgoPerf's ``eval_measurements.csv``: one row per evaluation, with accumulated clocks.
 
 Source: github.com/mlcommons/algorithmic-efficiency, submission_runner.py.
 """
@@ -26,9 +26,9 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None) -> Run:
-    """Reads a table; each row becomes an epoch of training, evaluation and logging.
+    """Reads a table. Each row becomes an epoch of training, evaluation and logging.
 
-    What the total duration holds beyond submission and evaluation time counts as checkpoint.
+    Time of the total duration beyond submission and evaluation counts as checkpoint.
     """
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

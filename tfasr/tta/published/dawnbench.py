@@ -14,7 +14,7 @@ from tfasr.kit.files import write_whole
 from tfasr.tta.published.results import TableEvents
 from tfasr.tta.run import Run
 
-# Columns of accuracies: the name of the error rate, and the highest accuracy.
+# Each accuracy column: the name of its error rate, and the highest accuracy.
 COLUMNS = {
     "top1Accuracy": ("top1_error", 100.0),
     "top5Accuracy": ("top5_error", 100.0),
@@ -32,13 +32,13 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None) -> Run:
-    """Reads an entry's table; accuracies become error rates, hours training.
+    """Reads an entry's table, with accuracies as error rates and hours as training time.
 
-    The run is named after model and hardware if a JSON in the same folder has them.
+    The run is named after model and hardware if a JSON file in the same folder has them.
     """
     header, *rows = (line.split() for line in path.read_text("utf-8").splitlines() if line.strip())
-    known = [column for column in header if column in COLUMNS]
-    if not known:
+    accuracies = [column for column in header if column in COLUMNS]
+    if not accuracies:
         raise UsageError(
             f"A DAWNBench table must have one of the columns {sorted(COLUMNS)}. "
             f"Received: {path} with {header}."
@@ -50,12 +50,12 @@ def read(path: Path, name: str | None = None) -> Run:
             row = {column: float(cell) for column, cell in zip(header, cells, strict=True)}
         except ValueError as error:
             raise UsageError(
-                f"Row {number} of {path} must hold numbers for {header}. Received: {cells}."
+                f"Row {number} of {path} must have numbers for {header}. Received: {cells}."
             ) from error
-        # Some entries count from 0 and some leave epochs out: the order is what counts.
+        # Some entries count epochs from 0 and some skip epochs: only the order is used.
         table.train(3600 * row["hours"] - before_s, number)
         before_s = max(before_s, 3600 * row["hours"])
-        stats = {COLUMNS[c][0]: 1 - row[c] / COLUMNS[c][1] for c in known}
+        stats = {COLUMNS[c][0]: 1 - row[c] / COLUMNS[c][1] for c in accuracies}
         table.evaluate(0.0, number, stats)
         table.end_epoch(number)
     entry = path.with_suffix(".json")
@@ -65,9 +65,9 @@ def read(path: Path, name: str | None = None) -> Run:
 
 
 def write(run: Run, path: Path, **described: Any) -> None:
-    """Writes a run, with the hours of DAWNBench's policy, as a TSV at ``path`` and a JSON.
+    """Writes a run as a TSV at ``path`` with the hours of DAWNBench's policy, and a JSON file.
 
-    ``described`` are the JSON's fields, such as ``author`` and ``costPerHour``.
+    ``described``: the JSON's fields, such as ``author`` and ``costPerHour``.
     """
     words = run.accuracy_curve("wer", "dawnbench")
     characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}

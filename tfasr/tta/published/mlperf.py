@@ -1,4 +1,4 @@
-"""MLPerf Training's ``result_*.txt``: lines of ``:::MLLOG`` and an event.
+"""MLPerf Training's ``result_*.txt``: lines with ``:::MLLOG`` and an event.
 
 Source: github.com/mlcommons/logging, mllog.
 """
@@ -13,7 +13,7 @@ from tfasr.ledger.intervals import Event, metadata
 from tfasr.tta.run import Run
 
 PREFIX = ":::MLLOG"
-# What eval_accuracy means is the benchmark's business; the others' is not an error rate.
+# eval_accuracy is an error rate in these benchmarks only.
 ERROR_RATE_BENCHMARKS = ("rnnt", "tfasr")
 _KEYS = {
     "init_start", "init_stop", "run_start", "run_stop", "epoch_start", "epoch_stop",
@@ -31,9 +31,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None) -> Run:
-    """Reads a log without a last line cut by a crash; events of several processes are sorted by
-    time.
-    """
+    """Reads a log, dropping an incomplete last line; events are sorted by time."""
     events: list[Event] = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     cut = False
@@ -48,8 +46,8 @@ def read(path: Path, name: str | None = None) -> Run:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number < len(lines):
                 raise UsageError(
-                    f"Every {PREFIX} line of {path} must be an event. Line {number} is not: "
-                    f"{error!r}."
+                    f"Line {number} of {path} is not a valid {PREFIX} event: {error!r}. Leave the "
+                    "log out, or download it again."
                 ) from None
             cut = True
     benchmark = next((e.get("value") for e in events if e["key"] == "submission_benchmark"), None)
@@ -59,7 +57,7 @@ def read(path: Path, name: str | None = None) -> Run:
             f"{ERROR_RATE_BENCHMARKS}. Received: {path}, of the benchmark {benchmark!r}."
         )
     if not events:
-        raise UsageError(f"A log must hold {PREFIX} events. {path} holds none that is whole.")
+        raise UsageError(f"A log must have {PREFIX} events. {path} has no complete one.")
     events.sort(key=lambda event: event["time_ms"])
     return Run(path, name or path.stem, _with_parts(events), cut=cut)
 
@@ -74,7 +72,7 @@ def _check(event: Any) -> None:
 
 
 def _with_parts(events: list[Event]) -> list[Event]:
-    """Adds events that mllog lacks: an epoch is a step, an evaluation forward passes."""
+    """Adds events that mllog lacks: one step per epoch, and the forward pass of evaluations."""
     samples = next((e.get("value") for e in events if e["key"] == "train_samples"), None)
     parts: list[Event] = []
     began_ms = None
@@ -97,9 +95,9 @@ def _with_parts(events: list[Event]) -> list[Event]:
 
 
 def write(run: Run, path: Path, **submission: str) -> None:
-    """Writes a run as such a log, on the wall clock, which includes downtime of a resumed run.
+    """Writes a run as such a log, on the wall clock, which includes a resumed run's downtime.
 
-    MLPerf's clock may not be paused: its checker rejects resumed runs. The division is open, and no
+    MLPerf's clock may not pause, so its checker rejects resumed runs. The division is open, and no
     caches were cleared. ``submission`` replaces values of the header, such as ``submission_org``.
     """
     header = {

@@ -1,7 +1,7 @@
-"""Results that others published, as data with their source, to compare with your own.
+"""Results that others published, with their sources, for comparison with yours.
 
-Each source is a JSON file in this folder: its tables by the source's names for them, with what they
-were measured on, their rows in SI units and fractions, and notes on contradictions in the source.
+Each source is a JSON file in this folder. It has the source's tables under their original names,
+how they were measured, rows in SI units and fractions, and notes on contradictions in the source.
 """
 
 import json
@@ -13,14 +13,14 @@ from tfasr.errors import UsageError
 from tfasr.ledger.intervals import Event
 
 SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
-"""The names that `published` takes."""
+"""The valid arguments of `published`."""
 
 
 @dataclass(frozen=True)
 class PublishedTable:
     name: str  # in its source, such as "Table 4"
     kind: str  # such as "systems", "machines", "evaluation" or "time_to_accuracy"
-    what: str  # what it shows
+    what: str  # its subject
     conditions: str  # how it was measured
     # by heading; times in seconds, rates as fractions, None if never reached or not stated
     rows: list[dict[str, Any]]
@@ -41,7 +41,9 @@ class PublishedSource:
 def published(name: str) -> PublishedSource:
     """Returns the results of a source; raises UsageError for an unknown name."""
     if name not in SOURCES:
-        raise UsageError(f"Published results must be of {', '.join(SOURCES)}. Received: {name!r}.")
+        raise UsageError(
+            f"Published results must be one of {', '.join(SOURCES)}. Received: {name!r}."
+        )
     text = resources.files("tfasr.tta.published").joinpath(f"{name}.json").read_text("utf-8")
     content = json.loads(text)
     tables = {key: PublishedTable(key, **table) for key, table in content["tables"].items()}
@@ -49,7 +51,7 @@ def published(name: str) -> PublishedSource:
 
 
 class TableEvents:
-    """Makes a run's events from the seconds in a table of evaluations."""
+    """Builds a run's events from a table of evaluations."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -73,7 +75,7 @@ class TableEvents:
         self._event("eval_stop", epoch_num=epoch)
 
     def save(self, until_s: float) -> None:
-        """Adds the time up to ``until_s`` as saving and logging."""
+        """Adds a checkpoint that lasts until ``until_s``."""
         self._event("checkpoint_start")
         self._now_s = max(self._now_s, until_s)
         self._event("checkpoint_stop")
