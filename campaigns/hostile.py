@@ -99,7 +99,7 @@ class World:
             ended = run_forked(command, self._log)
             if ended.status:
                 sys.exit(f"Without hostility this must succeed: {command}\n{ended.output}")
-        ended = self._program(_RECORDED, self.folder)
+        ended = self._program(Case("", ""), _RECORDED, self.folder)
         if ended.status:
             sys.exit(ended.output)
         (self.folder / "words.txt").write_text("ab\ncd\nabc\n")
@@ -123,15 +123,15 @@ class World:
         words = self.filled(case.words, place)
         if case.kind == COMMAND:
             command = shlex.split(words)
-            inside = functools.partial(_confined, place)
+            inside = functools.partial(_confined, place, case)
             return run_forked(command, self._log, prepare=inside, kill_after_s=_LONGEST_S)
         if case.kind == PYTHON:
-            return self._program(words, place)
+            return self._program(case, words, place)
         return self._shell(words, place)
 
-    def _program(self, text: str, place: Path) -> Ended:
+    def _program(self, case: Case, text: str, place: Path) -> Ended:
         def run() -> None:
-            _confined(place)
+            _confined(place, case)
             from tfasr.errors import RunError, UsageError
 
             status = 0
@@ -227,12 +227,13 @@ with tfasr.Recorder(world / "recorded", train_samples=4, targets=["cer=0.5"], se
 """
 
 
-def _confined(place: Path) -> None:
-    """Keeps a process of its own from the machine's memory, and what is written to "." below it."""
+def _confined(place: Path, case: Case) -> None:
+    """Lets a process write "." below its folder, and keeps what has no end from the memory."""
     os.chdir(place)
-    has_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (has_bytes + _MORE_BYTES,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if "/dev/" in case.words or "sparse" in case.name:
+        has_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (has_bytes + _MORE_BYTES,) * 2)
 
 
 def _presets() -> Path:

@@ -59,8 +59,9 @@ def run(arguments: argparse.Namespace) -> None:
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
         path = Path(arguments.hypotheses)
-        if path.is_dir():
-            raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "a device or a pipe"
+            raise UsageError(f"--hypotheses must be a file. Received: {path}, {kind}.")
         if not path.absolute().parent.is_dir():
             raise UsageError(
                 f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "

@@ -17,6 +17,7 @@ from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.tta.published import find_logs
 
 SLOWER = 3  # the exit code if a slowdown stands
+_MOST_S = 1e9
 _log = logging.getLogger(__name__)
 
 
@@ -67,8 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.every_s > 0:
-        raise UsageError(f"--every_s must be more than 0. Received: {args.every_s}.")
+    if not 0 < args.every_s <= _MOST_S:
+        limits = f"more than 0, at most {_MOST_S:g}"
+        raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
     asked = ask(args.target, args.policy, args.window)
     watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
     try:

@@ -348,7 +348,31 @@ def _import(text: GinText, allowed: bool) -> None:
         load_plugin(statement.selector, asked_at=statement.place)
 
 
-def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
+def _refuse_circles(bindings: Iterable[Statement]) -> None:
+    # Gin would look such a macro up without end.
+    macros = {s.name: s for s in bindings if not s.parameter}
+    uses = {name: _macros_in(statement.value) & macros.keys() for name, statement in macros.items()}
+    while leaves := [name for name, used in uses.items() if not used & uses.keys()]:
+        for name in leaves:
+            del uses[name]
+    for name in uses:  # each leads to a circle, and the first of them is named
+        raise UsageError(
+            f"{macros[name].place}: a macro must not refer to itself. Received: %{name}, which "
+            f"needs {', '.join(f'%{used}' for used in sorted(uses[name]))}. Give one of them a "
+            "value of its own."
+        )
+
+
+def _macros_in(value: Any) -> set[str]:
+    if isinstance(value, Reference):
+        return {value.name} if value.kind == "macro" else set()
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    return set().union(*map(_macros_in, value)) if isinstance(value, list | tuple) else set()
+
+
+def _bind(bindings: Sequence[Statement], *, skip_unknown: bool = False) -> None:
+    _refuse_circles(bindings)
     known = gin.config.ParserDelegate(skip_unknown)
     for statement in bindings:
         scoped = (statement.scope, statement.selector, statement.parameter)

@@ -95,6 +95,7 @@ from tfasr.kit.files import (
     named_in_errors,
     sync_folder,
     take_lock,
+    why_unreadable,
 )
 
 # Raise it when an older tfasr would misread the events: ledgers of newer versions are rejected.
@@ -136,7 +137,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
-    content = path.read_bytes()
+    content = _content(path)
     whole = _whole_lines(content, path)
     lines, events = whole.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
@@ -144,6 +145,16 @@ def read_ledger(path: str | Path) -> LedgerContent:
         events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
     cut = whole.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
     return LedgerContent(events, cut, whole.head.decode() if whole.chained else None)
+
+
+def _content(path: Path) -> bytes:
+    cause = why_unreadable(path)
+    if cause is not None:
+        raise UsageError(
+            f"A ledger must be a file that fits into memory. Received: {path}, {cause}. Name "
+            "another run, or bring the file back from a copy."
+        )
+    return path.read_bytes()
 
 
 @dataclass(frozen=True)
@@ -257,7 +268,7 @@ def is_ledger(path: Path) -> bool:
 def last_value(run_dir: str | Path, key: str) -> Any:
     """Returns the value of a ledger's last event with a key without parsing the rest, or None."""
     path = Path(run_dir) / EVENTS_FILE
-    content = path.read_bytes() if path.is_file() else b""
+    content = _content(path) if path.is_file() else b""
     _check_version(content, path)
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
