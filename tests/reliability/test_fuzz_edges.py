@@ -136,7 +136,11 @@ def test_foreign_scores_are_shown_or_refused(folder, content):
     except UsageError as error:
         assert str(path) in str(error)  # noqa: PT017 - either is right
         return
-    scores, widths = ([{**row, "run": "x"} for row in rows] for rows in (scores, widths))
+    names = ("split", "decoder", "beam_width", "evaluation_s", "wer", "cer")
+    scores, widths = (
+        [{"run": "x"} | {name: row[name] for name in names if name in row} for row in rows]
+        for rows in (scores, widths)
+    )
     assert to_text([scores_table(scores), *([widths_table(widths)] if widths else [])])
 
 
@@ -206,8 +210,8 @@ def answered(server, content):
 @given(st.sampled_from(REQUESTS).flatmap(damaged))
 def test_a_damaged_request_is_answered_or_let_go(server, content):
     answer = answered(server, content)
-    assert not answer or answer.startswith(b"HTTP/1.")
-    assert not re.match(rb"HTTP/1\.\d 5\d\d", answer), answer
+    assert not answer or answer.startswith(b"HTTP/")
+    assert not re.match(rb"HTTP/\d\.\d 5\d\d", answer), answer
     assert server.process.poll() is None
 
 

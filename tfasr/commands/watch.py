@@ -9,7 +9,7 @@ from pathlib import Path
 from tfasr.commands.report import add_target_arguments
 from tfasr.display.table import WRITERS, to_markdown
 from tfasr.errors import UsageError
-from tfasr.kit.files import LOCK_FILE, write_whole
+from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
 from tfasr.reports.history import history_chart, history_json, history_table, load_history
 from tfasr.reports.load import run_folders
 from tfasr.reports.numbers import ask
@@ -42,6 +42,10 @@ def run_history(args: argparse.Namespace) -> int:
     asked = ask(args.target, args.policy, args.window)
     target = asked.targets[0] if asked.targets else None
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
+    if args.out is not None:
+        files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
+        owned = {"metric", "changes"} <= object_or_empty(Path(args.out, files[0])).keys()
+        check_owned(Path(args.out), "--out", "history of tfasr", files, owned=owned)
     history = load_history(args.folder, target=target, force=args.force, **options)
     tables, as_json = [history_table(history)], history_json(history)
     sys.stdout.write(as_json if args.format == "json" else WRITERS.call(args.format, tables))

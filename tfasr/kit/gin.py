@@ -282,6 +282,7 @@ def fill(
     is rejected. ``build`` makes the configs by `make`; its text may lack later files.
     """
     _import(text, imports)
+    _check_macros(text.bindings)
     configs, unused, operative = _build(text, build)
     dropped = _dropped(unused, text, build)
     if dropped:
@@ -293,6 +294,7 @@ def fill(
 def peek(cls: type, text: GinText) -> Any:
     """Returns one config of gin files whose other names need not be known yet."""
     _import(text, True)
+    _check_macros(text.bindings)
     gin.clear_config()
     try:
         of_class = [s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__]
@@ -348,18 +350,22 @@ def _import(text: GinText, allowed: bool) -> None:
         load_plugin(statement.selector, asked_at=statement.place)
 
 
-def _refuse_circles(bindings: Iterable[Statement]) -> None:
-    # Gin would look such a macro up without end.
+def _check_macros(bindings: Iterable[Statement]) -> None:
     macros = {s.name: s for s in bindings if not s.parameter}
-    uses = {name: _macros_in(statement.value) & macros.keys() for name, statement in macros.items()}
-    while leaves := [name for name, used in uses.items() if not used & uses.keys()]:
-        for name in leaves:
-            del uses[name]
-    for name in uses:  # each leads to a circle, and the first of them is named
+    used = set().union(*(_macros_in(s.value) for s in bindings))
+    for name in macros.keys() - used:
         raise UsageError(
-            f"{macros[name].place}: a macro must not refer to itself. Received: %{name}, which "
-            f"needs {', '.join(f'%{used}' for used in sorted(uses[name]))}. Give one of them a "
-            "value of its own."
+            f"{macros[name].place}: {name} is bound but nothing uses it. Name its class, as in "
+            "TrainingConfig.epochs = 5, or remove the line."
+        )
+    needs = {name: _macros_in(macro.value) for name, macro in macros.items()}
+    while ends := [name for name, others in needs.items() if not others & needs.keys()]:
+        for name in ends:
+            del needs[name]
+    for name, others in needs.items():  # gin would look it up without end
+        raise UsageError(
+            f"{macros[name].place}: a macro must not lead to itself. Received: {name}, which needs "
+            f"{', '.join(sorted(others))}. Give one of them a value of its own."
         )
 
 
@@ -371,8 +377,7 @@ def _macros_in(value: Any) -> set[str]:
     return set().union(*map(_macros_in, value)) if isinstance(value, list | tuple) else set()
 
 
-def _bind(bindings: Sequence[Statement], *, skip_unknown: bool = False) -> None:
-    _refuse_circles(bindings)
+def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
     known = gin.config.ParserDelegate(skip_unknown)
     for statement in bindings:
         scoped = (statement.scope, statement.selector, statement.parameter)
