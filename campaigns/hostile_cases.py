@@ -498,7 +498,8 @@ PLACES = [
     Case("a place: evaluate --out overwrites texts of the user's", f"{_EVALUATE} --out {{p}}/o",
          facts=("scores.md",), make=_file("o/scores.md", "# my notes\n")),
     Case("a place: history --out overwrites pictures of the user's", "history {w} "
-         "--force --target cer=0.9 --out {p}/o", facts=("history.png",), make=_file("o/history.png", "mine\n")),
+         "--force --target cer=0.9 --out {p}/o", facts=("history.png",),
+         make=_file("o/history.png", "mine\n")),
     Case("a place: bench --out overwrites a table of the user's", "bench step --gin_file "
          "{each_step} --rounds 1 --frames 60 --batch 1 --out {p}/o", facts=("table.md",),
          make=_file("o/table.md", "# my notes\n")),

@@ -92,7 +92,7 @@ def export(exported_tones, tmp_path_factory):
     return Path(shutil.copytree(exported_tones, tmp_path_factory.mktemp("export") / "edited"))
 
 
-@bounded(25)
+@bounded(12)
 @given(st.data())
 def test_an_edited_export_is_used_or_refused(export, exported_tones, data):
     from tfasr.recognising.exported import SPEC_FILE, write_sums

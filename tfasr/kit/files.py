@@ -100,7 +100,7 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
     Raises UsageError if a device, a pipe or a folder is in that place.
     """
     path = Path(path)
-    _check_replaceable(path)
+    check_replaceable(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
     try:
         with named_in_errors(partial), partial.open("wb") as file:
@@ -115,8 +115,8 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
     sync_folder(path.parent)
 
 
-def _check_replaceable(path: Path) -> None:
-    # A rename would put a file in a device's place, such as that of /dev/null.
+def check_replaceable(path: Path) -> None:
+    """Raises UsageError for a device, pipe or folder, in whose place a rename would put a file."""
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
         raise UsageError(f"{path} is {kind}, where a file is to be written: choose another.")
@@ -139,7 +139,7 @@ def name_in_error(error: OSError, path: Path) -> None:
 
 def publish(partial: Path, path: Path) -> None:
     """Moves a finished file to its place, after its content has reached the disk."""
-    _check_replaceable(path)
+    check_replaceable(path)
     sync(partial)
     partial.replace(path)
     sync_folder(path.parent)
