@@ -137,7 +137,7 @@ EMPTY = _rows(
     ("history folder", "history ''", _REFUSED, "folder"),
     ("watch RUN_DIR", "watch --once ''", _REFUSED, "run_dir"),
     ("transcribe --out", "transcribe {wav} --run_dir {export} --out ''", _REFUSED, "--out"),
-    ("transcribe FILE", "transcribe '' --run_dir {export}", _REFUSED, "audio"),
+    ("transcribe FILE", "transcribe '' --run_dir {export}", _REFUSED, "FILE"),
     ("transcribe --run_dir", "transcribe {wav} --run_dir ''", _REFUSED, "--run_dir"),
     ("serve --run_dir", "serve --run_dir '' --port 0", _REFUSED, "--run_dir"),
     ("serve --host", "serve --run_dir {export} --port 0 --host ''", _REFUSED, "--host"),

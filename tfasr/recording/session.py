@@ -86,7 +86,11 @@ def settings_of(
     metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
     declared = {name: asdict(metric) for name, metric in metrics.items()}
     declare(declared, "The recorder")
-    pairs = [_target(target) for target in _listed(targets)]
+    try:
+        pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
+    except TypeError:
+        text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
+        raise UsageError(f"{text} Received: {targets!r}.") from None
     if not isinstance(target_window, int) or target_window < 1:
         text = "target_window must be at least 1 evaluation."
         raise UsageError(f"{text} Received: {target_window!r}.")
@@ -99,22 +103,6 @@ def settings_of(
     settings = Settings([list(pair) for pair in pairs], target_window, *named)
     _check_json(asdict(settings))
     return settings
-
-
-def _listed(targets: Iterable[str | Target]) -> list[str | Target]:
-    if isinstance(targets, str | bytes) or not isinstance(targets, Iterable):
-        text = 'targets must be a list, such as ["cer=0.15"].'
-        raise UsageError(f"{text} Received: {targets!r}.")
-    return list(targets)
-
-
-def _target(target: str | Target) -> Target:
-    if isinstance(target, str):
-        return parse_target(target)
-    if not isinstance(target, tuple | list) or len(target) != 2 or not isinstance(target[0], str):
-        text = 'A target must be a pair such as ("cer", 0.15), or a text such as "cer=0.15".'
-        raise UsageError(f"{text} Received: {target!r}.")
-    return check_target(*target)
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:

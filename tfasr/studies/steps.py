@@ -163,10 +163,12 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
 def _is_row(row: Any, names: set[str]) -> bool:
     if not isinstance(row, dict) or not names <= {*row}:
         return False
-    texts = names & {"split", "decoder"}
-    numbers = [row[name] for name in names - texts if name != "beam_width" or row[name] is not None]
-    return all(isinstance(row[name], str) for name in texts) and all(
-        isinstance(value, int | float) and abs(value) < _LARGEST for value in numbers
+    texts = {"split", "decoder"}
+    return all(
+        isinstance(row[name], str if name in texts else int | float)
+        and (name in texts or abs(row[name]) < _LARGEST)
+        for name in names
+        if name != "beam_width" or row[name] is not None
     )
 
 
