@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -182,6 +183,8 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = io.TextIOWrapper(io.BytesIO())
     if hasattr(sys.stdout, "reconfigure"):
         # A folder's name may be no UTF-8, and that must not end the report on what is in it.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -13,6 +13,7 @@ import gin
 from gin import config_parser
 
 from tfasr.errors import UsageError
+from tfasr.kit.files import why_unreadable
 from tfasr.kit.registry import load_plugin
 
 log = logging.getLogger("tfasr")
@@ -192,6 +193,9 @@ def _refuse_bound_twice(leaf: GinText, bound: dict[str, Line]) -> None:
 
 def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
     try:
+        cause = why_unreadable(path)
+        if cause is not None:
+            raise UsageError(f"A gin file must be a small text file. Received: {path}, {cause}.")
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error

@@ -9,6 +9,7 @@ don't need tfasr.
 import functools
 import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +43,8 @@ def registered() -> bool:
     reason = _reason_against()
     if reason is None:
         # TensorFlow's setting is read when a graph is made: reading it looks for devices.
-        limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
+        threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+        limit_threads(int(threads) if re.fullmatch("[0-9]{1,5}", threads) else 0)
         return True
     log.warning(
         "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
