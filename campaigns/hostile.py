@@ -2,7 +2,7 @@
 
 ``python -m campaigns.hostile`` makes a small corpus, its shards, a run, an export and a recorded
 run, and then meets each case of `campaigns.hostile_cases` in a process of its own, with a folder of
-its own. ``--only WORD`` takes the cases whose name holds it; ``--every N`` takes each N-th.
+its own. ``--only WORD,...`` takes the cases whose names hold a word; ``--every N`` takes each N-th.
 
 A case is *bad* if work was lost (a file that was there is not as it was), a result is wrong (a
 status that the table does not have: what must be refused was done, or the reverse), or the command
@@ -336,14 +336,16 @@ def main() -> None:
     from campaigns.hostile_cases import CASES
 
     parser = argparse.ArgumentParser(prog="python -m campaigns.hostile", description=__doc__)
-    parser.add_argument("--only", default="", metavar="WORD", help="cases whose name holds it")
+    parser.add_argument("--only", default="", metavar="WORD,...", help="cases whose names hold one")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th of them")
     parser.add_argument("--out", type=Path, help="gets the work; default: a temporary folder")
     parser.add_argument("--quiet", action="store_true", help="print what is wrong alone")
     arguments = parser.parse_args()
     load()
     begun = time.monotonic()
-    cases = [case for case in CASES if arguments.only in case.name][:: arguments.every]
+    words = arguments.only.split(",")
+    cases = [case for case in CASES if any(word in case.name for word in words)]
+    cases = cases[:: arguments.every]
     with tempfile.TemporaryDirectory() as temporary:
         folder = (arguments.out or Path(temporary)).resolve()
         results = campaign(cases, folder, quiet=arguments.quiet)

@@ -581,7 +581,7 @@ FILES = [
     Case("a file: run.json of 400 levels", "report {p}/run", (0, 2), ("run.json",),
          _edited("run", "run.json", lambda content: b"[" * 100_000)),
     Case("a file: statistics of texts", "evaluate --run_dir {p}/run --split validation",
-         facts=("run.json",), make=_edited("run", "run.json", _json_edited(statistics="x"))),
+         (0, 2), ("",), make=_edited("run", "run.json", _json_edited(statistics="x"))),
     Case("a file: an alphabet of one letter twice", "evaluate --run_dir {p}/run --split validation",
          facts=("alphabet.json",),
          make=_edited("run", "alphabet.json", lambda content: b'{"characters": "aa"}')),
@@ -600,7 +600,7 @@ FILES = [
     Case("a file: experiment.json names a program's class", "evaluate --run_dir {p}/run --split "
          "validation", facts=("experiment.json",),
          make=_edited("run", "experiment.json", lambda content: content.replace(
-             b"AcousticModelConfig", b"subprocess:Popen"))),
+             b'"acoustic_model"', b'"subprocess:Popen"' ))),
     Case("a file: plugins.json names a recording", "evaluate --run_dir {p}/run --split validation",
          (0, 2), (), _file("run/plugins.json", '["../x.wav"]')),
     Case("a file: an export without its model", "transcribe {wav} --run_dir {p}/export",
