@@ -287,7 +287,7 @@ def judge(case: Case, world: World, place: Path) -> Judged:
         bad.append(f"ended with {ended_by}, not {case.statuses}: {told}")
     if "Traceback (most" in ended.output:
         weak.append(f"a traceback: {ended.output.strip()[-300:]}")
-    if case.kind == COMMAND and ended.status == 2 and "\ntfasr" not in "\n" + ended.output:
+    if case.kind == COMMAND and ended.status == 2 and "tfasr" not in ended.output:
         weak.append(f"no line of its own: {ended.output[-300:]}")
     shown = " ".join(ended.output.split()).lower()
     lacking = [fact for fact in case.facts if world.filled(fact, place).lower() not in shown]

@@ -372,7 +372,7 @@ PLACES = [
         ("ngram --out a folder", "ngram --shard_dir {shards} --out {p}/mine", _REFUSED, "--out"),
         ("ngram --out in no folder", "ngram --shard_dir {shards} --out {p}/no/a", _REFUSED,
          "--out"),
-        ("doctor --out a folder", "doctor --out {p}/mine", (1, 2), "--out"),
+        ("doctor --out a folder", "doctor --out {p}/mine", (1, 2), "{p}/mine"),
         ("doctor --out in no folder", "doctor --out {p}/no/x.json", (1, 2), "--out"),
         ("demo --demo_dir a file", "demo --demo_dir {p}/mine/text.txt", (1, 2), "text.txt"),
         ("study --run_dir a file", "study --gin_file {study} --shard_dir {shards} --run_dir "
@@ -702,7 +702,7 @@ CORPORA = [
             _HEAD + "b.wav\ts\t0.3\tab\n",
             {"b_wav": _wav(rate_hz=1, seconds=20)},
             (1, 2),
-            "bad",
+            "empty",
         ),
         (
             "a recording that is cut",
