@@ -5,8 +5,10 @@ Exit codes: 0 done, 1 the work failed, 2 wrong use; 3: ``tfasr history`` found a
 """
 
 import argparse
+import contextlib
 import difflib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -40,6 +42,7 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
+PIPE_CLOSED = 141  # as of a process that SIGPIPE ends
 NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
@@ -104,7 +107,19 @@ def parse(argv: list[str]):
     arguments, unknown = parser.parse_known_args(argv[1:])
     if unknown:  # the command's usage, not that of tfasr, lists what it could have been
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+    _refuse_empty_words(arguments, commands.choices[arguments.command])
     return arguments
+
+
+def _refuse_empty_words(arguments: argparse.Namespace, command: argparse.ArgumentParser) -> None:
+    # As a path, "" is the working directory: of --out "$OUT" without such a variable.
+    for parser in _with_subcommands(command):
+        for action in parser._actions:  # noqa: SLF001 - no public way
+            value = getattr(arguments, action.dest, None)
+            empty = value == "" or (isinstance(value, list) and "" in value)
+            if empty and action.default != "" and action.dest not in ("gin_binding", "arguments"):
+                name = action.option_strings[0] if action.option_strings else action.metavar
+                command.error(f"{name or action.dest} must not be empty: leave it out, or name it")
 
 
 def _load_tensorflow() -> None:
@@ -168,6 +183,8 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = io.TextIOWrapper(io.BytesIO())
     if hasattr(sys.stdout, "reconfigure"):
         # A folder's name may be no UTF-8, and that must not end the report on what is in it.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -182,12 +199,26 @@ def run(arguments) -> int:
     try:
         if arguments.command in NEED_TENSORFLOW or has_model:
             _load_tensorflow()
-        return arguments.run(arguments) or 0
+        status = arguments.run(arguments) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here a full disk is still an error with a line of its own
+        return status
+    except BrokenPipeError:  # such as of ``tfasr watch | head``: who reads has seen enough
+        _forget_output()
+        return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
         status = _reported(error, f" {arguments.command}")
         if status is None:
             raise
+        if isinstance(error, OSError):
+            _forget_output()
         return status
+
+
+def _forget_output() -> None:
+    """Drops what standard output could not take, which Python would try again to write."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:

@@ -57,3 +57,10 @@ def damaged(draw, content: bytes) -> bytes:
             "cut": content[:at],
         }[kind]
     return content
+
+
+def places(value):
+    """Every dictionary within a JSON value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = [value] if isinstance(value, dict) and value else []
+    return [*own, *(place for one in inner for place in places(one))]

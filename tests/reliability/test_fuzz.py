@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.made_corpus import make_utterances, noise, write_tsv
-from tests.reliability.fuzzing import bounded, damaged, values
+from tests.reliability.fuzzing import bounded, damaged, places, values
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tfasr.corpora.manifests import read_json_manifest, read_tsv
 from tfasr.data.audio import audio_duration_s, read_audio
@@ -73,13 +73,6 @@ def beside(ledger):
 LEDGER = full_ledger()
 LINES = "".join(json.dumps(event) + "\n" for event in LEDGER.events).encode()
 FILES = {"events.jsonl": LINES, **beside(LEDGER)}
-
-
-def places(value):
-    """Every dictionary within a JSON value."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    own = [value] if isinstance(value, dict) and value else []
-    return [*own, *(place for one in inner for place in places(one))]
 
 
 @st.composite

@@ -25,7 +25,7 @@ from tfasr.display.chart import Axis, Chart, Labels, Mark, Panel, Segments, curv
 from tfasr.display.table import Column, Table, fixed, records_of, table_of
 from tfasr.errors import RunError, UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import config_class, require
-from tfasr.kit.files import LEXICON_FILE, whole_file
+from tfasr.kit.files import LEXICON_FILE, read_text, whole_file
 from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
@@ -522,11 +522,8 @@ def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> Decode
 def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     words = None
     if context.lexicon is not None:
-        try:
-            lines = context.lexicon.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            message = f"--lexicon must be a text file of words. Received: {error}."
-            raise UsageError(message) from error
+        remedy = "--lexicon must be a text file of words."
+        lines = read_text(context.lexicon, remedy).splitlines()
         words = tuple(word for word in map(str.strip, lines) if word)
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)

@@ -11,7 +11,7 @@ from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_wo
 from tfasr.display.table import JSON, WRITERS, Table, check_format, to_json_text
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json
-from tfasr.kit.files import whole_file, write_whole
+from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, whole_file, write_whole
 from tfasr.kit.gin import GinText, fill, make, peek, read_gin
 from tfasr.kit.process import stream
 from tfasr.models.build import know_models, model_class
@@ -48,6 +48,15 @@ class Measured:
 
 def is_file(out: Path) -> bool:
     return out.suffix == ".json"
+
+
+def check_results_folder(out: Path) -> None:
+    """Raises UsageError if results would overwrite files of others in a folder, or a device."""
+    if is_file(out):
+        check_replaceable(out)
+    else:
+        owned = bool({"configs", "predicted"} & object_or_empty(out / "results.json").keys())
+        check_owned(out, "--out", "results of tfasr", ("results.json", "table.md"), owned=owned)
 
 
 def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) -> None:
@@ -137,6 +146,7 @@ def run_workload(
     out = None if out is None else Path(out).resolve()
     if out is not None:
         # Fails before the work if it can't be written to.
+        check_results_folder(out)
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         context = context if is_file(out) else dataclasses.replace(context, out=out)
     arguments = (name, list(configs), context)

@@ -43,6 +43,7 @@ class StepConfig:
             require(bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})")
         require(bool(self.precisions), self, "precisions", "at least one (--precision)")
         require_precision(self, "precisions", trained())
+        require(self.labels is None or self.labels > 0, self, "labels", "at least 1 (--labels)")
         require(self.rounds > 0, self, "rounds", "at least 1 (--rounds)")
         spread = 0 <= self.length_spread < 1
         require(spread, self, "length_spread", "in 0..1, below 1 (--length_spread)")

@@ -277,7 +277,7 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
             raise _wrong('a list of "host:port" for each job', text)
     chiefs = jobs.get("chief", [])
     kind, index = task.get("type"), task.get("index")
-    if kind not in jobs or type(index) is not int or not 0 <= index < len(jobs[kind]):
+    if kind not in [*jobs] or type(index) is not int or not 0 <= index < len(jobs[kind]):
         raise _wrong('a task whose "type" and "index" exist in the cluster', text)
     rank = index if kind == "chief" else len(chiefs) + index
     return Cluster((*chiefs, *jobs.get("worker", [])), rank)

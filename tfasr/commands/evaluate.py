@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.kit.files import check_owned, object_or_empty, write_whole
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
     from tfasr.decoding.language_models import KenlmModel
     from tfasr.training.evaluation import EvaluationResult
+
+
+_FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
 
 
 def add_decoder_arguments(add: Callable) -> None:
@@ -59,8 +63,9 @@ def run(arguments: argparse.Namespace) -> None:
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
         path = Path(arguments.hypotheses)
-        if path.is_dir():
-            raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "a device or a pipe"
+            raise UsageError(f"--hypotheses must be a file. Received: {path}, {kind}.")
         if not path.absolute().parent.is_dir():
             raise UsageError(
                 f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "
@@ -72,15 +77,16 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
             )
     if arguments.out:  # a place that cannot be written to is found now, not after the work
-        Path(arguments.out).mkdir(parents=True, exist_ok=True)
+        folder = Path(arguments.out)
+        owned = "rows" in object_or_empty(folder / _FILES[0])
+        check_owned(folder, "--out", "scores of tfasr", _FILES, owned=owned)
+        folder.mkdir(parents=True, exist_ok=True)
     rows = _scored(arguments, single)
     if arguments.out:
         from tfasr.display.table import to_markdown
-        from tfasr.kit.files import write_whole
         from tfasr.reports.tables.paper import scores_table
         from tfasr.reports.write import write_tables
 
-        folder = Path(arguments.out)
         table = scores_table(rows)
         write_tables([table], folder)
         write_whole(folder / "scores.md", to_markdown([table]))

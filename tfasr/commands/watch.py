@@ -9,7 +9,7 @@ from pathlib import Path
 from tfasr.commands.report import add_target_arguments
 from tfasr.display.table import WRITERS, to_markdown
 from tfasr.errors import UsageError
-from tfasr.kit.files import LOCK_FILE, write_whole
+from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
 from tfasr.reports.history import history_chart, history_json, history_table, load_history
 from tfasr.reports.load import run_folders
 from tfasr.reports.numbers import ask
@@ -17,6 +17,7 @@ from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.tta.published import find_logs
 
 SLOWER = 3  # the exit code if a slowdown stands
+_MOST_S = 1e9
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +42,10 @@ def run_history(args: argparse.Namespace) -> int:
     asked = ask(args.target, args.policy, args.window)
     target = asked.targets[0] if asked.targets else None
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
+    if args.out is not None:
+        files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
+        owned = {"metric", "changes"} <= object_or_empty(Path(args.out, files[0])).keys()
+        check_owned(Path(args.out), "--out", "history of tfasr", files, owned=owned)
     history = load_history(args.folder, target=target, force=args.force, **options)
     tables, as_json = [history_table(history)], history_json(history)
     sys.stdout.write(as_json if args.format == "json" else WRITERS.call(args.format, tables))
@@ -67,8 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.every_s > 0:
-        raise UsageError(f"--every_s must be more than 0. Received: {args.every_s}.")
+    if not 0 < args.every_s <= _MOST_S:
+        limits = f"more than 0, at most {_MOST_S:g}"
+        raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
     asked = ask(args.target, args.policy, args.window)
     watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
     try:

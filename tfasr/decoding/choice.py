@@ -108,6 +108,7 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     words.discard("")
     if not words:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")
+    _check_lengths(words, Path(path), remedy)
     return sorted(words)
 
 
@@ -136,9 +137,13 @@ def load_lexicon(run_dir: Path) -> list[str]:
     words = [word for word in read_text(path, remedy).split("\n") if word]
     if not words:
         raise UsageError(f"A run's dictionary must contain words. {path} is empty. {remedy}")
+    _check_lengths(words, path, remedy)
+    return words
+
+
+def _check_lengths(words: Iterable[str], path: Path, remedy: str) -> None:
     if len(longest := max(words, key=len)) > _LONGEST_WORD:
         raise UsageError(
             f"A dictionary's words must have at most {_LONGEST_WORD} characters. {path} has one of "
             f"{len(longest)}. {remedy}"
         )
-    return words

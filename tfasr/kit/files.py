@@ -18,17 +18,32 @@ import logging
 import numbers
 import operator
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from tfasr.errors import UsageError
 
+MOST_BYTES = 1 << 30  # of a file that is read as a whole
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Returns why a file can't be read as a whole: it has no end, or is too large; else None."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
+        return "which is a device or a pipe, no file"
+    if about.st_size >= MOST_BYTES:
+        return f"which has {about.st_size} bytes; fewer than {MOST_BYTES} can be read at once"
+    return None
+
 
 def read_text(path: str | Path, remedy: str) -> str:
     """Reads a UTF-8 file; raises UsageError with the path and the ``remedy`` if it can't."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        cause = why_unreadable(Path(path))
+        if cause is None:
+            return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         cause = f"which is not UTF-8 text ({error.reason} at byte {error.start})"
     except OSError as error:
@@ -80,8 +95,12 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
-    """Opens a temporary file, ``partial``, and renames it when closed; one for each writer."""
+    """Opens a temporary file, ``partial``, and renames it when closed; one for each writer.
+
+    Raises UsageError if a device, a pipe or a folder is in that place.
+    """
     path = Path(path)
+    check_replaceable(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
     try:
         with named_in_errors(partial), partial.open("wb") as file:
@@ -94,6 +113,13 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
             partial.unlink(missing_ok=True)  # it would fill a full disk
         raise
     sync_folder(path.parent)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises UsageError for a device, pipe or folder, in whose place a rename would put a file."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        raise UsageError(f"{path} is {kind}, where a file is to be written: choose another.")
 
 
 @contextlib.contextmanager
@@ -113,6 +139,7 @@ def name_in_error(error: OSError, path: Path) -> None:
 
 def publish(partial: Path, path: Path) -> None:
     """Moves a finished file to its destination, after syncing its content to disk."""
+    check_replaceable(path)
     sync(partial)
     partial.replace(path)
     sync_folder(path.parent)

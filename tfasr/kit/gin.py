@@ -13,6 +13,7 @@ import gin
 from gin import config_parser
 
 from tfasr.errors import UsageError
+from tfasr.kit.files import why_unreadable
 from tfasr.kit.registry import load_plugin
 
 log = logging.getLogger("tfasr")
@@ -192,6 +193,9 @@ def _refuse_bound_twice(leaf: GinText, bound: dict[str, Line]) -> None:
 
 def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
     try:
+        cause = why_unreadable(path)
+        if cause is not None:
+            raise UsageError(f"A gin file must be a small text file. Received: {path}, {cause}.")
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error
@@ -282,6 +286,7 @@ def fill(
     is rejected. ``build`` makes the configs by `make`; its text may lack later files.
     """
     _import(text, imports)
+    _check_macros(text.bindings)
     configs, unused, operative = _build(text, build)
     dropped = _dropped(unused, text, build)
     if dropped:
@@ -293,6 +298,7 @@ def fill(
 def peek(cls: type, text: GinText) -> Any:
     """Returns one config of gin files whose other names need not be known yet."""
     _import(text, True)
+    _check_macros(text.bindings)
     gin.clear_config()
     try:
         of_class = [s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__]
@@ -346,6 +352,33 @@ def _import(text: GinText, allowed: bool) -> None:
                 f"which would run its code. Received: {statement.text.strip()!r}. Remove the line."
             )
         load_plugin(statement.selector, asked_at=statement.place)
+
+
+def _check_macros(bindings: Iterable[Statement]) -> None:
+    macros = {s.name: s for s in bindings if not s.parameter}
+    used = set().union(*(_macros_in(s.value) for s in bindings))
+    for name in macros.keys() - used:
+        raise UsageError(
+            f"{macros[name].place}: {name} is bound but nothing uses it. Name its class, as in "
+            "TrainingConfig.epochs = 5, or remove the line."
+        )
+    needs = {name: _macros_in(macro.value) for name, macro in macros.items()}
+    while ends := [name for name, others in needs.items() if not others & needs.keys()]:
+        for name in ends:
+            del needs[name]
+    for name, others in needs.items():  # gin would look it up without end
+        raise UsageError(
+            f"{macros[name].place}: a macro must not lead to itself. Received: {name}, which needs "
+            f"{', '.join(sorted(others))}. Give one of them a value of its own."
+        )
+
+
+def _macros_in(value: Any) -> set[str]:
+    if isinstance(value, Reference):
+        return {value.name} if value.kind == "macro" else set()
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    return set().union(*map(_macros_in, value)) if isinstance(value, list | tuple) else set()
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:

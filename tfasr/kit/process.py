@@ -45,6 +45,9 @@ def quiet_stderr() -> Iterator[None]:
 def load_tensorflow() -> None:
     """Imports TensorFlow without its messages about devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    backend = os.environ.get("KERAS_BACKEND")
+    if backend not in (None, "", "tensorflow", "jax", "torch", "numpy", "openvino"):
+        raise UsageError(f"KERAS_BACKEND must be a backend of Keras. Received: {backend!r}.")
     with quiet_stderr():
         import tensorflow as tf
 

@@ -8,6 +8,7 @@ raise "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export`` 
 import functools
 import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -40,8 +41,9 @@ def registered() -> bool:
         return False
     reason = _reason_against()
     if reason is None:
-        # TensorFlow's setting would be read when a graph is made, but reading it starts devices.
-        limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
+        # TensorFlow's setting is read when a graph is made: reading it looks for devices.
+        threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+        limit_threads(int(threads) if re.fullmatch("[0-9]{1,5}", threads) else 0)
         return True
     log.warning(
         "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "

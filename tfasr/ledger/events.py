@@ -94,6 +94,7 @@ from tfasr.kit.files import (
     named_in_errors,
     sync_folder,
     take_lock,
+    why_unreadable,
 )
 
 # Increase this if an older tfasr would misread the events. Newer formats are rejected.
@@ -135,7 +136,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
-    content = path.read_bytes()
+    content = _content(path)
     parsed = _whole_lines(content, path)
     lines, events = parsed.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
@@ -143,6 +144,16 @@ def read_ledger(path: str | Path) -> LedgerContent:
         events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
     cut = parsed.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
     return LedgerContent(events, cut, parsed.head.decode() if parsed.chained else None)
+
+
+def _content(path: Path) -> bytes:
+    cause = why_unreadable(path)
+    if cause is not None:
+        raise UsageError(
+            f"A ledger must be a file that fits into memory. Received: {path}, {cause}. Name "
+            "another run, or bring the file back from a copy."
+        )
+    return path.read_bytes()
 
 
 @dataclass(frozen=True)
@@ -256,7 +267,7 @@ def is_ledger(path: Path) -> bool:
 def last_value(run_dir: str | Path, key: str) -> Any:
     """Returns the value of a ledger's last event with a key, or None, parsing only that event."""
     path = Path(run_dir) / EVENTS_FILE
-    content = path.read_bytes() if path.is_file() else b""
+    content = _content(path) if path.is_file() else b""
     _check_version(content, path)
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:

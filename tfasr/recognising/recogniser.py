@@ -51,6 +51,11 @@ def load_recogniser(
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     changes = {name: value for name, value in changes.items() if value is not None}
     if is_exported(run_dir):
+        if checkpoint != "best":
+            raise UsageError(
+                "--checkpoint must be left out for an export, which holds the weights of one. "
+                f"Received: {checkpoint} with {run_dir}. Export the run with that --checkpoint."
+            )
         from tfasr.recognising.runtimes import open_exported
 
         with wrong_values_are_wrong_use():

@@ -16,7 +16,16 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
-from tfasr.recording.session import Order, Session, check_facts, claimed, position, settings_of
+from tfasr.recording.session import (
+    Order,
+    Session,
+    check_facts,
+    check_mappings,
+    claimed,
+    folder_named,
+    position,
+    settings_of,
+)
 from tfasr.scoring.errors import ErrorCounts, count_errors, read_transcripts
 from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
@@ -353,7 +362,8 @@ class Recorder:
         utilisation: bool = False,
         own_process: bool = False,
     ):
-        self.run_dir = Path(run_dir)
+        check_mappings(metrics=metrics, facts=facts, comparability=comparability, config=config)
+        self.run_dir = folder_named(run_dir)
         sizes = {"train_samples": train_samples, "global_batch_size": global_batch_size}
         self._model: Comparable | None = None
         if comparable_with is not None:

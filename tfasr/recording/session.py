@@ -86,8 +86,12 @@ def settings_of(
     metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
     declared = {name: asdict(metric) for name, metric in metrics.items()}
     declare(declared, "The recorder")
-    pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
-    if not isinstance(target_window, int) or target_window < 1:
+    try:
+        pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
+    except TypeError:
+        text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
+        raise UsageError(f"{text} Received: {targets!r}.") from None
+    if type(target_window) is not int or target_window < 1:
         text = "target_window must be at least 1 evaluation."
         raise UsageError(f"{text} Received: {target_window!r}.")
     stated = {name: value for name, value in facts.items() if value is not None}
@@ -99,6 +103,22 @@ def settings_of(
     settings = Settings([list(pair) for pair in pairs], target_window, *named)
     _check_json(asdict(settings))
     return settings
+
+
+def check_mappings(**values: Any) -> None:
+    """Raises UsageError unless each value is None or a mapping of texts."""
+    for name, value in values.items():
+        if value is None or isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
+            continue
+        raise UsageError(f"{name} must be a dict with names as keys. Received: {value!r}.")
+
+
+def folder_named(run_dir: Any) -> Path:
+    """Returns a run's folder; raises UsageError if that is no name, or a file's."""
+    named = isinstance(run_dir, str | os.PathLike) and str(run_dir) and "\0" not in str(run_dir)
+    if not named or Path(run_dir).is_file():
+        raise UsageError(f"run_dir must be the name of a folder. Received: {run_dir!r}.")
+    return Path(run_dir)
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:

@@ -100,6 +100,9 @@ class Machines:
     """
 
     def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
+        if price_usd_per_hour is not None and not 0 <= price_usd_per_hour < math.inf:
+            message = "--price_usd_per_hour must be a number of at least 0."
+            raise UsageError(f"{message} Received: {price_usd_per_hour}.")
         self._price = (
             {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
         )

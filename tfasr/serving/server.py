@@ -8,6 +8,7 @@ import ipaddress
 import json
 import logging
 import os
+import re
 import resource
 import secrets
 import signal
@@ -38,6 +39,7 @@ _MOST_WAITING = 256
 _REQUEST_S, _LOOK_S = 0.25, 0.01
 _FILES_EACH, _FILES_MORE = 3, 16  # that an upload has open, and the process later than now
 _NO_FILES_S = 0.2  # until the next try to accept a connection, if no more files can be opened
+_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
 _MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # of the log about requests
 
 log = logging.getLogger("tfasr")
@@ -174,6 +176,10 @@ def serve(
     localhost and its addresses; ``started`` receives the page's address. UsageError if it can't
     listen there.
     """
+    for allowed in allowed_hosts:
+        if not _ALLOWED.fullmatch(allowed):
+            message = "--allow_host must be NAME or NAME:PORT, such as speech.example.org."
+            raise UsageError(f"{message} Received: {allowed!r}.")
     listening = _listen(host, port)
     with contextlib.closing(listening):
         service = Service(recogniser, limits or Limits())

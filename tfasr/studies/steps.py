@@ -14,6 +14,7 @@ from tfasr.kit.registry import loaded_plugins
 from tfasr.studies.plan import SYNTHETIC, Plan, PlannedRun
 from tfasr.tta.run import load_run
 
+_LARGEST = 1e100  # of what a row may hold
 SCORES_FILE = "scores.json"
 WIDTHS_FOLDER = "beam_widths"
 WIDTHS_FILE = "results.json"
@@ -153,10 +154,22 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
     remedy = "Another program wrote it: move it away, and --resume computes it again."
     rows = read_object(path, remedy, ("rows",))["rows"]
     needed = {"wer", "cer", *names}
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and needed <= {*r} for r in rows):
+    if not isinstance(rows, list) or not all(_is_row(row, needed) for row in rows):
         names_needed = ", ".join(sorted(needed))
         raise UsageError(f"Every row of {path} must have {names_needed}. {remedy}")
     return rows
+
+
+def _is_row(row: Any, names: set[str]) -> bool:
+    if not isinstance(row, dict) or not names <= {*row}:
+        return False
+    texts = {"split", "decoder"}
+    return all(
+        isinstance(row[name], str if name in texts else int | float)
+        and (name in texts or abs(row[name]) < _LARGEST)
+        for name in names
+        if name != "beam_width" or row[name] is not None
+    )
 
 
 def _imports() -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.perform import Measured, draw, is_file
+from tfasr.bench.perform import Measured, check_results_folder, draw, is_file
 from tfasr.bench.scaling.fit import (
     SHARE,
     ConcurrentSteps,
@@ -245,6 +245,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     written = _written(asked, data, prediction, rows)
     if out is not None:
         out = Path(out).resolve()
+        check_results_folder(out)
         written.write(out)
         if not is_file(out):
             draw({"prediction": lambda: prediction_chart(rows, asked.target)}, out)
