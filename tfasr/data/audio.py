@@ -50,7 +50,7 @@ def read_audio(
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns in blocks: memory depends neither on length nor rate."""
+    """Yields what `read_audio` returns, bit for bit, in blocks: memory depends on no length."""
     count = 0
     with opened_audio(path) as file:
         resampler = None
@@ -96,7 +96,7 @@ def check_audio_reader(name: str) -> None:
 def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
     with opened_audio(path) as file:
         try:
-            samples = file.read(dtype="float32", always_2d=True)
+            samples = file.read(file.frames, dtype="float32", always_2d=True)
         except (MemoryError, ValueError) as error:  # a header may state any number of samples
             stated = f"{file.frames} samples of {file.channels} channels"
             raise unreadable(path, f"its header states {stated}: {error}") from error

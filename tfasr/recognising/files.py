@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,8 +26,11 @@ from tfasr.recognising.spec import StreamResult, Transcript, Word
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
+_MOST_NAMED = 8  # of the files that are passed over
 SETTINGS_FILE = "transcribe.json"  # of all results in a folder
 RESULTS_FILE = "transcribe-results.jsonl"  # which of its files are results, with their hashes
+
+log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,10 @@ class Outcome:
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """The named recordings and the audio files of named folders; UsageError if one has none."""
+    """The named recordings and the audio files of named folders; UsageError if one has none.
+
+    Files in a folder whose names don't end like audio are counted in the log.
+    """
     sources = []
     for name in names:
         path = Path(name)
@@ -168,6 +175,15 @@ def find_sources(names: list[str]) -> list[Source]:
             raise UsageError(
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
                 f"{path}, which holds none."
+            )
+        if others := [
+            file.relative_to(path).as_posix() for file in files if file not in set(audio)
+        ]:
+            shown = [printable(other, one_line=True) for other in others[:_MOST_NAMED]]
+            log.warning(
+                "%s: %d of %d files are passed over, since they don't end like audio: %s%s",
+                *(path, len(others), len(files), ", ".join(shown)),
+                ", ..." if len(others) > _MOST_NAMED else "",
             )
         sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
     return sources
