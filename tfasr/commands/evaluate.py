@@ -21,15 +21,6 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--beam_width", type=int, help="default: the run's own")
     recombine = "for word_beam: merge beams that continue alike, see WordBeamSearch"
     add("--recombine", action="store_true", default=None, help=recombine)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    several = {"action": "append", "required": True}
-    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
-    add("--shard_dir", help="default: the one that the run was trained with")
-    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
-    add_decoder_arguments(add)
     add(
         "--language_model",
         metavar="ARPA",
@@ -43,6 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="added per word to a hypothesis's log score, so more words come out; default: 0",
     )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    several = {"action": "append", "required": True}
+    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
+    add("--shard_dir", help="default: the one that the run was trained with")
+    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
+    add_decoder_arguments(add)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
     add(
@@ -93,7 +93,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
-    model = _language_model(arguments)
+    model = language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
@@ -120,7 +120,8 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     return rows
 
 
-def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+    """The model that the flags of `add_decoder_arguments` name; UsageError if it can't be read."""
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.commands.evaluate import add_decoder_arguments
+from tfasr.commands.evaluate import add_decoder_arguments, language_model
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.files import FORMATS, stream_json
 
@@ -66,8 +66,10 @@ def add_recogniser_arguments(add: Callable) -> None:
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     from tfasr.recognising.recogniser import load_recogniser
 
-    names = ("checkpoint", "decoder", "beam_width", "recombine")
-    return load_recogniser(arguments.run_dir, **{name: getattr(arguments, name) for name in names})
+    names = ("checkpoint", "decoder", "beam_width", "recombine", "lexicon")
+    options = {name: getattr(arguments, name) for name in names}
+    model = language_model(arguments)
+    return load_recogniser(arguments.run_dir, **options, language_model=model)
 
 
 def run(arguments: argparse.Namespace) -> None:

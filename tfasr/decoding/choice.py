@@ -72,21 +72,24 @@ def make_decoder(
     alphabet: Alphabet,
     lexicon: Iterable[str] = (),
     num_threads: int | None = None,
+    language_model: "KenlmModel | None" = None,
 ) -> Decoder:
     """Returns the decoder that a config names; RunError if it was not built.
 
     ``lexicon`` has the words of a decoder that needs them, in plain spelling; ``num_threads`` is
-    for "word_beam" (None: one per available core).
+    for "word_beam" (None: one per available core), and so is ``language_model``, which scores the
+    words too: UsageError for another decoder.
     """
-    return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
-
-
-def with_language_model(
-    config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
-) -> Decoder:
-    """Returns word beam search whose words a language model scores too; see `make_decoder`."""
+    if language_model is None:
+        return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
+    if config.name != "word_beam":
+        raise UsageError(
+            "A language model needs the decoder word_beam, which writes the words that it "
+            f"scores. Received: the decoder {config.name}. Choose --decoder word_beam."
+        )
     options = {"beam_width": config.beam_width, "recombine": config.recombine}
-    return WordBeamSearch(alphabet, lexicon, mode="kenlm", language_model=model, **options)
+    options |= {"mode": "kenlm", "num_threads": num_threads}
+    return WordBeamSearch(alphabet, lexicon, language_model=language_model, **options)
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:

@@ -19,7 +19,6 @@ from tfasr.decoding.choice import (
     needs_lexicon,
     read_lexicon,
     require_lexicon_use,
-    with_language_model,
 )
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
@@ -109,30 +108,23 @@ class TrainedRun:
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
     ) -> EvaluationResult:
-        if language_model is not None and decoder.name != "word_beam":
-            raise UsageError(
-                "A language model needs the decoder word_beam, which writes the words that it "
-                f"scores. Received: the decoder {decoder.name}. Choose --decoder word_beam."
-            )
         if lexicon is None:
             words = self.lexicon(decoder)
         else:
             require_lexicon_use(lexicon, decoder)
             words = read_lexicon(lexicon, self.alphabet)
-        source, model = self.source(split, shard_dir), self.model(checkpoint)
-        frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
-        check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
-        chosen = decoder, self.alphabet, words
         try:
-            if language_model is None:
-                written_by = make_decoder(*chosen)
-            else:
-                written_by = with_language_model(*chosen, language_model)
+            written_by = make_decoder(decoder, self.alphabet, words, language_model=language_model)
+        except UsageError:
+            raise
         except ValueError as error:
             raise UsageError(
                 f"{lexicon or self.path / LEXICON_FILE} must fit the run's alphabet and the "
                 f"language model: {error}"
             ) from None
+        source, model = self.source(split, shard_dir), self.model(checkpoint)
+        frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
+        check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
         return Evaluator(model, source, written_by).evaluate()
 
 
