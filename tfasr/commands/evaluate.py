@@ -1,8 +1,11 @@
 """``tfasr evaluate``: scores trained models on prepared splits."""
 
 import argparse
+import contextlib
+import functools
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +37,21 @@ def add_decoder_arguments(add: Callable) -> None:
         type=float,
         help="added per word to a hypothesis's log score, so more words come out; default: 0",
     )
+
+
+@contextlib.contextmanager
+def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
+    """Draws a bar on a terminal for work on several things; yields what counts one, or a number."""
+    if total < 2 or not sys.stderr.isatty():
+        yield lambda _=1: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda count=1: bar.advance(task, count)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +127,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 lexicon=arguments.lexicon,
                 language_model=model,
                 checkpoint=arguments.checkpoint,
+                progress=functools.partial(progress, f"{name}, {split}: evaluated"),
             )
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))

@@ -1,14 +1,13 @@
 """``tfasr transcribe``: recordings to text, subtitles or time-marked words."""
 
 import argparse
-import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.commands.evaluate import add_decoder_arguments, language_model
+from tfasr.commands.evaluate import add_decoder_arguments, language_model, progress
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.files import FORMATS, stream_json
 
@@ -118,7 +117,7 @@ def _transcribe(
     written_as = FORMATS[arguments.format]
     if folder is None:
         sys.stdout.write(written_as.header)
-    with _progress(len(waiting)) as advance:
+    with progress("transcribed", len(waiting)) as advance:
 
         def finished(source: "Source", transcript: "Transcript") -> None:
             if folder is not None:
@@ -136,20 +135,6 @@ def _transcribe(
             advance()
 
         return transcribe_sources(recogniser, waiting, finished, failed, arguments.batch_size)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    if total < 2 or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = ("transcribed", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
 
 
 def _check_alone(arguments: argparse.Namespace, rule: str) -> None:

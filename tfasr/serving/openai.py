@@ -15,13 +15,7 @@ from tfasr.serving.uploads import Arriving, file_name, kept
 
 PREFIX = "/v1/"
 _FIELDS_BYTES = 1 << 16  # of all that is not the file
-_FORMATS: dict[str, Callable[["_Heard"], str | dict[str, Any]]] = {
-    "json": lambda heard: {"text": heard.transcript.text},
-    "text": lambda heard: heard.transcript.text + "\n",
-    "srt": lambda heard: to_srt("", heard.transcript),
-    "vtt": lambda heard: to_vtt("", heard.transcript),
-    "verbose_json": lambda heard: heard.verbose(),
-}
+_FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
 # Of OpenAI's, with the reason that a header of the answer has.
 _IGNORED = {
     "model": "the server has one model",
@@ -32,28 +26,29 @@ _IGNORED = {
 }
 
 
-class _Heard:
-    def __init__(self, transcript: Transcript, parts: list[list[Word]], language: str):
-        self.transcript = transcript
-        self._parts = parts
-        self._language = language
+def _verbose(transcript: Transcript, parts: list[list[Word]]) -> dict[str, Any]:
+    def timed(name: str, words: list[Word]) -> dict[str, Any]:
+        start, end = round(words[0].start_s, 3), round(words[-1].end_s, 3)
+        return {name: " ".join(word.text for word in words), "start": start, "end": end}
 
-    def verbose(self) -> dict[str, Any]:
-        def timed(name: str, text: str, first: Word, last: Word) -> dict[str, Any]:
-            return {name: text, "start": round(first.start_s, 3), "end": round(last.end_s, 3)}
+    return {
+        "task": "transcribe",
+        "language": "",  # which nobody has told the model
+        "duration": round(transcript.duration_s, 3),
+        "text": transcript.text,
+        "words": [timed("word", [word]) for word in transcript.words],
+        "segments": [{"id": number, **timed("text", part)} for number, part in enumerate(parts)],
+    }
 
-        segments = [(" ".join(word.text for word in part), part) for part in self._parts]
-        return {
-            "task": "transcribe",
-            "language": self._language,
-            "duration": round(self.transcript.duration_s, 3),
-            "text": self.transcript.text,
-            "words": [timed("word", word.text, word, word) for word in self.transcript.words],
-            "segments": [
-                {"id": number, **timed("text", text, part[0], part[-1])}
-                for number, (text, part) in enumerate(segments)
-            ],
-        }
+
+# From a transcript and the words of its parts to the body of an answer.
+_FORMATS: dict[str, Callable[[Transcript, list[list[Word]]], str | dict[str, Any]]] = {
+    "json": lambda transcript, _: {"text": transcript.text},
+    "text": lambda transcript, _: transcript.text + "\n",
+    "srt": lambda transcript, _: to_srt("", transcript),
+    "vtt": lambda transcript, _: to_vtt("", transcript),
+    "verbose_json": _verbose,
+}
 
 
 def error_answer(message: str, status: int) -> web.Response:
@@ -63,8 +58,8 @@ def error_answer(message: str, status: int) -> web.Response:
 
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
-    """Answers a form with a ``file`` and, as it likes, a ``response_format``."""
-    fields: dict[str, str] = {}
+    """Answers a form with a ``file`` and, if it likes, a ``response_format``."""
+    fields = {"response_format": "json"}
 
     async def receive(file: BinaryIO) -> str:
         return await _received(request, file, fields, service)
@@ -72,58 +67,46 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
     try:
         with client_may_leave(request):
             async with kept(receive, service) as upload:
-                write = _format(fields)
                 await service.soon(upload.check)
                 parts = []
                 async for words in upload.recognised():
                     if request.transport is None:
                         raise ConnectionResetError
                     parts += [words] if words else []
-            heard = _Heard(upload.transcript, parts, fields.get("language", ""))
-            return _answer(write(heard), fields)
+            content = _FORMATS[fields["response_format"]](upload.transcript, parts)
+            ignored = "; ".join(f"{name}: {_IGNORED[name]}" for name in _IGNORED if name in fields)
+            headers = {"X-Ignored": ignored} if ignored else {}
+            if isinstance(content, str):
+                return web.Response(text=content, headers=headers)
+            return web.json_response(content, headers=headers)
     except RefusedError as refusal:
         return error_answer(str(refusal), refusal.status)
     return error_answer("The client has gone.", 400)  # which nobody reads
 
 
-def _answer(content: str | dict[str, Any], fields: dict[str, str]) -> web.Response:
-    ignored = [f"{name}: {reason}" for name, reason in _IGNORED.items() if name in fields]
-    headers = {"X-Ignored": "; ".join(ignored)} if ignored else {}
-    if isinstance(content, str):
-        return web.Response(text=content, headers=headers)
-    return web.json_response(content, headers=headers)
-
-
-def _format(fields: dict[str, str]) -> Callable[[_Heard], str | dict[str, Any]]:
-    chosen = fields.get("response_format", "json")
-    if chosen not in _FORMATS:
-        raise RefusedError(f"response_format must be {', '.join(_FORMATS)}. Received: {chosen!r}.")
-    if fields.get("stream", "false").lower() not in ("false", "0", ""):
+def _check_field(name: str, value: str) -> None:
+    if name == "response_format" and value not in _FORMATS:
+        raise RefusedError(f"response_format must be {', '.join(_FORMATS)}. Received: {value!r}.")
+    if name == "stream" and value.lower() not in ("false", "0", ""):
         raise RefusedError(
             "stream must be false: POST /transcribe answers part by part, and the WebSocket "
             "/stream while somebody speaks."
         )
-    return _FORMATS[chosen]
 
 
 async def _received(
     request: web.Request, file: BinaryIO, fields: dict[str, str], service: Service
 ) -> str:
     """Writes the form's file, and its other fields into ``fields``; returns the file's name."""
-    remedy = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
     if request.content_type != "multipart/form-data":
-        raise RefusedError(f"A request must be a form. Received: {request.content_type}. {remedy}")
+        raise RefusedError(f"A request must be a form. Received: {request.content_type}. {_FORM}")
     arriving = Arriving(request, service)
     arriving.check_size("a form", _FIELDS_BYTES)
     name, left = None, _FIELDS_BYTES
-
-    async def begun() -> Any:
-        return await request.multipart()
-
-    form = await arriving.piece(begun())
+    form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
         if not isinstance(part, BodyPartReader) or (part.name == "file" and name is not None):
-            raise RefusedError(f"A form must have one file. {remedy}")
+            raise RefusedError(f"A form must have one file. {_FORM}")
         if part.name == "file":
             name = file_name(part.filename)
             await arriving.keep(file, part.read_chunk, name)
@@ -133,9 +116,9 @@ async def _received(
             value += await arriving.piece(part.read_chunk())
             if len(value) > left:
                 raise RefusedError("The fields of a form may have 64 KiB.", status=413)
-        left -= len(value) + len(part.name or "")
+        left -= len(value) + _FIELDS_BYTES // 64  # which also limits their number
         fields[part.name or ""] = value.decode(errors="replace")
-        _format(fields)
+        _check_field(part.name or "", fields[part.name or ""])
     if name is None:
-        raise RefusedError(f"A form must have a file. Received: {', '.join(fields)}. {remedy}")
+        raise RefusedError(f"A form must have a file. Received: {', '.join(fields)}. {_FORM}")
     return name

@@ -141,6 +141,8 @@ def make_application(
             return response
         except web.HTTPException as error:
             status = error.status
+            if request.path.startswith(openai.PREFIX):
+                return openai.error_answer(f"{request.method} {request.path}: {error}", status)
             raise
         finally:
             service.busy.discard(transport)
@@ -350,7 +352,7 @@ class FewLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
             record.msg, record.args = "A request was refused: %s", (printable(reason),)
             record.exc_info = None

@@ -1,6 +1,9 @@
 """A run, opened to use its model: to evaluate, transcribe, export and measure it."""
 
+import contextlib
 import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +36,14 @@ from tfasr.training.run_folder import load_feature_statistics, recorded_shard_di
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
+
+
+# Shows work on a number of utterances: yields what is called with how many more are done.
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
+    return contextlib.nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,7 @@ class TrainedRun:
         lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
+        progress: Progress = no_progress,
     ) -> EvaluationResult:
         if lexicon is None:
             words = self.lexicon(decoder)
@@ -125,7 +137,8 @@ class TrainedRun:
         source, model = self.source(split, shard_dir), self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
-        return Evaluator(model, source, written_by).evaluate()
+        with progress(len(source.split.utterances)) as advance:
+            return Evaluator(model, source, written_by).evaluate(advance)
 
 
 def open_trained(run_dir: str | Path) -> TrainedRun:
