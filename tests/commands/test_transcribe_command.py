@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.commands.test_terminal import on_terminal
 from tests.recognising.conftest import exported_tones
 from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr.cli import parse, run
@@ -92,6 +93,15 @@ def test_a_language_model_decides_between_words(transcribe, audio, tmp_path, cap
         options = ["--decoder", "word_beam", "--lm_weight", weight]
         assert transcribe(audio / "one.wav", *words, *options) == 0
         assert capsys.readouterr().out == text + "\n"
+
+
+def test_progress_is_drawn_on_a_terminal_that_is_guarded(exported_tones, audio):
+    words = ("transcribe", str(audio), "--run_dir", str(exported_tones))
+    status, written = on_terminal(*words, cwd=audio)
+    assert status == 0
+    assert b"3/3" in written
+    assert b"\x1b[2K" in written
+    assert b"\\x1b" not in written
 
 
 def test_every_format(transcribe, audio, tmp_path, capsys):

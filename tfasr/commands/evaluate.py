@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import WRITERS, formats
-from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.errors import UsageError, stderr_console, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
@@ -45,11 +45,10 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
     if total < 2 or not sys.stderr.isatty():
         yield lambda _=1: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=stderr_console()) as bar:
         task = bar.add_task("", total=total)
         yield lambda count=1: bar.advance(task, count)
 
