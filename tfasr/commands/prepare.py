@@ -52,9 +52,10 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
+    count, shards = index["utterances"], len(index["shards"])
     return (
-        f"{split}: {index['utterances']} utterances, {index['duration_s'] / 3600:.2f} h, in "
-        f"{len(index['shards'])} shards; kept {index['utterances']} of {listed}, "
+        f"{split}: {count} utterance{'s' * (count != 1)}, {index['duration_s'] / 3600:.2f} h, in "
+        f"{shards} shard{'s' * (shards != 1)}; kept {count} of {listed}, "
         f"{index['kept_share']:.1%}; left out: {left_out}"
     )
 

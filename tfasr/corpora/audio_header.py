@@ -159,31 +159,29 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
 
     Once this process has ended, ffmpeg ends at its next write to the pipe, or at its time limit.
     """
-    pipe, count = subprocess.PIPE, 0
     with (
         tempfile.TemporaryFile() as messages,
-        subprocess.Popen(command, stdin=source, stdout=pipe, stderr=messages) as process,
+        subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=messages) as process,
     ):
         late = threading.Timer(_FFMPEG_S, process.kill)
-        late.daemon = True
         late.start()
         try:
-            while count <= _FFMPEG_BYTES and (piece := process.stdout.read(_PIECE_BYTES)):
-                count += decoded.write(piece)
-            if count > _FFMPEG_BYTES:
-                return f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
-            exit_code = process.wait()
+            while decoded.tell() <= _FFMPEG_BYTES and (piece := process.stdout.read(_PIECE_BYTES)):
+                decoded.write(piece)
+            if decoded.tell() <= _FFMPEG_BYTES:
+                process.wait()
         finally:
             late.cancel()
             process.kill()
         messages.seek(0)
         text = messages.read(_PIECE_BYTES).decode(errors="replace")
+    if decoded.tell() > _FFMPEG_BYTES:
+        return f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
     text = "; ".join(_FFMPEG_PREFIX.sub("", text).split("\n")).strip("; ")[:_MOST_MESSAGE]
     if "matches no streams" in text:
         return "it holds no audio, only pictures"
-    if exit_code or _FFMPEG_CUT.search(text):
-        return text or f"it ended with exit code {exit_code}"
-    return ""
+    failed = process.returncode or _FFMPEG_CUT.search(text)
+    return (text or f"it ended with exit code {process.returncode}") if failed else ""
 
 
 def audio_duration_s(path: str | Path) -> float:

@@ -176,15 +176,12 @@ def find_sources(names: list[str]) -> list[Source]:
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
                 f"{path}, which holds none."
             )
-        if others := [
-            file.relative_to(path).as_posix() for file in files if file not in set(audio)
-        ]:
-            shown = [printable(other, one_line=True) for other in others[:_MOST_NAMED]]
-            log.warning(
-                "%s: %d of %d files are passed over, since they don't end like audio: %s%s",
-                *(path, len(others), len(files), ", ".join(shown)),
-                ", ..." if len(others) > _MOST_NAMED else "",
-            )
+        others = [file.relative_to(path).as_posix() for file in files if file not in set(audio)]
+        if others:
+            names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
+            names += ", ..." * (len(others) > _MOST_NAMED)
+            counts = f"{len(others)} of {len(files)} files are passed over"
+            log.warning("%s: %s, since they don't end like audio: %s", path, counts, names)
         sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
     return sources
 
