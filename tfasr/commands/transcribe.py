@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "audio",
         nargs="+",
         metavar="FILE|DIR|-",
-        help="recordings of any rate and format that libsndfile reads, folders of them, or - for "
-        "raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
+        help="recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, or - "
+        "for raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
         "rate (16 kHz)",
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")

@@ -118,8 +118,8 @@ class Recogniser:
         """Transcribes a recording of any length.
 
         Args:
-            audio: the path of a file of any rate and format that libsndfile reads, or samples at
-                `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
+            audio: the path of a file of any rate and format that libsndfile or ffmpeg reads, or
+                samples at `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
 
         Raises:
             ValueError: if the file cannot be read, or the samples are no finite numbers.
