@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "audio",
         nargs="+",
         metavar="FILE|DIR|-",
-        help="recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, or - "
-        "for raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
-        "rate (16 kHz)",
+        help="recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, "
+        "or - for raw PCM from standard input: signed 16 bit, little endian, one channel, at the "
+        "model's rate (16 kHz)",
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
