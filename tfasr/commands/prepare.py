@@ -5,15 +5,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfasr.commands.evaluate import progress
 from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
