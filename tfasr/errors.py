@@ -4,10 +4,15 @@ import contextlib
 import errno
 import re
 import resource
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class UsageError(ValueError):
@@ -35,6 +40,16 @@ def wrong_values_are_wrong_use() -> Iterator[None]:
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(f"[{_CONTROLS}]")
 _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
+
+
+def stderr_console(**options: Any) -> "Console":
+    """A rich console on standard error itself: what guards a terminal would escape its lines.
+
+    While rich renews a line it stands in for ``sys.stderr``, and no longer finds what is guarded.
+    """
+    from rich.console import Console  # here: few commands draw
+
+    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr), **options)
 
 
 def printable(text: str, *, one_line: bool = False) -> str:

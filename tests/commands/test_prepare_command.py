@@ -94,7 +94,7 @@ def test_the_command_line_says_what_was_made_and_exits_with_0_1_and_2(
     write_tsv(tmp_path / "good", make_utterances(tmp_path / "good", 9, text="a b"))
     write_tsv(tmp_path / "bad", make_utterances(tmp_path / "bad", 1, text="7"))
     for corpus, code, told in (
-        ("good", 0, "train: 9 utterances, 0.00 h, in 1 shards; kept 9 of 9, 100.0%"),
+        ("good", 0, "train: 9 utterances, 0.00 h, in 1 shard; kept 9 of 9, 100.0%"),
         ("bad", 1, "characters outside the alphabet (['7']"),
         ("nowhere", 2, "nowhere"),
     ):

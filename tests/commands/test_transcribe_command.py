@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.commands.test_terminal import on_terminal
 from tests.recognising.conftest import exported_tones
 from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr.cli import parse, run
+from tfasr.decoding.language_models import NgramModel
 from tfasr.recognising.files import FORMATS
 from tfasr.recognising.spec import Transcript, Word
 
@@ -57,6 +59,49 @@ def test_a_file_becomes_text_and_several_are_named(transcribe, audio, capsys):
     assert transcribe(audio / "one.wav", audio / "two.wav") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"{audio / name}.wav\t{TEXTS[name]}" for name in ("one", "two")]
+
+
+def test_files_of_a_folder_that_are_passed_over_are_counted_and_named(transcribe, audio, capsys):
+    assert transcribe(audio) == 0
+    said = capsys.readouterr().err
+    assert "notes.txt" in said
+    assert "1 of 4 files" in said
+
+
+def test_a_dictionary_of_ones_own_and_a_language_model(transcribe, audio, tmp_path, capsys):
+    (tmp_path / "words").write_text("abd\nab\n")
+    words = ["--decoder", "word_beam", "--lexicon", tmp_path / "words"]
+    out = tmp_path / "out"
+    assert transcribe(audio / "one.wav", *words, "--out", out) == 0
+    assert set((out / "one.txt").read_text().split()) <= {"abd", "ab"}
+    # Other words make another recogniser.
+    assert transcribe(audio / "one.wav", "--decoder", "word_beam", "--out", out) == 2
+    assert transcribe(audio / "one.wav", "--lexicon", tmp_path / "words") == 2
+    assert "word_beam" in capsys.readouterr().err
+    assert transcribe(audio / "one.wav", "--lm_weight", 2) == 2
+    assert "--language_model" in capsys.readouterr().err
+
+
+def test_a_language_model_decides_between_words(transcribe, audio, tmp_path, capsys):
+    pytest.importorskip("kenlm", reason="needs the kenlm extra: pip install 'tfasr[kenlm]'")
+    (tmp_path / "words").write_text("abc\nabd\nab\n")
+    NgramModel(["abd ab"] * 9 + ["abc ab"], 2).write(tmp_path / "model.arpa")
+    words = ["--lexicon", tmp_path / "words", "--language_model", tmp_path / "model.arpa"]
+    assert transcribe(audio / "one.wav", *words) == 2  # the run's decoder is greedy
+    assert "word_beam" in capsys.readouterr().err
+    for weight, text in ((0, "abc ab"), (10, "abd ab")):
+        options = ["--decoder", "word_beam", "--lm_weight", weight]
+        assert transcribe(audio / "one.wav", *words, *options) == 0
+        assert capsys.readouterr().out == text + "\n"
+
+
+def test_progress_is_drawn_on_a_terminal_that_is_guarded(exported_tones, audio):
+    words = ("transcribe", str(audio), "--run_dir", str(exported_tones))
+    status, written = on_terminal(*words, cwd=audio)
+    assert status == 0
+    assert b"3/3" in written
+    assert b"\x1b[2K" in written
+    assert b"\\x1b" not in written
 
 
 def test_every_format(transcribe, audio, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Reading audio: rates, formats, channels, and files that are not what they should be."""
 
+import shutil
 import subprocess
 import sys
 from math import gcd
@@ -233,7 +234,73 @@ def test_blocks_are_the_whole_recording(tmp_path, rate_hz):
     blocks = list(audio_blocks(path, block_s=0.11))
     assert len(blocks) >= 7
     assert {block.dtype for block in blocks} == {np.dtype(np.float32)}
-    np.testing.assert_allclose(np.concatenate(blocks), read_audio(path), atol=1e-4)
+    np.testing.assert_array_equal(np.concatenate(blocks), read_audio(path))
+
+
+@pytest.mark.parametrize("name", ["noise.mp3", "noise.ogg", "noise.opus"])
+def test_samples_do_not_depend_on_the_size_of_the_blocks(tmp_path, name):
+    """Soundfile seeks behind each block, which restarts the decoders of MP3 and Opus."""
+    noise = 0.3 * np.random.default_rng(0).standard_normal(3 * 16000)
+    options = {"format": "OGG", "subtype": "OPUS"} if name.endswith("opus") else {}
+    path = write(tmp_path, name, noise, **options)
+    expected = read_audio(path)
+    for block_s in (1 / 160, 0.1, 1.0, 10.0):
+        blocks = list(audio_blocks(path, block_s=block_s))
+        np.testing.assert_array_equal(np.concatenate(blocks), expected, str(block_s))
+
+
+def by_ffmpeg(folder: Path, name: str) -> Path:
+    """Two seconds of a tone in a format that libsndfile does not read."""
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("needs ffmpeg")
+    stereo = np.stack([tone(16000, 2.0), np.zeros(32000, np.float32)], axis=1)
+    source = write(folder, "source.wav", stereo)
+    command = ["ffmpeg", "-nostdin", "-v", "error", "-i", source, folder / name]
+    subprocess.run(command, check=True)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["talk.m4a", "talk.webm", "talk.aac"])
+def test_ffmpeg_decodes_what_libsndfile_does_not(tmp_path, name):
+    path = by_ffmpeg(tmp_path, name)
+    samples = read_audio(path)
+    assert audio_duration_s(path) == pytest.approx(len(samples) / 16000)
+    assert 2.0 <= len(samples) / 16000 < 2.2
+    np.testing.assert_array_equal(np.concatenate(list(audio_blocks(path))), samples)
+    spectrum = np.abs(np.fft.rfft(samples[8000:24000]))
+    assert spectrum.argmax() == 440
+    assert np.abs(samples[8000:24000]).max() == pytest.approx(0.25, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["cut.m4a", "cut.webm", "cut.aac"])
+def test_what_ffmpeg_cannot_read_to_its_end_is_an_error(tmp_path, name):
+    path = by_ffmpeg(tmp_path, name)
+    content = path.read_bytes()
+    for share in (0.4, 0.9):
+        path.write_bytes(content[: int(share * len(content))])
+        with pytest.raises(ValueError, match=f"{name}: ffmpeg: .+") as refused:
+            read_audio(path)
+        assert "/dev/stdin" not in str(refused.value)
+        assert "0x" not in str(refused.value)
+
+
+def test_without_ffmpeg_one_sentence_names_it(tmp_path, monkeypatch):
+    path = tmp_path / "talk.m4a"
+    path.write_bytes(b"\0\0\0\x1cftypM4A " + bytes(100))
+    monkeypatch.setenv("PATH", "")
+    for read in (read_audio, audio_duration_s):
+        with pytest.raises(ValueError, match="talk.m4a.*install ffmpeg") as refused:
+            read(path)
+        assert "\n" not in str(refused.value)
+
+
+def test_only_the_formats_of_the_list_are_given_to_ffmpeg(tmp_path):
+    """It would follow a playlist to whatever files that names."""
+    (tmp_path / "secret.wav").write_bytes(write(tmp_path, "a.wav", tone(16000)).read_bytes())
+    path = tmp_path / "list.m4a"
+    path.write_text("#EXTM3U\n#EXTINF:1,\nsecret.wav\n#EXT-X-ENDLIST\n")
+    with pytest.raises(ValueError, match="Format not recognised"):
+        read_audio(path)
 
 
 def test_blocks_refuse_what_read_audio_refuses(tmp_path):

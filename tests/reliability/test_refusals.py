@@ -144,7 +144,7 @@ def test_links_in_a_circle_are_walked_once(tfasr, tmp_path):
     words = ("--corpus_dir", tmp_path / "LibriSpeech", "--shard_dir", tmp_path / "shards")
     ended = tfasr("prepare", "--corpus", "librispeech", *words, "--split", "train")
     assert ended.status == 0, ended.err
-    assert "train: 1 utterances" in ended.out
+    assert "train: 1 utterance," in ended.out
 
 
 def test_validation_utterances_that_are_trained_on_are_told(tfasr, corpus, tmp_path):

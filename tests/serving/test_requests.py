@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import sys
 
@@ -14,6 +15,7 @@ import soxr
 
 from tests.recognising.spoken_tones import RATE_HZ, pause, spoken, write_wav
 from tfasr.cli import parse, run
+from tfasr.data.audio import read_audio
 from tfasr.recognising.files import to_json
 from tfasr.recognising.recogniser import load_recogniser
 from tfasr.serving.server import check_sender
@@ -73,6 +75,115 @@ def test_silence_is_no_text_and_any_rate_and_channels_are_heard(server, tmp_path
     soundfile.write(tmp_path / "talk.flac", said[:, None] * [0.5, 1.0], 48000)
     _, (*_, last) = send(server, (tmp_path / "talk.flac").read_bytes(), "talk.flac")
     assert last["text"] == "dad cab"
+
+
+def test_one_mp3_gives_one_text_everywhere(server, exported_tones, tmp_path):
+    noise = np.random.default_rng(1).normal(0, 0.15, 20 * RATE_HZ)
+    said = np.concatenate([spoken("abc da", 1), pause(9), spoken("bcd ad cab", 2)])
+    for name, samples in (("said.mp3", said), ("noise.mp3", noise)):
+        path = tmp_path / name
+        soundfile.write(path, samples, RATE_HZ, format="MP3")
+        _, (*_, last) = send(server, path.read_bytes(), name)
+        recogniser = load_recogniser(exported_tones)
+        by_command = recogniser.transcribe(path)
+        as_prepared = recogniser.transcribe(read_audio(path))
+        assert last["text"] == by_command.text == as_prepared.text
+        assert by_command == as_prepared
+
+
+def ask_as_openai(server, content=None, name="talk.wav", **fields):
+    form = aiohttp.FormData(fields, default_to_multipart=True)
+    if content is not None:
+        form.add_field("file", content, filename=name)
+    return ask(server, "POST", "v1/audio/transcriptions", data=form)
+
+
+def test_clients_of_openai_get_their_shapes(server, tmp_path):
+    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
+    status, headers, text = ask_as_openai(server, wav, model="whisper-1", language="en")
+    assert (status, json.loads(text)) == (200, {"text": "abc da"})
+    assert {part.split(":")[0] for part in headers["X-Ignored"].split("; ")} == {
+        "model",
+        "language",
+    }
+    assert ask_as_openai(server, wav, response_format="text")[2] == "abc da\n"
+    assert ask_as_openai(server, wav, response_format="vtt")[2].startswith("WEBVTT\n")
+    verbose = json.loads(ask_as_openai(server, wav, response_format="verbose_json")[2])
+    assert verbose["duration"] == pytest.approx(len(spoken("abc da", 1)) / RATE_HZ, abs=1e-3)
+    assert [word["word"] for word in verbose["words"]] == ["abc", "da"]
+    assert [part["text"] for part in verbose["segments"]] == ["abc da"]
+    assert verbose["segments"][0]["end"] == verbose["words"][-1]["end"] > 0
+
+
+def test_errors_have_openais_shape_and_the_servers_bounds(server):
+    several = aiohttp.FormData(default_to_multipart=True)
+    for name in "ab":
+        several.add_field("file", name.encode(), filename=name)
+    answers = {
+        "no audio at all": (422, *ask_as_openai(server, b"no audio at all")[::2]),
+        "xml": (400, *ask_as_openai(server, b"", response_format="xml")[::2]),
+        "stream": (400, *ask_as_openai(server, b"", stream="true")[::2]),
+        "no file": (400, *ask_as_openai(server, model="a")[::2]),
+        "long field": (413, *ask_as_openai(server, prompt="a" * 70_000)[::2]),
+        "many fields": (413, *ask_as_openai(server, **{f"a{n}": "1" for n in range(70)})[::2]),
+        "large": (413, *ask_as_openai(server, bytes(1_000_001))[::2]),
+        "several": (400, *ask(server, "POST", "v1/audio/transcriptions", data=several)[::2]),
+        "no form": (400, *ask(server, "POST", "v1/audio/transcriptions", data=b"RIFF")[::2]),
+        "no page": (405, *ask(server, "GET", "v1/audio/transcriptions")[::2]),
+        "other site": (403, *ask(server, path="v1/models", headers={"Host": "evil.com"})[::2]),
+        "cut": (
+            400,
+            *ask(
+                server,
+                "POST",
+                "v1/audio/transcriptions",
+                data=b'--a\r\nContent-Disposition: form-data; name="file"\r\n\r\nabc',
+                headers={"Content-Type": "multipart/form-data; boundary=a"},
+            )[::2],
+        ),
+    }
+    for name, (expected, status, text) in answers.items():
+        error = json.loads(text)["error"]
+        assert status == expected, (name, text)
+        assert error["message"], name
+        assert (error["type"], error["param"]) == ("invalid_request_error", None), name
+
+
+def test_health_and_metrics(server, tmp_path):
+    status, _, text = ask(server, path="health")
+    assert (status, json.loads(text)["status"]) == (200, "ok")
+
+    def values():
+        _, headers, text = ask(server, path="metrics")
+        assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert set(re.findall(r"^# TYPE (\S+) (\S+)", text, re.M)) == {
+            ("tfasr_requests_total", "counter"),
+            ("tfasr_audio_seconds_total", "counter"),
+            ("tfasr_active", "gauge"),
+            ("tfasr_latency_seconds", "histogram"),
+        }
+        return {name: float(value) for name, value in re.findall(r"^(tfasr\S+) (\S+)$", text, re.M)}
+
+    before = values()
+    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
+    send(server, wav)
+    ask_as_openai(server, wav)
+    for _ in range(3):
+        ask(server, path=f"elsewhere/{_}")
+    after = values()
+    more = {name: after[name] - before.get(name, 0) for name in after}
+    assert more['tfasr_requests_total{path="/transcribe",status="200"}'] == 1
+    assert more['tfasr_requests_total{path="/v1/audio/transcriptions",status="200"}'] == 1
+    assert more['tfasr_requests_total{path="other",status="404"}'] == 3
+    seconds = 2 * len(spoken("abc da", 1)) / RATE_HZ
+    assert more['tfasr_audio_seconds_total{kind="file"}'] == pytest.approx(seconds, abs=0.01)
+    assert after['tfasr_active{kind="file"}'] == after['tfasr_active{kind="stream"}'] == 0
+    path = 'path="/transcribe"'
+    buckets = [
+        n for name, n in after.items() if name.startswith(f"tfasr_latency_seconds_bucket{{{path}")
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == after[f"tfasr_latency_seconds_count{{{path}}}"]
 
 
 def made(path, samples, rate_hz=RATE_HZ, **options):

@@ -1,14 +1,17 @@
 """``tfasr evaluate``: scores trained models on prepared splits."""
 
 import argparse
+import contextlib
+import functools
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import WRITERS, formats
-from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.errors import UsageError, stderr_console, wrong_values_are_wrong_use
 from tfasr.kit.files import check_owned, object_or_empty, write_whole
 
 if TYPE_CHECKING:
@@ -25,15 +28,6 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--beam_width", type=int, help="default: the run's own")
     recombine = "for word_beam: merge beams that continue alike, see WordBeamSearch"
     add("--recombine", action="store_true", default=None, help=recombine)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    several = {"action": "append", "required": True}
-    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
-    add("--shard_dir", help="default: the one that the run was trained with")
-    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
-    add_decoder_arguments(add)
     add(
         "--language_model",
         metavar="ARPA",
@@ -47,6 +41,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="added per word to a hypothesis's log score, so more words come out; default: 0",
     )
+
+
+@contextlib.contextmanager
+def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
+    """Draws a bar on a terminal for work on several things; yields what counts one, or a number."""
+    if total < 2 or not sys.stderr.isatty():
+        yield lambda _=1: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr_console()) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda count=1: bar.advance(task, count)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    several = {"action": "append", "required": True}
+    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
+    add("--shard_dir", help="default: the one that the run was trained with")
+    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
+    add_decoder_arguments(add)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
     add(
@@ -99,7 +116,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
-    model = _language_model(arguments)
+    model = language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
@@ -115,6 +132,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 lexicon=arguments.lexicon,
                 language_model=model,
                 checkpoint=arguments.checkpoint,
+                progress=functools.partial(progress, f"{name}, {split}: evaluated"),
             )
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
@@ -126,7 +144,8 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     return rows
 
 
-def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+    """The model that the flags of `add_decoder_arguments` name; UsageError if it can't be read."""
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}

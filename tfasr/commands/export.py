@@ -1,6 +1,9 @@
 """``tfasr export``: a trained recogniser as files that other programs run."""
 
 import argparse
+import functools
+
+from tfasr.commands.evaluate import progress
 
 EXPORTS = ("onnx", "sherpa", "litert", "keras", "saved_model")
 
@@ -29,7 +32,8 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.scoring.bootstrap import CONFIDENCE
 
     names = ("to", "run_dir", "out", "int8", "checkpoint", "split", "shard_dir", "data_licence")
-    done = export(**{name: getattr(arguments, name) for name in names})
+    comparing = functools.partial(progress, f"compared on {arguments.split}")
+    done = export(**{name: getattr(arguments, name) for name in names}, progress=comparing)
     same = done.utterances - done.differing_texts
     print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
     print(

@@ -2,17 +2,15 @@
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tfasr.commands.evaluate import progress
 from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +30,15 @@ def run_ngram(arguments: argparse.Namespace) -> None:
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out must be a file in a folder that exists. Received: {out}.")
     split = open_split(arguments.shard_dir, arguments.split)
-    with wrong_values_are_wrong_use():
-        model = NgramModel((u.text for u in split.utterances), arguments.order)
+    utterances = split.utterances
+
+    def texts(advance: Callable[[], None]) -> Iterator[str]:
+        for utterance in utterances:
+            yield utterance.text
+            advance()
+
+    with wrong_values_are_wrong_use(), progress("counted", len(utterances)) as advance:
+        model = NgramModel(texts(advance), arguments.order)
     model.write(out)
     sizes = ", ".join(str(len(order.probabilities)) for order in model.orders)
     print(f"{out}: {sizes} n-grams of 1 to {arguments.order} words, Kneser-Ney")
@@ -44,9 +49,10 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
+    count, shards = index["utterances"], len(index["shards"])
     return (
-        f"{split}: {index['utterances']} utterances, {index['duration_s'] / 3600:.2f} h, in "
-        f"{len(index['shards'])} shards; kept {index['utterances']} of {listed}, "
+        f"{split}: {count} utterance{'s' * (count != 1)}, {index['duration_s'] / 3600:.2f} h, in "
+        f"{shards} shard{'s' * (shards != 1)}; kept {count} of {listed}, "
         f"{index['kept_share']:.1%}; left out: {left_out}"
     )
 

@@ -1,14 +1,13 @@
 """``tfasr transcribe``: recordings to text, subtitles or time-marked words."""
 
 import argparse
-import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.commands.evaluate import add_decoder_arguments
+from tfasr.commands.evaluate import add_decoder_arguments, language_model, progress
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.files import FORMATS, stream_json
 
@@ -30,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "audio",
         nargs="+",
         metavar="FILE|DIR|-",
-        help="recordings of any rate and format that libsndfile reads, folders of them, or - for "
-        "raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
-        "rate (16 kHz)",
+        help="recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, "
+        "or - for raw PCM from standard input: signed 16 bit, little endian, one channel, at the "
+        "model's rate (16 kHz)",
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
@@ -66,8 +65,10 @@ def add_recogniser_arguments(add: Callable) -> None:
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     from tfasr.recognising.recogniser import load_recogniser
 
-    names = ("checkpoint", "decoder", "beam_width", "recombine")
-    return load_recogniser(arguments.run_dir, **{name: getattr(arguments, name) for name in names})
+    names = ("checkpoint", "decoder", "beam_width", "recombine", "lexicon")
+    options = {name: getattr(arguments, name) for name in names}
+    model = language_model(arguments)
+    return load_recogniser(arguments.run_dir, **options, language_model=model)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -116,7 +117,7 @@ def _transcribe(
     written_as = FORMATS[arguments.format]
     if folder is None:
         sys.stdout.write(written_as.header)
-    with _progress(len(waiting)) as advance:
+    with progress("transcribed", len(waiting)) as advance:
 
         def finished(source: "Source", transcript: "Transcript") -> None:
             if folder is not None:
@@ -134,20 +135,6 @@ def _transcribe(
             advance()
 
         return transcribe_sources(recogniser, waiting, finished, failed, arguments.batch_size)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    if total < 2 or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = ("transcribed", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
 
 
 def _check_alone(arguments: argparse.Namespace, rule: str) -> None:

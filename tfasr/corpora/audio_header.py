@@ -1,15 +1,23 @@
 """Opens audio files, and reads their length from the header."""
 
 import contextlib
+import errno
 import os
 import re
+import shutil
 import struct
+import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import soundfile
 
-AUDIO_SUFFIXES = frozenset({".flac", ".wav", ".ogg", ".opus", ".mp3"})
+_BY_LIBSNDFILE = ".flac .wav .ogg .oga .opus .mp3 .aif .aiff .au .caf .w64"
+_BY_FFMPEG = ".m4a .mp4 .mov .3gp .webm .mka .mkv .aac .wma .amr .wv"
+AUDIO_SUFFIXES = frozenset(f"{_BY_LIBSNDFILE} {_BY_FFMPEG}".split())
 
 _HEAD_BYTES = 44
 _PCM = 1
@@ -23,6 +31,26 @@ _CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+
 _OGG_LARGEST_PAGE_BYTES = 65307
 _OGG_PAGE_HEADER_BYTES = 27
 _OGG_END_OF_STREAM = 4
+# How the files begin that libsndfile does not read; each group has the name of ffmpeg's reader. It
+# is named to ffmpeg too, which could take other files for playlists that name further files.
+_FOREIGN = re.compile(
+    rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
+    rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
+    re.DOTALL,
+)
+_FFMPEG_S = 1800  # of the processor and of the clock
+_FFMPEG_BYTES = 2**32 - 2**16  # of a WAV file: 12 hours at 48 kHz
+_LONGEST_S = 1e6
+_FFMPEG = (
+    *("ffmpeg", "-nostdin", "-hide_banner", "-v", "error", "-xerror", "-timelimit", str(_FFMPEG_S)),
+    *("-protocol_whitelist", "file,pipe", "-f", "{reader}", "-i", "file:/dev/stdin"),
+    *("-map", "0:a:0", "-ac", "1", "-t", "{most_s}", "-c:a", "pcm_s16le", "-f", "wav", "pipe:1"),
+)
+_PIECE_BYTES = 1 << 20
+# Of its messages: what is told to its developers, and what means that the file was cut.
+_FFMPEG_PREFIX = re.compile(r"\[[^]]* @ 0x[0-9a-f]+\] |file:/dev/stdin: ")
+_FFMPEG_CUT = re.compile("ended prematurely|partial file", re.IGNORECASE)
+_MOST_MESSAGE = 300
 
 
 def stated_duration_s(path: str | Path) -> float | None:
@@ -65,23 +93,95 @@ def _of_wav(head: bytes, size: int) -> float | None:
     return stated // block / rate_hz
 
 
+class _ReadInOrder(soundfile.SoundFile):
+    """A file that is read from its beginning to its end.
+
+    Otherwise soundfile seeks behind each block that it has read. For MP3 that restarts libsndfile's
+    decoder without what it keeps of earlier frames, so that the samples depend on the blocks' size.
+    """
+
+    def seekable(self) -> bool:
+        return False
+
+
 @contextlib.contextmanager
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
-    """Opens a complete audio file; errors, also libsndfile's, become a ValueError with the path."""
+    """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
+
+    It is read in order: ``read`` must be given a number of frames. Errors, also libsndfile's,
+    become a ValueError with the path.
+    """
     # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
     try:
-        Path(path).open("rb").close()
-        with soundfile.SoundFile(path) as file:
-            _check_complete(path, file)
-            yield file
+        with decoded_by_ffmpeg(path) as decoded:
+            source = path if decoded is None else decoded.fileno()
+            with _ReadInOrder(source, closefd=False) as file:
+                _check_complete(path, file)
+                yield file
     except PermissionError as error:
         cause = "this user may not read it; change its permissions"
         raise unreadable(path, cause) from error
     # A TypeError is soundfile's answer to a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:  # for what ffmpeg decodes
+            raise
         raise unreadable(path, getattr(error, "error_string", str(error))) from error
+
+
+@contextlib.contextmanager
+def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[BinaryIO | None]:
+    """Decodes a file that libsndfile doesn't read to a WAV file of one channel, without a name.
+
+    None for other files. No more than ``most_s`` seconds are decoded. Raises ValueError if ffmpeg
+    is missing or can't read the whole file.
+    """
+    with Path(path).open("rb") as file:
+        foreign = _FOREIGN.match(file.read(_HEAD_BYTES))
+        if foreign is None:
+            yield None
+            return
+        if shutil.which(_FFMPEG[0]) is None:
+            remedy = "install ffmpeg (such as apt install ffmpeg), or convert it to FLAC"
+            raise unreadable(path, f"libsndfile does not read its format: {remedy}")
+        file.seek(0)
+        command = [word.format(reader=foreign.lastgroup, most_s=most_s) for word in _FFMPEG]
+        with tempfile.TemporaryFile() as decoded:
+            if fault := _run_ffmpeg(command, file, decoded):
+                raise unreadable(path, f"ffmpeg: {fault}")
+            decoded.seek(0)
+            yield decoded
+
+
+def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
+    """Writes what ffmpeg decodes to a file; returns what went wrong, or "".
+
+    Once this process has ended, ffmpeg ends at its next write to the pipe, or at its time limit.
+    """
+    with (
+        tempfile.TemporaryFile() as messages,
+        subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=messages) as process,
+    ):
+        late = threading.Timer(_FFMPEG_S, process.kill)
+        late.start()
+        try:
+            while decoded.tell() <= _FFMPEG_BYTES and (piece := process.stdout.read(_PIECE_BYTES)):
+                decoded.write(piece)
+            if decoded.tell() <= _FFMPEG_BYTES:
+                process.wait()
+        finally:
+            late.cancel()
+            process.kill()
+        messages.seek(0)
+        text = messages.read(_PIECE_BYTES).decode(errors="replace")
+    if decoded.tell() > _FFMPEG_BYTES:
+        return f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
+    text = "; ".join(_FFMPEG_PREFIX.sub("", text).split("\n")).strip("; ")[:_MOST_MESSAGE]
+    if "matches no streams" in text:
+        return "it holds no audio, only pictures"
+    failed = process.returncode or _FFMPEG_CUT.search(text)
+    return (text or f"it ended with exit code {process.returncode}") if failed else ""
 
 
 def audio_duration_s(path: str | Path) -> float:

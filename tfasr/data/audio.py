@@ -16,6 +16,7 @@ __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio
 
 AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # of all channels, in a block
+_LONG_S = 60.0  # a block of whole recordings: utterances are shorter
 _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
     "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
@@ -35,35 +36,37 @@ def read_audio(
     if sample_rate_hz <= 0:
         raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
     if reader == "soundfile":
-        samples, rate_hz = _decode_with_soundfile(path)
+        blocks = list(audio_blocks(path, sample_rate_hz, _LONG_S)) or [np.zeros(0, np.float32)]
+        mono = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
     else:
         check_audio_reader(reader)
         samples, rate_hz = _decode_with_tfio(path)
-    mono = _mono(path, samples)
-    if rate_hz != sample_rate_hz and mono.size:
-        mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
+        mono = _mono(path, samples)
+        if rate_hz != sample_rate_hz and mono.size:
+            mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
     if not mono.size:
-        raise unreadable(path, f"it holds no audio: {len(samples)} samples at {rate_hz} Hz")
+        raise unreadable(path, f"it holds no audio: 0 samples at {sample_rate_hz} Hz")
     return np.ascontiguousarray(mono, dtype=np.float32)
 
 
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns in blocks: memory depends neither on length nor rate."""
+    """Yields what `read_audio` returns, bit for bit, in blocks: memory depends on no length."""
     count = 0
     with opened_audio(path) as file:
         resampler = None
         if file.samplerate != sample_rate_hz:
             rates = (file.samplerate, sample_rate_hz)
             resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
-        size = min(int(block_s * file.samplerate), _MOST_VALUES // file.channels)
-        size = max(size, 1)
-        while len(block := file.read(size, dtype="float32", always_2d=True)):
+        size = min(int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames)
+        size, options = max(size, 1), {"dtype": "float32", "always_2d": True}
+        while count < file.frames and len(block := file.read(size, **options)):
             count += len(block)
             mono = _mono(path, block)
             yield mono if resampler is None else resampler.resample_chunk(mono)
-        _check_count(path, count, file.frames)
+        if count != file.frames:  # libsndfile may end early without an error: FLAC, MP3
+            raise unreadable(path, f"truncated: {count} of {file.frames} samples are there")
         if not count:
             raise unreadable(path, f"it holds no audio: 0 samples at {file.samplerate} Hz")
         if resampler is not None:
@@ -76,12 +79,6 @@ def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
     return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
-def _check_count(path: str | Path, count: int, promised: int) -> None:
-    # Libsndfile ends early without an error in some truncated FLAC and MP3 files.
-    if count != promised:
-        raise unreadable(path, f"truncated: {count} of {promised} promised samples are there")
-
-
 def check_audio_reader(name: str) -> None:
     """Raises UsageError unless `read_audio` can work with this reader here."""
     if name not in AUDIO_READERS:
@@ -91,17 +88,6 @@ def check_audio_reader(name: str) -> None:
             "The audio reader tfio needs tensorflow-io and the TensorFlow it was built for. "
             f"Received: {reason}. {_REMEDY}"
         )
-
-
-def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
-    with opened_audio(path) as file:
-        try:
-            samples = file.read(dtype="float32", always_2d=True)
-        except (MemoryError, ValueError) as error:  # a header may state any number of samples
-            stated = f"{file.frames} samples of {file.channels} channels"
-            raise unreadable(path, f"its header states {stated}: {error}") from error
-        _check_count(path, len(samples), file.frames)
-        return samples, file.samplerate
 
 
 def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:

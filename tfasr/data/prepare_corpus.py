@@ -20,7 +20,7 @@ from tfasr.data.manifest import (
     read_index,
     read_manifest,
 )
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
     from tfasr.data.shards import ShardConfig
@@ -225,11 +225,10 @@ def prepare(
 
 @contextlib.contextmanager
 def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]]]:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), "utterances, time left", TimeRemainingColumn())
-    bar = Progress("{task.description}", *columns, console=Console(stderr=True), disable=not shown)
+    bar = Progress("{task.description}", *columns, console=stderr_console(), disable=not shown)
     task = bar.add_task(f"list {split}", total=None)
 
     def packed(done: int, total: int) -> None:

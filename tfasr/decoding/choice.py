@@ -72,21 +72,24 @@ def make_decoder(
     alphabet: Alphabet,
     lexicon: Iterable[str] = (),
     num_threads: int | None = None,
+    language_model: "KenlmModel | None" = None,
 ) -> Decoder:
     """Creates the decoder that a config names; RunError if it was not built.
 
-    ``lexicon``: words in plain spelling, for decoders that need them. ``num_threads``: for
-    "word_beam"; None means one per available core.
+    ``lexicon``: words in plain spelling, for decoders that need them. ``num_threads`` (None: one
+    per available core) and ``language_model``, which also scores the words, are for "word_beam";
+    UsageError if another decoder gets a language model.
     """
-    return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
-
-
-def with_language_model(
-    config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
-) -> Decoder:
-    """Returns word beam search that also scores words by a language model; see `make_decoder`."""
+    if language_model is None:
+        return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
+    if config.name != "word_beam":
+        raise UsageError(
+            "A language model needs the decoder word_beam, which writes the words that it "
+            f"scores. Received: the decoder {config.name}. Choose --decoder word_beam."
+        )
     options = {"beam_width": config.beam_width, "recombine": config.recombine}
-    return WordBeamSearch(alphabet, lexicon, mode="kenlm", language_model=model, **options)
+    options |= {"mode": "kenlm", "num_threads": num_threads}
+    return WordBeamSearch(alphabet, lexicon, language_model=language_model, **options)
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:

@@ -47,8 +47,13 @@ class SplitOutputs:
 
 
 def outputs_on(
-    source: BatchSource, acoustics: Acoustics, alphabet: Alphabet, output_lengths: Callable
+    source: BatchSource,
+    acoustics: Acoustics,
+    alphabet: Alphabet,
+    output_lengths: Callable,
+    advance: Callable[[int], None],
 ) -> SplitOutputs:
+    """A model's outputs on a split; ``advance`` gets the number of utterances of each batch."""
     decoder = GreedyDecoder(alphabet)
     texts: dict[int, str] = {}
     scores_of: dict[int, np.ndarray] = {}
@@ -64,6 +69,7 @@ def outputs_on(
             batch["positions"].numpy().tolist(), hypotheses, log_probs, frames, strict=True
         ):
             texts[position], scores_of[position] = " ".join(hypothesis.text.split()), scores[:count]
+        advance(len(hypotheses))
     utterances = source.split.utterances
     transcripts = [Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances]
     log_probs = [scores_of[utterance.position] for utterance in utterances]

@@ -50,7 +50,7 @@ from tfasr.recognising.tensorflow_runtimes import (
     open_run,
 )
 from tfasr.scoring.summary import PairedComparison, compare_pairs, summarise_scored
-from tfasr.training.trained import TrainedRun, open_trained
+from tfasr.training.trained import Progress, TrainedRun, no_progress, open_trained
 
 FEATURES_FILE = "features.onnx"
 SHERPA = "sherpa"
@@ -101,6 +101,7 @@ def export(
     split: str = "validation",
     shard_dir: str | Path | None = None,
     data_licence: str | None = None,
+    progress: Progress = no_progress,
 ) -> Exported:
     """Exports a run's recogniser into a new folder, after checking it against the run's model.
 
@@ -117,7 +118,7 @@ def export(
     kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
     with tempfile.TemporaryDirectory() as temporary:
-        checked = _checked_model(kind, run, source, Path(temporary), int8=int8)
+        checked = _checked_model(kind, run, source, Path(temporary), progress, int8=int8)
         saved_bytes = model_bytes(checked.float32) - model_bytes(checked.written)
         folder = Path(temporary, "export")
         folder.mkdir()
@@ -202,15 +203,23 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
 
 
 def _checked_model(
-    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, *, int8: bool
+    kind: "Kind",
+    run: _Run,
+    source: BatchSource,
+    temporary: Path,
+    progress: Progress,
+    *,
+    int8: bool,
 ) -> _CheckedModel:
     paths = _written(kind, run, temporary, int8=int8)
     models = [open_model(kind.runtime, path, run.spec) for path in paths]
     check_padded(run.spec, run.acoustics, models[0])
-    of_run, *outputs = (
-        outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths)
-        for model in (run.acoustics, *models)
-    )
+    compared = [run.acoustics, *models]
+    with progress(len(compared) * len(source.split.utterances)) as advance:
+        of_run, *outputs = (
+            outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths, advance)
+            for model in compared
+        )
     speech = f"the utterances of {source.split.folder}"
     check_agrees(of_run.log_probs, outputs[0].log_probs, speech)
     return _CheckedModel(paths[0], paths[-1], source, of_run, outputs[0], outputs[-1])

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,8 +26,11 @@ from tfasr.recognising.spec import StreamResult, Transcript, Word
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
+_MOST_NAMED = 8  # of the files that are passed over
 SETTINGS_FILE = "transcribe.json"  # of all results in a folder
 RESULTS_FILE = "transcribe-results.jsonl"  # which of its files are results, with their hashes
+
+log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,10 @@ class Outcome:
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """The named recordings and the audio files of named folders; UsageError if one has none."""
+    """The named recordings and the audio files of named folders; UsageError if one has none.
+
+    Files in a folder whose names don't end like audio are counted in the log.
+    """
     sources = []
     for name in names:
         path = Path(name)
@@ -169,6 +176,12 @@ def find_sources(names: list[str]) -> list[Source]:
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
                 f"{path}, which holds none."
             )
+        others = [file.relative_to(path).as_posix() for file in files if file not in set(audio)]
+        if others:
+            names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
+            names += ", ..." * (len(others) > _MOST_NAMED)
+            counts = f"{len(others)} of {len(files)} files are passed over"
+            log.warning("%s: %s, since they don't end like audio: %s", path, counts, names)
         sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
     return sources
 

@@ -2,14 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfasr.decoding.choice import read_lexicon, require_lexicon_use, words_hash
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import EXPERIMENT_FILE
 from tfasr.kit.process import load_tensorflow
-from tfasr.recognising.exported import SPEC_FILE, is_exported
+from tfasr.recognising.exported import SPEC_FILE, file_hash, is_exported
 from tfasr.recognising.segments import Segment, SegmentModel, cut_segments, recognised_in_batches
 from tfasr.recognising.spec import (
     Acoustics,
@@ -20,6 +23,9 @@ from tfasr.recognising.spec import (
     as_samples,
 )
 from tfasr.recognising.stream import EndpointRules, Stream
+
+if TYPE_CHECKING:
+    from tfasr.decoding.language_models import KenlmModel
 
 # Blocks in which a long array of samples is looked at: converting it then takes little memory.
 _BLOCK_S = 60
@@ -32,6 +38,8 @@ def load_recogniser(
     decoder: str | None = None,
     beam_width: int | None = None,
     recombine: bool | None = None,
+    lexicon: str | Path | None = None,
+    language_model: "KenlmModel | None" = None,
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
@@ -43,6 +51,10 @@ def load_recogniser(
         checkpoint: of a run: "best" (by validation CER), "last", or a file.
         decoder: "greedy", "beam" or "word_beam"; by default, like `beam_width` and `recombine` (of
             word beam search), as in the run.
+        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
+            run's, which holds the training transcripts' words.
+        language_model: scores the words of word beam search in addition to the model; it must know
+            all words of the dictionary.
 
     Raises:
         UsageError: if the folder has no run or checkpoint, or its files don't fit together.
@@ -59,7 +71,7 @@ def load_recogniser(
         from tfasr.recognising.runtimes import open_exported
 
         with wrong_values_are_wrong_use():
-            return Recogniser(*open_exported(run_dir, changes))
+            return _made(*open_exported(run_dir, changes), lexicon, language_model)
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
             f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
@@ -70,16 +82,37 @@ def load_recogniser(
     from tfasr.training.trained import open_trained
 
     with wrong_values_are_wrong_use():
-        return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))
+        opened = open_run(open_trained(run_dir), checkpoint, changes)
+        return _made(*opened, lexicon, language_model)
+
+
+def _made(
+    spec: RecogniserSpec,
+    acoustics: Acoustics,
+    lexicon: str | Path | None,
+    model: "KenlmModel | None",
+) -> "Recogniser":
+    # Other words or a language model make it another recogniser.
+    identity = spec.identity
+    if lexicon is not None:
+        require_lexicon_use(lexicon, spec.decoder)
+        spec = replace(spec, lexicon=tuple(read_lexicon(lexicon, spec.alphabet)))
+        identity += f", words {words_hash(spec.lexicon)}"
+    if model is not None:
+        settings = f"{file_hash(model.path)} {model.weight:g} {model.word_bonus:g}"
+        identity += f", language model {settings}"
+    return Recogniser(replace(spec, identity=identity), acoustics, model)
 
 
 class Recogniser:
     """Writes down what recordings say; `tfasr.load_recogniser` makes it."""
 
-    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
+    def __init__(
+        self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None" = None
+    ):
         self.spec = spec
         self.acoustics = acoustics
-        self.segments = SegmentModel(spec, acoustics)
+        self.segments = SegmentModel(spec, acoustics, model)
 
     @property
     def sample_rate_hz(self) -> int:
@@ -90,8 +123,8 @@ class Recogniser:
         """Transcribes a recording of any length.
 
         Args:
-            audio: the path of a file of any rate and format that libsndfile reads, or samples at
-                `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
+            audio: the path of a file of any rate and format that libsndfile or ffmpeg reads, or
+                samples at `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
 
         Raises:
             ValueError: if the file cannot be read, or the samples are no finite numbers.

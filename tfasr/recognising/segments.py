@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Full, Queue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.features import expect_many_frames
 from tfasr.decoding.choice import make_decoder
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, Word
+
+if TYPE_CHECKING:
+    from tfasr.decoding.language_models import KenlmModel
 
 LONGEST_S = 16.0
 CONTEXT_S = 0.5  # around each cut, to clip no word
@@ -240,11 +243,11 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
 class SegmentModel:
     """The stages that each segment passes, one method each."""
 
-    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
+    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None"):
         self.spec = spec
         self._acoustics = acoustics
         self.batches_at_once = acoustics.batches_at_once
-        self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon)
+        self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon, language_model=model)
         self._frames = 0
 
     def features(self, segment: Segment) -> np.ndarray:

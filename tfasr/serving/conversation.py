@@ -118,6 +118,8 @@ class Conversation:
                     return
         finally:
             self._ending.cancel()
+            if self._incoming is not None:
+                self._service.metrics.audio_s["stream"] += self._incoming.seconds
 
     def forget(self) -> None:
         self._stream = None
@@ -184,7 +186,10 @@ class Conversation:
                 f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
                 code=1009,
             )
-        await self._say(*await self._service.soon(self._push, data))
+        began_s = time.monotonic()
+        answers = await self._service.soon(self._push, data)
+        self._service.metrics.took("/stream", time.monotonic() - began_s)
+        await self._say(*answers)
         if data:
             self._heard = time.monotonic()
         if self._incoming is not None and self._incoming.seconds > self._limits.max_stream_s:

@@ -25,6 +25,7 @@ from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import STREAMING_PRESET
+from tfasr.serving import openai
 from tfasr.serving.conversation import converse
 from tfasr.serving.service import Limits, Service, client_may_leave
 from tfasr.serving.uploads import transcribe
@@ -37,7 +38,7 @@ _ENDING_S = 10.0
 # for `_REQUEST_S` gives way to the next.
 _MOST_WAITING = 256
 _REQUEST_S, _LOOK_S = 0.25, 0.01
-_FILES_EACH, _FILES_MORE = 3, 16  # that an upload has open, and the process later than now
+_FILES_EACH, _FILES_MORE = 6, 16  # that an upload has open, and the process later than now
 _NO_FILES_S = 0.2  # until the next try to accept a connection, if no more files can be opened
 _ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
 _MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # of the log about requests
@@ -122,23 +123,47 @@ def make_application(
 
     @web.middleware
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
-        headers = request.headers
+        headers, metrics = request.headers, service.metrics
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
+        path, began_s = _route(request), time.monotonic()
         if refused is not None:
+            metrics.requests[path, 403] += 1
+            if request.path.startswith(openai.PREFIX):
+                return openai.error_answer(refused, 403)
             return web.json_response({"error": refused}, status=403)
         transport = request.transport  # which the request forgets when the client is gone
         service.busy.add(transport)
+        status = 500
         try:
             response = await handler(request)
+            status = response.status
             if isinstance(response, web.Response):  # sent here: the client may not read it
                 with client_may_leave(request):
                     await asyncio.wait_for(_sent(request, response), service.limits.idle_s)
             return response
+        except web.HTTPException as error:
+            status = error.status
+            if request.path.startswith(openai.PREFIX):
+                return openai.error_answer(f"{request.method} {request.path}: {error}", status)
+            raise
         finally:
             service.busy.discard(transport)
+            metrics.requests[path, status] += 1
+            if status != 101:  # of a stream, `Conversation` takes the time
+                metrics.took(path, time.monotonic() - began_s)
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)
+
+    async def health(_: web.Request) -> web.Response:
+        ending = service.ending.is_set()
+        content = {"status": "ending" if ending else "ok", "name": name}
+        return web.json_response(content, status=503 if ending else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        active = {"stream": service.streams.taken, "file": service.uploads.taken}
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(text=service.metrics.text(active), headers=headers)
 
     async def no_icon(_: web.Request) -> web.Response:
         return web.Response(status=204)
@@ -150,9 +175,19 @@ def make_application(
     application.on_response_prepare.append(make_safe)
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
+    application.router.add_get("/health", health)
+    application.router.add_get("/metrics", metrics)
+    transcriptions = functools.partial(openai.transcriptions, service=service)
+    application.router.add_post(f"{openai.PREFIX}audio/transcriptions", transcriptions)
     application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
     application.router.add_get("/stream", functools.partial(converse, service=service))
     return application
+
+
+def _route(request: web.Request) -> str:
+    """The path of a page that the server has; "other" keeps the number of names small."""
+    resource = request.match_info.route.resource
+    return "other" if resource is None else resource.canonical
 
 
 async def _sent(request: web.Request, response: web.Response) -> None:
@@ -323,7 +358,7 @@ class FewLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
             record.msg, record.args = "A request was refused: %s", (printable(reason),)
             record.exc_info = None

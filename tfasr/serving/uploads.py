@@ -6,7 +6,7 @@ import ctypes
 import json
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,12 +14,12 @@ import numpy as np
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from tfasr.corpora.audio_header import opened_audio
+from tfasr.corpora.audio_header import decoded_by_ffmpeg, opened_audio
 from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
 from tfasr.recognising.files import to_json, words_json
 from tfasr.recognising.spec import Transcript, Word
-from tfasr.serving.service import RefusedError, Service, client_may_leave
+from tfasr.serving.service import RefusedError, Result, Service, client_may_leave
 
 # Seconds decoded at a time, and channels: both keep memory small, whatever a header says.
 _BLOCK_S = 1.0
@@ -39,8 +39,7 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
     recognised; the last is what `tfasr transcribe --format json` writes for the file, or an
     ``error``. The query may have a ``name``, by which answers call the file.
     """
-    name = Path(request.query.get("name", "")).name[:_LONGEST_NAME] or "recording"
-    name = name.encode(errors="replace").decode()
+    name = file_name(request.query.get("name"))
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     try:
         with client_may_leave(request):
@@ -51,6 +50,12 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
     return response
 
 
+def file_name(name: str | None) -> str:
+    """By which answers call a client's file: the last part of what the client calls it."""
+    name = Path(name or "").name[:_LONGEST_NAME] or "recording"
+    return name.encode(errors="replace").decode()
+
+
 async def _answer(
     request: web.Request, name: str, response: web.StreamResponse, service: Service
 ) -> None:
@@ -59,16 +64,21 @@ async def _answer(
     async def write(line: str) -> None:
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
 
+    async def receive(file: BinaryIO) -> str:
+        arriving = Arriving(request, service)
+        arriving.check_size(name)
+        await arriving.keep(file, lambda: request.content.read(_PIECE_BYTES), name)
+        return name
+
     try:
-        with service.uploads.place():
-            async with (
-                _kept(request, name, service) as path,
-                contextlib.aclosing(_lines(path, name, service)) as lines,
-            ):
-                async for line in lines:
-                    if not response.prepared:
-                        await response.prepare(request)
-                    await write(line)
+        async with (
+            kept(receive, service) as upload,
+            contextlib.aclosing(_lines(upload, service)) as lines,
+        ):
+            async for line in lines:
+                if not response.prepared:
+                    await response.prepare(request)
+                await write(line)
     except RefusedError as refusal:
         if not response.prepared:
             raise
@@ -76,21 +86,37 @@ async def _answer(
 
 
 @contextlib.asynccontextmanager
-async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
+async def kept(
+    receive: Callable[[BinaryIO], Awaitable[str]], service: Service
+) -> AsyncIterator["UploadedFile"]:
+    """A client's file on disk, in a place of its own; ``receive`` writes it and returns its name.
+
+    Raises RefusedError.
+    """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(service.uploads.place())
         stack.callback(_give_memory_back)
         with _disk_errors_explained():
             # A file without a name: nothing is left of it even if the server is killed.
             file = stack.enter_context(tempfile.TemporaryFile())
+            name = await receive(file)
+            await service.soon(file.flush)
             path = Path(f"/proc/self/fd/{file.fileno()}")
             if name.lower().endswith(".mp3"):  # libsndfile knows some by their suffix alone
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
                 link = Path(folder) / "audio.mp3"
                 link.symlink_to(path)
                 path = link
-            await _receive(request, file, name, service)
-            await service.soon(file.flush)
-        yield path
+            upload = UploadedFile(path, name, service)
+            decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
+            try:  # once: it is opened twice
+                decoded = await service.in_turn(stack.enter_context, decoding)
+            except ValueError as error:
+                raise upload.refused(error) from error
+            if decoded is not None:
+                path = Path(f"/proc/self/fd/{decoded.fileno()}")
+                upload = UploadedFile(path, name, service)
+        yield upload
 
 
 def _give_memory_back() -> None:
@@ -112,59 +138,66 @@ def _disk_errors_explained() -> Iterator[None]:
         ) from error
 
 
-async def _receive(request: web.Request, file: BinaryIO, name: str, service: Service) -> None:
-    """Writes the body into a file as it comes; refuses one that is too large or too slow."""
-    limits = service.limits
-    too_large = RefusedError(
-        f"A file may have at most {limits.max_upload_mb:g} MB (--max_upload_mb). Received: {name}, "
-        "which is larger. tfasr transcribe takes files of any size.",
-        status=413,
-    )
-    if (request.content_length or 0) > limits.max_upload_bytes:
-        raise too_large
-    loop = asyncio.get_running_loop()
-    last = loop.time() + limits.max_stream_s
-    count = 0
-    while True:
-        wait_s = max(min(limits.idle_s, last - loop.time()), 0)
+class Arriving:
+    """The body of a request, which must come in time and have no more bytes than a file may."""
+
+    def __init__(self, request: web.Request, service: Service):
+        self._request = request
+        self._service = service
+        self._limits = service.limits
+        self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
+
+    def check_size(self, name: str, more: int = 0) -> None:
+        """Raises RefusedError if the stated size is too large, ``more`` for what isn't the file."""
+        if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
+            raise self._too_large(name)
+
+    def _too_large(self, name: str) -> RefusedError:
+        return RefusedError(
+            f"A file may have at most {self._limits.max_upload_mb:g} MB (--max_upload_mb). "
+            f"Received: {name}, which is larger. tfasr transcribe takes files of any size.",
+            status=413,
+        )
+
+    async def piece(self, reading: Awaitable[Result]) -> Result:
+        """The next part of the body; RefusedError if it is late or malformed."""
+        left_s = self._last - asyncio.get_running_loop().time()
         try:
-            piece = await asyncio.wait_for(request.content.read(_PIECE_BYTES), wait_s)
+            return await asyncio.wait_for(reading, max(min(self._limits.idle_s, left_s), 0))
         except asyncio.TimeoutError as error:
             raise RefusedError(
-                f"A file must come within {limits.max_stream_s:g} s, without pauses of "
-                f"{limits.idle_s:g} s (--max_stream_s, --idle_s).",
+                f"A file must come within {self._limits.max_stream_s:g} s, without pauses of "
+                f"{self._limits.idle_s:g} s (--max_stream_s, --idle_s).",
                 status=408,
             ) from error
-        except (HttpProcessingError, web.RequestPayloadError) as error:
+        # All but the first two: what aiohttp raises for a malformed form.
+        except (
+            *(HttpProcessingError, web.RequestPayloadError),
+            *(ValueError, AssertionError, RuntimeError),
+        ) as error:
             reason = " ".join(str(error).split())[:_LONGEST_NAME]
             raise RefusedError(f"The body of a request must be whole: {reason}") from error
-        if not piece:
-            return
-        count += len(piece)
-        if count > limits.max_upload_bytes:
-            raise too_large
-        await service.soon(file.write, piece)
+
+    async def keep(self, file: BinaryIO, read: Callable[[], Awaitable[bytes]], name: str) -> None:
+        """Writes pieces into a file as they come, to the first that is empty."""
+        count = 0
+        while piece := await self.piece(read()):
+            count += len(piece)
+            if count > self._limits.max_upload_bytes:
+                raise self._too_large(name)
+            await self._service.soon(file.write, piece)
 
 
-async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
-    upload = UploadedFile(path, name, service)
+async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]:
     duration_s = await service.soon(upload.check)
     yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
-    parts = upload.parts()
-    try:
-        while (words := await service.in_turn(next, parts, _END)) is not _END:
-            if service.ending.is_set():
-                raise RefusedError("The server is being shut down.", status=503)
+    async with contextlib.aclosing(upload.recognised()) as parts:
+        async for words in parts:
             if words:
                 text = " ".join(word.text for word in words)
                 content = {"result": words_json(words), "text": text}
                 yield json.dumps(content, ensure_ascii=False) + "\n"
-    except ValueError as error:
-        raise upload.refused(error) from error
-    finally:
-        with contextlib.suppress(ValueError):  # it still runs, where the server could not wait
-            await service.in_turn(parts.close)
-    yield to_json(name, upload.transcript)
+    yield to_json(upload.name, upload.transcript)
 
 
 class UploadedFile:
@@ -172,8 +205,8 @@ class UploadedFile:
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
-        self._name = name
-        self._recogniser = service.recogniser
+        self.name = name
+        self._service = service
         self._limits = service.limits
         self._words: list[Word] = []
         self._seconds = 0.0
@@ -186,20 +219,31 @@ class UploadedFile:
         except ValueError as error:
             raise self.refused(error) from error
         if channels > _MOST_CHANNELS:
-            received = f"Received: {self._name} with {channels}."
+            received = f"Received: {self.name} with {channels}."
             message = f"A file may have at most {_MOST_CHANNELS} channels. {received}"
             raise RefusedError(message, status=422)
         self._check_seconds(seconds)
         return seconds
 
-    def parts(self) -> Iterator[list[Word]]:
-        """Yields the words of the next part; ValueError if the file can't be read to its end."""
-        for words in self._recogniser.parts(self._blocks(), _BATCH_SIZE):
-            self._words += words
-            yield words
+    async def recognised(self) -> AsyncIterator[list[Word]]:
+        """Yields the words of the next part; RefusedError if the file can't be read to its end."""
+        service = self._service
+        parts = service.recogniser.parts(self._blocks(), _BATCH_SIZE)
+        try:
+            while (words := await service.in_turn(next, parts, _END)) is not _END:
+                if service.ending.is_set():
+                    raise RefusedError("The server is being shut down.", status=503)
+                self._words += words
+                yield words
+        except ValueError as error:
+            raise self.refused(error) from error
+        finally:
+            service.metrics.audio_s["file"] += self._seconds
+            with contextlib.suppress(ValueError):  # it still runs, where the server could not wait
+                await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        rate_hz = self._recogniser.sample_rate_hz
+        rate_hz = self._service.recogniser.sample_rate_hz
         for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
             self._seconds += len(block) / rate_hz
             self._check_seconds(self._seconds)
@@ -209,13 +253,13 @@ class UploadedFile:
         if seconds > self._limits.max_upload_s:
             raise RefusedError(
                 f"A file may last at most {self._limits.max_upload_s:g} s (--max_upload_s). "
-                f"Received: {self._name}, which is longer. tfasr transcribe takes files of any "
+                f"Received: {self.name}, which is longer. tfasr transcribe takes files of any "
                 "length.",
                 status=413,
             )
 
     def refused(self, error: ValueError) -> RefusedError:
-        return RefusedError(str(error).replace(str(self._path), self._name), status=422)
+        return RefusedError(str(error).replace(str(self._path), self.name), status=422)
 
     @property
     def transcript(self) -> Transcript:

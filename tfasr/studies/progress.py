@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfasr.errors import printable
+from tfasr.errors import printable, stderr_console
 from tfasr.kit.files import PROGRESS_FILE, object_or_empty
 
 
@@ -70,9 +70,7 @@ class StudyProgress:
         self._began_s = self._line_s = 0.0
         self._live = None
         if sys.stderr.isatty():
-            from rich.console import Console  # imported here: a log does without
-
-            self._live = Console(stderr=True, highlight=False, markup=False).status("")
+            self._live = stderr_console(highlight=False, markup=False).status("")
             self._live.start()
 
     def skip(self, seconds: float | None = None) -> None:

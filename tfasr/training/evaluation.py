@@ -150,12 +150,18 @@ class Evaluator:
     def traces(self) -> int:
         return self._forward.experimental_get_tracing_count()
 
-    def start(self) -> PendingEvaluation:
-        """Runs the forward passes of the whole split and leaves the decoder at work."""
+    def start(self, advance: Callable[[int], None] | None = None) -> PendingEvaluation:
+        """Runs the forward passes of the whole split and leaves the decoder at work.
+
+        ``advance`` gets the number of utterances of each batch once they are decoded.
+        """
         batches, losses = [], []
         for positions, log_probs, lengths, loss in self.forward_passes():
             decoding = self._thread.submit(self._decode, log_probs, lengths)
             batches.append((positions.tolist(), decoding))
+            if advance is not None:
+                count = len(positions)
+                decoding.add_done_callback(lambda _, count=count: advance(count))
             losses.append(loss)
         none = np.zeros(0, np.float32)  # of a worker that has no shard
         return PendingEvaluation(batches, np.concatenate(losses or [none]), self._score)
@@ -170,9 +176,9 @@ class Evaluator:
             log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
             yield batch["positions"].numpy(), log_probs, lengths, loss
 
-    def evaluate(self) -> EvaluationResult:
+    def evaluate(self, advance: Callable[[int], None] | None = None) -> EvaluationResult:
         """Scores every utterance of the split; raises RunError unless each was scored once."""
-        return self.start().result()[0]
+        return self.start(advance).result()[0]
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,9 @@
 """A run, opened to use its model: to evaluate, transcribe, export and measure it."""
 
+import contextlib
 import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +22,6 @@ from tfasr.decoding.choice import (
     needs_lexicon,
     read_lexicon,
     require_lexicon_use,
-    with_language_model,
 )
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
@@ -34,6 +36,14 @@ from tfasr.training.run_folder import load_feature_statistics, recorded_shard_di
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
+
+
+# Shows work on a number of utterances: yields what is called with how many more are done.
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
+    return contextlib.nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -108,32 +118,27 @@ class TrainedRun:
         lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
+        progress: Progress = no_progress,
     ) -> EvaluationResult:
-        if language_model is not None and decoder.name != "word_beam":
-            raise UsageError(
-                "A language model needs the decoder word_beam, which writes the words that it "
-                f"scores. Received: the decoder {decoder.name}. Choose --decoder word_beam."
-            )
         if lexicon is None:
             words = self.lexicon(decoder)
         else:
             require_lexicon_use(lexicon, decoder)
             words = read_lexicon(lexicon, self.alphabet)
-        source, model = self.source(split, shard_dir), self.model(checkpoint)
-        frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
-        check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
-        chosen = decoder, self.alphabet, words
         try:
-            if language_model is None:
-                written_by = make_decoder(*chosen)
-            else:
-                written_by = with_language_model(*chosen, language_model)
+            written_by = make_decoder(decoder, self.alphabet, words, language_model=language_model)
+        except UsageError:
+            raise
         except ValueError as error:
             raise UsageError(
                 f"{lexicon or self.path / LEXICON_FILE} must fit the run's alphabet and the "
                 f"language model: {error}"
             ) from None
-        return Evaluator(model, source, written_by).evaluate()
+        source, model = self.source(split, shard_dir), self.model(checkpoint)
+        frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
+        check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
+        with progress(len(source.split.utterances)) as advance:
+            return Evaluator(model, source, written_by).evaluate(advance)
 
 
 def open_trained(run_dir: str | Path) -> TrainedRun:

@@ -15,6 +15,7 @@ from tfasr.errors import RunError
 from tfasr.kit.registry import blamed
 from tfasr.models.model import kernels
 from tfasr.training.checkpoint import plain_array
+from tfasr.training.hooks.show import on_terminal
 from tfasr.training.logs import Log
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
@@ -98,6 +99,8 @@ class CheckData(Hook):
 class PrintSentences(Hook):
     """Logs transcripts of the first training utterances, next to their references.
 
+    On a terminal it is one of them.
+
     The utterances are read when first needed, apart from training's batches and not augmented; the
     model works as in an evaluation.
 
@@ -115,7 +118,8 @@ class PrintSentences(Hook):
             return
         with run.ledger.interval("sentences", step=state.step):
             log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
-            for reference, hypothesis in self._sentences():
+            shown = 1 if on_terminal() else None  # there, a line shows where the run stands
+            for reference, hypothesis in self._sentences()[:shown]:
                 log.info("  said:  %s\n  heard: %s", reference, hypothesis)
 
     def _sentences(self) -> list[tuple[str, str]]:

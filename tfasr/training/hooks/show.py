@@ -10,10 +10,10 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from tfasr.errors import stderr_console
 from tfasr.kit.files import PARTIAL_SUFFIX, PROGRESS_FILE
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.loop import Hook
@@ -90,7 +90,7 @@ class ShowProgress(Hook):
             handler.setStream(stream)
 
     def _open(self) -> None:
-        console = Console(stderr=True)
+        console = stderr_console()
         options = {"transient": True, "redirect_stdout": False}
         # No thread: it is drawn where training calls.
         self._live = Live(console=console, auto_refresh=False, **options)

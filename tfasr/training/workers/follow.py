@@ -13,6 +13,7 @@ from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.hooks.record import CheckData
+from tfasr.training.hooks.show import ShowProgress
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.phases import KEPT_SCORES, Evaluations, evaluator_of
 from tfasr.training.placement import Placement
@@ -52,7 +53,11 @@ def follow(
         steps = held.enter_context(contextlib.closing(WorkerSteps(run_dir, session, team)))
         with steps.ledger.interval("init"):
             build(run, steps.ledger, interruption)
-            loop = Loop(run, [steps, CheckData()], EvaluationShare(evaluator_of(run, run.model)))
+            loop = Loop(
+                run,
+                [steps, CheckData(), ShowProgress()],
+                EvaluationShare(evaluator_of(run, run.model)),
+            )
             held.enter_context(contextlib.closing(loop))
         loop.train()
         team.part()
