@@ -480,6 +480,10 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
         notes.append("it has no finished evaluation")
     if run.status != "success":
         notes.append(f"the run is {run.status}")
+    for extended in (run.comparability or {}).get("extended") or []:
+        notes.append(
+            f"it had finished after epoch {extended['after_epoch']} and was trained longer"
+        )
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
