@@ -53,8 +53,11 @@ class RecogniserConfig(Protocol):
         num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
         logits ``(batch, output_lengths(frames), num_classes)``; those of padded frames are
         ignored. It may have a property ``kernels``, the names of the implementations that computed
-        its recurrence, a method ``stages``, see `tfasr.models.recurrent`, and a method
-        ``call_with_intermediate``, see `tfasr.models.recurrent.Network`.
+        its recurrence, a method ``stages``, see `tfasr.models.recurrent`, a method
+        ``call_with_intermediate``, see `tfasr.models.recurrent.Network`, and a method
+        ``output_layer()``, which returns the last layer, a ``Dense`` with kernel and bias: training
+        may change its first weights (``TrainingConfig.zero_output_layer``, which presets of
+        ``gin/fast`` set, and ``initial_blank_bias``).
 
         One that can stream has two more methods. ``initial_state(batch)`` returns a list of tensors
         ``(batch, ...)``: the recurrence's state before any frame. ``continued(features, state)``
