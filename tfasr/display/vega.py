@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from tfasr.display.chart import (
     Segments,
     shortened,
 )
+from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 
@@ -368,7 +370,7 @@ def write_chart(chart: Chart, folder: Path) -> str:
     """Writes a chart as ``NAME.png`` and ``NAME.svg`` on white; returns the SVG document."""
     svg = svg_text(chart)
     write_whole(folder / f"{chart.name}.svg", svg)
-    write_whole(folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+    write_whole(folder / f"{chart.name}.png", _png(svg))
     return svg
 
 
@@ -384,6 +386,28 @@ def svg_text(chart: Chart) -> str:
         svg,
     )
     return re.sub(r"(<svg [^>]*>)", rf"\1{_PAPER}", svg, count=1)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart that a notebook shows as a picture, and `save` writes as one."""
+
+    chart: Chart
+
+    def save(self, path: str | Path) -> None:
+        """Writes a PNG or an SVG, by the path's suffix; raises UsageError for another one."""
+        path = Path(path)
+        if path.suffix not in (".png", ".svg"):
+            raise UsageError(f"A picture's path must end in .png or .svg. Received: {path}.")
+        svg = svg_text(self.chart)
+        write_whole(path, svg if path.suffix == ".svg" else _png(svg))
+
+    def _repr_png_(self) -> bytes:
+        return _png(svg_text(self.chart))
+
+
+def _png(svg: str) -> bytes:
+    return vl_convert.svg_to_png(svg, scale=_PNG_SCALE)
 
 
 def embedded_svg(svg: str) -> str:

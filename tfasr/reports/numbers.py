@@ -370,6 +370,14 @@ class Report:
         return seconds / first
 
 
+def rule_of(report: Report) -> str:
+    """Returns which minutes a time to accuracy has, and when its target is met."""
+    rule = report.policy.rule
+    if report.window != report.policy.window:
+        rule += f"; here, by request, the median of the last {report.window}"
+    return rule
+
+
 def check_report_folder(out: Path, names: Iterable[str], *, owned: bool) -> None:
     """Raises UsageError if files of others in ``out`` have names that a report is to write."""
     check_owned(out, "--out", "report of tfasr", names, owned=owned)

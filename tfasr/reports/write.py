@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from tfasr.display.table import (
     to_text,
     values_of,
 )
+from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
@@ -62,6 +64,8 @@ from tfasr.tta.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tfasr.display.vega import Drawing
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,13 +153,31 @@ class Comparison:
         findings = "".join(f"- {sentence}\n" for sentence in self.findings)
         return f"{findings}\n{to_markdown(self.tables)}"
 
+    def plot(self, metric: str = "") -> "Drawing":
+        """Draws a metric's curves over time, a line for each group; notebooks show the result.
+
+        ``metric`` is by default that of the first target, else the first that was evaluated. Raises
+        UsageError if no run was evaluated by it.
+        """
+        # Imported here: drawing is slow to load, and text does without.
+        from tfasr.display.vega import Drawing
+        from tfasr.reports.figures.curves import error_rate_chart
+
+        evaluated = list(dict.fromkeys(name for run in self.report.runs for name in run.curves))
+        metric = metric or next(iter([name for name, _ in self.targets] + evaluated), "cer")
+        if metric not in evaluated:
+            known = ", ".join(evaluated) or "nothing yet"
+            raise UsageError(f"No run was evaluated by {metric!r}. They have: {known}.")
+        return Drawing(error_rate_chart(self.report, metric))
+
     def _repr_html_(self) -> str:
-        findings = [[sentence] for sentence in self.findings]
-        shown = [html_table([""], findings, "Findings")] if findings else []
+        findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)
+        shown = [f'<ul style="text-align:left">{findings}</ul>'] if findings else []
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]
             shown.append(html_table(headings, table.rows, table.title))
-        return "".join(shown)
+        rule = self.tables[0].notes[0]  # without it nobody knows what never means
+        return f'{"".join(shown)}<p style="text-align:left">{escape(rule)}</p>'
 
 
 def compare(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Rule, curve, run_colour
 from tfasr.display.table import dataframe, html_table
 from tfasr.errors import UsageError, explained
 from tfasr.kit.files import (
@@ -25,7 +26,7 @@ from tfasr.ledger.intervals import Event
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
 from tfasr.tta.explain import Explanation, explain, line_numbers
-from tfasr.tta.metrics import METRICS, check_target, declare
+from tfasr.tta.metrics import HIGHER, METRICS, check_target, declare, metric_named
 from tfasr.tta.policies import (
     PAPER,
     AccuracyPoint,
@@ -37,6 +38,8 @@ from tfasr.tta.policies import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tfasr.display.vega import Drawing
 
 _STEP_FIELDS = (
     "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
@@ -151,6 +154,33 @@ class Run:
         if key not in self._curves:
             self._curves[key] = key[1].curve(self.timeline, metric)
         return self._curves[key]
+
+    def plot(self, metric: str = "") -> "Drawing":
+        """Draws a metric over the minutes since the model's creation; notebooks show the result.
+
+        ``metric`` is by default that of the first target, else the first that was evaluated. For
+        several runs see `tfasr.compare`. Raises UsageError if no evaluation has the metric.
+        """
+        from tfasr.display.vega import Drawing  # here: drawing is slow to load
+
+        evaluated = [name for name in METRICS if self.accuracy_curve(name)]
+        metric = metric or next(iter([name for name, _ in self.targets] + evaluated), "cer")
+        points = self.accuracy_curve(metric)
+        if not points:
+            known = ", ".join(evaluated) or "nothing yet"
+            raise UsageError(f"{self.path} has no evaluation of {metric!r}. It has: {known}.")
+        kind = metric_named(metric)
+        scale, unit = (100, ", %") if kind.rate else (1, "")
+        marks: list[Mark] = [
+            Rule(value=scale * value, label=f"{scale * value:.4g}")
+            for name, value in self.targets
+            if name == metric
+        ]
+        y = [scale * point.value for point in points]
+        marks += curve([p.elapsed_s / 60 for p in points], y, run_colour(0), self.name)
+        log = kind.better != HIGHER and min(y) > 0
+        axes = Axis("minutes since the creation of the model"), Axis(f"{metric}{unit}", log=log)
+        return Drawing(Chart(metric, f"{metric} of {self.name}", [Panel(marks, *axes)]))
 
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of each step that was not lost."""
