@@ -172,12 +172,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)
-        shown = [f'<ul style="text-align:left">{findings}</ul>'] if findings else []
+        left = ' style="text-align:left"'  # notebooks would align a table's cells to the right
+        shown = [f"<p{left}>Findings</p><ul{left}>{findings}</ul>"] if findings else []
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]
             shown.append(html_table(headings, table.rows, table.title))
         rule = self.tables[0].notes[0]  # without it nobody knows what never means
-        return f'{"".join(shown)}<p style="text-align:left">{escape(rule)}</p>'
+        return f"{''.join(shown)}<p{left}>{escape(rule)}</p>"
 
 
 def compare(

@@ -176,11 +176,12 @@ class Run:
             for name, value in self.targets
             if name == metric
         ]
-        y = [scale * point.value for point in points]
-        marks += curve([p.elapsed_s / 60 for p in points], y, run_colour(0), self.name)
-        log = kind.better != HIGHER and min(y) > 0
-        axes = Axis("minutes since the creation of the model"), Axis(f"{metric}{unit}", log=log)
-        return Drawing(Chart(metric, f"{metric} of {self.name}", [Panel(marks, *axes)]))
+        x, y = [p.elapsed_s / 60 for p in points], [scale * p.value for p in points]
+        marks += curve(x, y, run_colour(0), self.name)
+        label, log = kind.label or metric.replace("_", " "), kind.better != HIGHER and min(y) > 0
+        minutes = Axis("minutes since the creation of the model", limits=(0.0, 1.03 * x[-1]))
+        panel = Panel(marks, minutes, Axis(f"{label}{unit}", log=log))
+        return Drawing(Chart(metric, f"{label} of {self.name}", [panel]))
 
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of each step that was not lost."""
