@@ -221,10 +221,8 @@ def test_comparisons_and_runs_draw_themselves(small, large, tmp_path):
     assert drawn.count(">small<") == drawn.count(">large<") == 1
     assert (tmp_path / "cer.png").read_bytes().startswith(b"\x89PNG")
     for whole in (comparison, run):
-        with pytest.raises(tfasr.UsageError, match="'bleu'.*have: cer|'bleu'.*It has: cer"):
+        with pytest.raises(tfasr.UsageError, match="'bleu'.*Evaluated: cer"):
             whole.plot("bleu")
-    with pytest.raises(tfasr.UsageError, match=r"\.png or \.svg"):
-        run.plot().save(tmp_path / "cer.pdf")
 
 
 def test_no_tensorflow_and_no_pandas_are_loaded(small, large):

@@ -32,7 +32,6 @@ from tfasr.display.chart import (
     Segments,
     shortened,
 )
-from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 
@@ -370,7 +369,7 @@ def write_chart(chart: Chart, folder: Path) -> str:
     """Writes a chart as ``NAME.png`` and ``NAME.svg`` on white; returns the SVG document."""
     svg = svg_text(chart)
     write_whole(folder / f"{chart.name}.svg", svg)
-    write_whole(folder / f"{chart.name}.png", _png(svg))
+    write_whole(folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
     return svg
 
 
@@ -390,24 +389,17 @@ def svg_text(chart: Chart) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart that a notebook shows as a picture, and `save` writes as one."""
+    """A chart that notebooks show as a picture."""
 
     chart: Chart
 
     def save(self, path: str | Path) -> None:
-        """Writes a PNG or an SVG, by the path's suffix; raises UsageError for another one."""
-        path = Path(path)
-        if path.suffix not in (".png", ".svg"):
-            raise UsageError(f"A picture's path must end in .png or .svg. Received: {path}.")
-        svg = svg_text(self.chart)
-        write_whole(path, svg if path.suffix == ".svg" else _png(svg))
+        """Writes an SVG where the path ends in .svg, otherwise a PNG."""
+        is_svg = Path(path).suffix == ".svg"
+        write_whole(Path(path), svg_text(self.chart) if is_svg else self._repr_png_())
 
     def _repr_png_(self) -> bytes:
-        return _png(svg_text(self.chart))
-
-
-def _png(svg: str) -> bytes:
-    return vl_convert.svg_to_png(svg, scale=_PNG_SCALE)
+        return vl_convert.svg_to_png(svg_text(self.chart), scale=_PNG_SCALE)
 
 
 def embedded_svg(svg: str) -> str:

@@ -91,10 +91,10 @@ class Step:
     def _refuse_unknown(self) -> None:
         settable = ["loss", "compiled", *AMOUNTS]
         unknown = list(vars(self))[self._attributes :]
-        near = difflib.get_close_matches(unknown[0], settable, n=1)
+        near = difflib.get_close_matches(unknown[0], settable, n=1, cutoff=0.0)[0]
         raise UsageError(
-            f"A step has no attribute {unknown[0]!r}, so the step is not recorded. It has: "
-            f"{', '.join(settable)}. {f'Write step.{near[0]}.' if near else 'Choose one of these.'}"
+            f"A step has no attribute {unknown[0]!r}, so it is not recorded. It has "
+            f"{', '.join(settable)}: did you mean step.{near}?"
         )
 
 
@@ -163,11 +163,6 @@ class Evaluation:
                     f"direction: {example}. Received: {name}."
                 )
             self.scores[name] = measured(value, name)
-            if self.scores[name] is None:
-                _log.warning(
-                    "%s is not a number after epoch %s, so this evaluation meets no target of it.",
-                    *(name, self._order.epoch),
-                )
 
     def takes(self, metric: str) -> bool:
         return metric in BUILT_IN or metric in self._run._settings.metrics
@@ -349,9 +344,8 @@ class Recorder:
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
         resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
-        longer: for a run that had finished, how it is trained on, such as "to 40 epochs". Reports
-            refuse to rank it with runs that were not extended so. Once that is done, the run is
-            finished again.
+        longer: how a finished run is trained on, such as "to 40 epochs"; reports refuse to rank it
+            with runs that were not extended so.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
         own_process: whether this process was started for this run alone, and its start counts.
 
@@ -451,7 +445,9 @@ class Recorder:
             self._history = [begin.history[epoch] for epoch in sorted(begin.history)]
             self._touch()
             self._session.start(self.resumed_from_step, own_process=self._own_process)
-            self._extended, self._before = begin.extended, begin.comparability
+            self._extended, self._before = begin.extended, self._settings.comparability
+            if self._before is None and self._extended:
+                self._before = begin.comparability or {}
             if begin.extends:
                 self._ledger.event("extended", begin.extended[-1])
             # Before the paper's clock starts: describing the machine is no part of training.
@@ -570,11 +566,8 @@ class Recorder:
         self._ledger.stop("init")
         targets = {"metrics": settings.metrics, "targets": settings.targets}
         self._session.begin_training({**settings.facts, **targets})
-        stated = settings.comparability
-        if stated is None and self._extended:
-            stated = self._before or {}
-        if stated is not None:
-            self._state_comparability(stated)
+        if self._before is not None:
+            self._state_comparability(self._before)
         self._ledger.sync()
         self._touch()
 
@@ -588,9 +581,8 @@ class Recorder:
         if not self._warned:  # once: mixed precision has such steps, and skips their updates
             _log.warning(
                 "The loss of step %d (epoch %d) is NaN or infinite. Such losses are recorded as "
-                "missing, and reports draw none. If it stays so, the weights are lost: end the "
-                "training, lower the learning rate or clip gradients, and go on from the last "
-                "checkpoint.",
+                "missing. If it stays so, the weights are lost: lower the learning rate or clip "
+                "gradients, and go on from the last checkpoint.",
                 *(self.steps_done + 1, self._order.epoch),
             )
         self._warned = True

@@ -230,10 +230,9 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
     extends = is_finished(events)
     if extends and (not longer or longer in [each.get("schedule") for each in extended]):
         raise UsageError(
-            f"{run_dir} holds a run that is finished after epoch {found.epoch}, and a recorder "
-            f"doesn't write into it. Read it with tfasr report {run_dir}, choose another folder "
-            "for a new run, or say how this one goes on, as in tfasr.Recorder(..., longer='to 40 "
-            "epochs')."
+            f"{run_dir} holds a run that is finished after epoch {found.epoch}. Read it with "
+            f"tfasr report {run_dir}, choose another folder for a new run, or say how this one "
+            "goes on: tfasr.Recorder(..., longer='to 40 epochs')."
         )
     if extends and not found.step:
         raise UsageError(
@@ -241,9 +240,8 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
             "call run.checkpoint() where your loop saves, and begin a new run."
         )
     extended += [{"after_epoch": found.epoch, "schedule": longer}] if extends else []
-    comparability = line.fact("comparability")
-    more = {"extended": extended, "extends": extends, "comparability": comparability}
-    return replace(found, **more)
+    stated = {"comparability": line.fact("comparability")}
+    return replace(found, extended=extended, extends=extends, **stated)
 
 
 def _check_step(run_dir: Path, step: int | None, most: int) -> None:

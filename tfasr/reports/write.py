@@ -27,7 +27,6 @@ from tfasr.display.table import (
     to_text,
     values_of,
 )
-from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
@@ -60,7 +59,7 @@ from tfasr.reports.winners import group_profiles, profile_tables
 from tfasr.tta.metrics import Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
-from tfasr.tta.run import Run
+from tfasr.tta.run import Run, to_plot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,21 +153,16 @@ class Comparison:
         return f"{findings}\n{to_markdown(self.tables)}"
 
     def plot(self, metric: str = "") -> "Drawing":
-        """Draws a metric's curves over time, a line for each group; notebooks show the result.
+        """Draws a metric over time, by default that of the first target; notebooks show the result.
 
-        ``metric`` is by default that of the first target, else the first that was evaluated. Raises
-        UsageError if no run was evaluated by it.
+        Raises UsageError if no evaluation has the metric.
         """
         # Imported here: drawing is slow to load, and text does without.
         from tfasr.display.vega import Drawing
         from tfasr.reports.figures.curves import error_rate_chart
 
         evaluated = list(dict.fromkeys(name for run in self.report.runs for name in run.curves))
-        metric = metric or next(iter([name for name, _ in self.targets] + evaluated), "cer")
-        if metric not in evaluated:
-            known = ", ".join(evaluated) or "nothing yet"
-            raise UsageError(f"No run was evaluated by {metric!r}. They have: {known}.")
-        return Drawing(error_rate_chart(self.report, metric))
+        return Drawing(error_rate_chart(self.report, to_plot(metric, self.targets, evaluated)))
 
     def _repr_html_(self) -> str:
         findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)

@@ -179,11 +179,8 @@ def _remove_partial(run_dir: Path) -> None:
 
 
 # What may differ when a finished run is trained longer.
-_SCHEDULE = {
-    f"training.{name}"
-    for name in ("epochs", "learning_rate", "targets", "stop_at_targets")
-    + ("stop_after_hours", "give_up_after_hours")
-}
+_SCHEDULE = {"epochs", "optimizer.learning_rate", "targets", "stop_at_targets"}
+_SCHEDULE |= {"stop_after_hours", "give_up_after_hours"}
 
 
 def claim_run_folder(
@@ -215,6 +212,8 @@ def claim_run_folder(
     for content in (then, now):
         # Keras adds a number that depends on what else the process has created.
         content["training"]["optimizer"].pop("name", None)
+        rate = content["training"]["optimizer"].pop("learning_rate", None)
+        content["training"]["optimizer.learning_rate"] = rate
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
     # A setting that this tfasr no longer has is not compared.
@@ -224,12 +223,9 @@ def claim_run_folder(
     differing = differences(before, known)
     if not differing:
         return Claim(session, history)
-    for flat in (before, known):
-        optimizer = dict(flat["training.optimizer"])
-        flat["training.learning_rate"] = optimizer.pop("learning_rate", None)
-        flat["training.optimizer"] = optimizer
-    fixed = ({n: flat[n] for n in flat if n not in _SCHEDULE} for flat in (before, known))
-    others = differences(*fixed)
+    free = {f"training.{name}" for name in _SCHEDULE}
+    others = {name: value for name, value in known.items() if name not in free}
+    others = differences({name: before.get(name) for name in others}, others)
     done = 0 if history is None else len(history)
     if others or history is None or experiment.training.epochs <= done:
         longer = f", or TrainingConfig.epochs above {done} to train it longer" if done else ""
@@ -238,7 +234,7 @@ def claim_run_folder(
             f"{others or differing}. Use the same --gin_file and bindings{longer}, or another "
             "--run_dir."
         )
-    return Claim(session, None, {"after_epoch": done, "schedule": differences(before, known)})
+    return Claim(session, None, {"after_epoch": done, "schedule": differing})
 
 
 def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from tfasr.ledger.intervals import Event
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
 from tfasr.tta.explain import Explanation, explain, line_numbers
-from tfasr.tta.metrics import HIGHER, METRICS, check_target, declare, metric_named
+from tfasr.tta.metrics import HIGHER, METRICS, Target, check_target, declare, metric_named
 from tfasr.tta.policies import (
     PAPER,
     AccuracyPoint,
@@ -156,19 +157,15 @@ class Run:
         return self._curves[key]
 
     def plot(self, metric: str = "") -> "Drawing":
-        """Draws a metric over the minutes since the model's creation; notebooks show the result.
+        """Draws a metric over time, by default that of the first target; notebooks show the result.
 
-        ``metric`` is by default that of the first target, else the first that was evaluated. For
-        several runs see `tfasr.compare`. Raises UsageError if no evaluation has the metric.
+        Raises UsageError if no evaluation has the metric.
         """
         from tfasr.display.vega import Drawing  # here: drawing is slow to load
 
         evaluated = [name for name in METRICS if self.accuracy_curve(name)]
-        metric = metric or next(iter([name for name, _ in self.targets] + evaluated), "cer")
+        metric = to_plot(metric, self.targets, evaluated)
         points = self.accuracy_curve(metric)
-        if not points:
-            known = ", ".join(evaluated) or "nothing yet"
-            raise UsageError(f"{self.path} has no evaluation of {metric!r}. It has: {known}.")
         kind = metric_named(metric)
         scale, unit = (100, ", %") if kind.rate else (1, "")
         marks: list[Mark] = [
@@ -314,6 +311,15 @@ class Run:
             if seconds
         }
         return html_table(["", ""], [[name, text] for name, text in about.items()], self.name)
+
+
+def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) -> str:
+    """Returns the metric to draw; raises UsageError unless it was evaluated."""
+    metric = metric or [*(name for name, _ in targets), *evaluated, "cer"][0]
+    if metric not in evaluated:
+        known = ", ".join(evaluated) or "nothing yet"
+        raise UsageError(f"Nothing was evaluated by {metric!r}. Evaluated: {known}.")
+    return metric
 
 
 def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
