@@ -511,12 +511,8 @@ def test_a_loss_that_is_no_number_is_warned_of_once(tmp_path, caplog):
         for loss in (1.0, math.nan, math.inf):
             with run.step() as step:
                 step.loss = loss
-        with run.evaluation() as e:
-            e.measure(loss=math.nan)
-    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(warned) == 2
-    assert "step 2 (epoch 1)" in warned[0]
-    assert "loss" in warned[1]
+    (warned,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "step 2 (epoch 1)" in warned.getMessage()
     losses = [step["loss"] for step in value(tmp_path / "run", "train_step")]
     assert losses == [1.0, None, None]
 

@@ -40,6 +40,7 @@ from tfasr.training.phases import Checkpoints, Evaluations, make_placement
 from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
+    Claim,
     Interruption,
     RunInterruptedError,
     log_resumption,
@@ -54,6 +55,10 @@ from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
 log = logging.getLogger("tfasr")
+_FINISHED = (
+    "%s is finished: there is nothing to resume, and nothing is written. To train it longer, bind "
+    "more TrainingConfig.epochs than the %d that it has done."
+)
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
@@ -214,11 +219,7 @@ def train(
         offer = offered(experiment, hashes, claim, run.dictionary)
         check_offers(team.workers, team.gate.passed(offer))
         if claim.history is not None:
-            log.info(
-                "%s is finished: there is nothing to resume, and nothing is written. To train it "
-                "longer, bind more TrainingConfig.epochs than the %d that it has done.",
-                *(run_dir, len(claim.history)),
-            )
+            log.info(_FINISHED, run_dir, len(claim.history))
             return claim.history
         if claim.session and lexicon is not None and run.lexicon != load_lexicon(run_dir):
             raise UsageError(
@@ -227,16 +228,12 @@ def train(
             )
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
         # Only now, because the ledger is what marks a folder as a run's.
-        anew = not claim.session or claim.extended is not None
-        _write_settings(run, Path(shard_dir), gin_texts or {}, begins=anew)
+        _write_settings(run, Path(shard_dir), gin_texts or {}, claim)
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
         session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
-        checkpoint = _begin(run, session, hashes, own_process=own_process)
-        if claim.extended is not None:
-            ledger.event("extended", claim.extended)
-            log.info("training longer, after epoch %(after_epoch)d: %(schedule)s", claim.extended)
+        checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
         with ledger.interval("init"):
             # A trial step would need all workers, and one that fails would leave them waiting.
             probed = memory_probe and team.share is None
@@ -267,9 +264,9 @@ def train(
 
 
 def _write_settings(
-    run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], *, begins: bool
+    run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], claim: Claim
 ) -> None:
-    if begins:
+    if not claim.session or claim.extended:
         run.experiment.save(run.run_dir, run.alphabet)
     for name, text in gin_texts.items():
         write_whole(run.run_dir / name, text)
@@ -280,7 +277,12 @@ def _write_settings(
 
 
 def _begin(
-    run: TrainingRun, session: Session, hashes: dict[str, str], *, own_process: bool
+    run: TrainingRun,
+    session: Session,
+    hashes: dict[str, str],
+    extended: dict[str, Any] | None,
+    *,
+    own_process: bool,
 ) -> Path | None:
     resumes, ledger = bool(session.ledger.session), session.ledger
     checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
@@ -292,6 +294,9 @@ def _begin(
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_extensions())
     ledger.event("instruction_set", layers_instruction_set())
+    if extended:
+        ledger.event("extended", extended)
+        log.info("training longer, after epoch %(after_epoch)d: %(schedule)s", extended)
     if resumes:
         log_resumption(run.run_dir, step)
     return checkpoint
