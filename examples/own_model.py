@@ -14,15 +14,10 @@ STRIDE = 3
 @MODELS.register("conv_gru")
 @config_class
 class ConvGruConfig:
-    """Sizes; gin binds them as ConvGruConfig.units = 64.
+    """Sizes; gin binds them as ConvGruConfig.units = 64."""
 
-    Attributes:
-        units: of the convolution and of each GRU.
-        num_layers: GRUs.
-    """
-
-    units: int = 128
-    num_layers: int = 2
+    units: int = 128  # of the convolution and of each GRU
+    num_layers: int = 2  # GRUs
 
     def check(self) -> None:
         """Raises ValueError for sizes that make no model."""
@@ -56,3 +51,7 @@ class ConvGru(keras.Model):
         for layer in self.recurrent:
             hidden = layer(hidden, training=training)
         return self.scores(hidden)
+
+    def output_layer(self):
+        """Returns the last layer, whose first weights the fast presets set to 0."""
+        return self.scores

@@ -34,7 +34,9 @@ def main() -> None:
 
 def _is_noise(output: nbformat.NotebookNode) -> bool:
     """Returns whether an answer is what libraries write while they are loaded."""
-    return output.output_type == "stream" and output.name == "stderr"
+    if output.output_type != "stream":
+        return False
+    return output.name == "stderr" or output.text.startswith("WARNING:")  # of TensorFlow's
 
 
 if __name__ == "__main__":

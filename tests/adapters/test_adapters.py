@@ -122,3 +122,11 @@ def test_a_batch_is_as_large_as_its_first_tensor():
     inputs, labels = np.zeros((4, 7)), np.zeros(4)
     for batch in (inputs, (inputs, labels), {"x": inputs, "y": labels}, [{"x": (inputs,)}]):
         assert batch_utterances(batch) == 4
+
+
+def test_a_keras_callback_takes_the_recorders_batch_size_or_asks_for_it(tmp_path):
+    from tfasr.adapters.keras import RecordFit
+
+    RecordFit(tfasr.Recorder(tmp_path / "run", global_batch_size=16))
+    with pytest.raises(tfasr.UsageError, match=r"RecordFit\(run, batch_size=32\)"):
+        RecordFit(tfasr.Recorder(tmp_path / "run"))

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.models.families import CLASSES, FEATURES, LENGTHS, SIZES, batch, built, config, logits
 from tfasr.errors import UsageError
 from tfasr.models.model import MODELS, can_stream, estimated_step_bytes, model_flops
-from tfasr.models.recurrent import add_to_blank_bias, zero_classifier
+from tfasr.models.recurrent import add_to_blank_bias, zero_output_layer
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -59,18 +59,28 @@ def test_the_blanks_bias_is_raised_in_every_family(models, name):
     np.testing.assert_allclose(after - before, expected, atol=1e-5)
 
 
-def test_a_model_without_a_classifier_has_no_bias_to_raise():
-    with pytest.raises(UsageError, match=r"bias = -1.0 .*`classifier`.* Sequential, which has"):
-        add_to_blank_bias(keras.Sequential([keras.layers.Dense(3)]), -1.0)
-    with pytest.raises(UsageError, match=r"zero_output_layer = True .*have a kernel of 2 dim"):
-        zero_classifier(keras.Sequential([keras.layers.Dense(3)]))
+def test_a_model_must_name_its_last_layer_before_its_weights_are_changed():
+    class Unnamed(keras.Sequential):
+        classifier = keras.layers.Dense(3)
+
+    class Named(keras.Sequential):
+        def output_layer(self):
+            return self.layers[-1]
+
+    with pytest.raises(UsageError, match=r"bias = -1.0 .*Unnamed.*output_layer\(\)"):
+        add_to_blank_bias(Unnamed([keras.layers.Dense(3)]), -1.0)
+    with pytest.raises(UsageError, match=r"zero_output_layer = True .*Received: a ReLU"):
+        zero_output_layer(Named([keras.layers.ReLU()]))
+    model = Named([keras.Input((2,)), keras.layers.Dense(3)])
+    zero_output_layer(model)
+    assert not np.asarray(model.layers[-1].kernel).any()
 
 
 def test_no_frame_prefers_a_class_when_the_last_layer_is_zero(models, name):
     model = models[name]
     kernel = model.classifier.kernel.numpy()
     assert logits(model, *batch()).std() > 0
-    zero_classifier(model)
+    zero_output_layer(model)
     after = logits(model, *batch())
     model.classifier.kernel.assign(kernel)
     np.testing.assert_array_equal(

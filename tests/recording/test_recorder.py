@@ -462,8 +462,59 @@ def test_an_unfinished_run_goes_on_with_the_same_settings_alone(tmp_path):
         tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1, resumed_from_step=7).__enter__()
     with tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1) as run:
         assert (run.resumed_from_step, run.epochs_done) == (0, 0)
-    with pytest.raises(tfasr.UsageError, match="A run that is finished must stay as it is"):
+    with pytest.raises(tfasr.UsageError, match="finished after epoch 0.*longer=") as refused:
         tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1).__enter__()
+    assert str(tmp_path / "run") in str(refused.value)
+
+
+def test_a_finished_run_is_trained_longer_where_the_script_says_how(tmp_path):
+    train_recorded(tmp_path / "long", [0.5, 0.6, 0.7, 0.9])
+    train_recorded(tmp_path / "run", [0.5, 0.6])
+    before = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
+    settings = {"train_samples": 8, "seed": 1, "targets": ["accuracy=0.8"], "target_window": 1}
+    killed = tfasr.Recorder(tmp_path / "run", **settings, longer="to 4 epochs")
+    with pytest.raises(RuntimeError, match="out of power"), killed as run:
+        assert (run.epochs_done, run.steps_done) == (2, 4)
+        raise RuntimeError("out of power")
+    train_recorded(tmp_path / "run", [0.7, 0.9], longer="to 4 epochs")
+    longer = tfasr.load_run(tmp_path / "run")
+    assert (longer.status, longer.sessions) == ("success", 3)
+    assert longer.accuracy_curve("accuracy")[:2] == before
+    assert [point.value for point in longer.accuracy_curve("accuracy")] == [0.5, 0.6, 0.7, 0.9]
+    assert longer.comparability["extended"] == [{"after_epoch": 2, "schedule": "to 4 epochs"}]
+    assert tfasr.compare([tmp_path / "long", longer]).report.refused(1)
+    # The script that is started once more has nothing more to do.
+    with pytest.raises(tfasr.UsageError, match="finished after epoch 4"):
+        train_recorded(tmp_path / "run", [0.9], longer="to 4 epochs")
+
+
+def test_a_run_without_a_checkpoint_is_not_trained_longer(tmp_path):
+    with tfasr.Recorder(tmp_path / "run") as run:
+        run.epoch()
+    with pytest.raises(tfasr.UsageError, match=r"run.checkpoint\(\)"):
+        tfasr.Recorder(tmp_path / "run", longer="to 4 epochs").__enter__()
+
+
+def test_a_misspelt_attribute_of_a_step_is_named(tmp_path):
+    with tfasr.Recorder(tmp_path / "run") as run:
+        run.epoch()
+        with pytest.raises(tfasr.UsageError, match=r"'los'.*step\.loss"), run.step() as step:
+            step.los = 1.0
+        with run.step() as step:
+            step.loss = 1.0
+    assert len(value(tmp_path / "run", "train_step")) == 1
+
+
+def test_a_loss_that_is_no_number_is_warned_of_once(tmp_path, caplog):
+    with tfasr.Recorder(tmp_path / "run") as run:
+        run.epoch()
+        for loss in (1.0, math.nan, math.inf):
+            with run.step() as step:
+                step.loss = loss
+    (warned,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "step 2 (epoch 1)" in warned.getMessage()
+    losses = [step["loss"] for step in value(tmp_path / "run", "train_step")]
+    assert losses == [1.0, None, None]
 
 
 def test_the_caller_may_know_better_which_checkpoint_it_goes_on_from(tmp_path):

@@ -1,5 +1,7 @@
 """The figures: what they describe, and how one of a user's own comes in."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,6 @@ from tests.reports.conftest import ledger_of
 from tests.reports.test_report import seeds
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.display.chart import Area, Chart, Labels, Line, Panel, Points, Rects, Rule, Segments
-from tfasr.errors import RunError
 from tfasr.reports.figures.curves import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
 from tfasr.reports.figures.registry import FIGURES, NotDrawnError, report_charts
 from tfasr.reports.groups import configuration, group_results, named_groups
@@ -305,16 +306,34 @@ def test_a_figure_that_cannot_be_drawn_says_why(report, registered):
     assert report_charts(report, [])[1][-1] == "Own: no run has what it needs."
 
 
+def broken(report, results):
+    return [1 / 0]
+
+
+def undrawable(report, results):
+    return Chart("mine", "", [Panel([Line(x=["here"], y=[object()])])])
+
+
 @pytest.mark.parametrize(
-    ("made", "said"),
-    [("a text", "must return charts. Received: str"), (Chart("cer", "", []), "'cer' twice")],
+    ("figure", "said"),
+    [
+        (lambda *_: ["a text"], "must return charts. Received: str"),
+        (lambda *_: [Chart("cer", "", [])], "'cer' twice"),
+        (lambda *_: [Chart("../cer", "", [])], "'../cer'"),
+        (lambda *_: None, "Received: NoneType"),
+        (broken, "division by zero"),
+        (undrawable, "can't be drawn"),
+    ],
 )
-def test_a_figure_that_returns_something_else_is_named_with_its_place(
-    made, said, report, registered
+def test_a_figure_that_fails_is_named_with_its_place_and_costs_itself_alone(
+    figure, said, report, registered, caplog
 ):
-    registered("own", lambda report, results: [made])
-    with pytest.raises(RunError, match=rf"test_figures.py:\d+: .*{said}"):
-        report_charts(report, group_results(report))
+    others = [chart.name for chart in report_charts(report, group_results(report))[0]]
+    registered("own", figure)
+    charts, left_out = report_charts(report, group_results(report))
+    assert [chart.name for chart in charts] == others
+    assert re.search(rf"test_figures.py:\d+: .*{said}", left_out[-1])
+    assert left_out[-1] in caplog.text
 
 
 @settings(deadline=None, max_examples=50)

@@ -200,12 +200,29 @@ def test_what_a_notebook_shows(grouped, tmp_path):
     checked = Checked(html)
     assert "Findings" in checked.texts
     assert "small/run is faster" in html
+    # A table's cells would be aligned to the right, and "never" needs its rule.
+    assert '<ul style="text-align:left"><li>' in html
+    assert "the median of the last" in html
     assert checked.references == []
     assert "small/run is faster" in repr(grouped)
     assert "## Time to accuracy" in grouped._repr_markdown_()
     run_dir = ledger_of([0.1] * 3).write(tmp_path / "<b>&")
     shown = tfasr.compare(run_dir)._repr_html_()
     assert "<b>&" in Checked(shown).texts
+
+
+def test_comparisons_and_runs_draw_themselves(small, large, tmp_path):
+    comparison, run = tfasr.compare([small, large]), tfasr.load_run(small)
+    for drawing in (comparison.plot(), run.plot(), run.plot("wer")):
+        assert drawing._repr_png_().startswith(b"\x89PNG")
+    comparison.plot().save(tmp_path / "cer.svg")
+    run.plot().save(tmp_path / "cer.png")
+    drawn = (tmp_path / "cer.svg").read_text()
+    assert drawn.count(">small<") == drawn.count(">large<") == 1
+    assert (tmp_path / "cer.png").read_bytes().startswith(b"\x89PNG")
+    for whole in (comparison, run):
+        with pytest.raises(tfasr.UsageError, match="'bleu'.*Evaluated: cer"):
+            whole.plot("bleu")
 
 
 def test_no_tensorflow_and_no_pandas_are_loaded(small, large):

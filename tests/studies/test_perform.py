@@ -22,7 +22,7 @@ from tfasr.studies.perform import (
     perform_until_decided,
     study,
 )
-from tfasr.studies.plan import begin, load_plan
+from tfasr.studies.plan import begin, grow, grown_from, load_plan
 from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.training.from_gin import load_config
 
@@ -224,6 +224,54 @@ def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
             begin(folder, load_plan(path, [change]), None, resume=True)
     with pytest.raises(UsageError, match=r"shard_dir: None then, .*/shards' now"):
         begin(folder, load_plan(path), tmp_path / "shards", resume=True)
+
+
+def test_a_study_takes_more_seeds_and_its_single_runs_make_room(tmp_path):
+    path, folder = written(tmp_path), tmp_path / "study"
+    folder.mkdir()
+    single = ["StudyConfig.seeds = (1,)", "fast/ExperimentConfig.seeds = ()"]
+    begin(folder, load_plan(path, single), None, resume=False)
+    ledger_of([0.1]).write(folder / "runs" / "slow")
+    for name in ("logs/slow.log", "logs/slow-scores.log", "scores/slow/scores.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    plan = load_plan(path)
+    more = begin(folder, plan, None, resume=True)
+    assert [run.name for run in more] == ["slow-seed_2", "fast-seed_2", "fast-seed_3"]
+    grow(folder, plan, more)
+    assert finished(folder / "runs" / "slow" / "seed_1")
+    assert sorted(str(p.relative_to(folder)) for p in folder.glob("[ls]*/*")) == [
+        "logs/slow-seed_1-scores.log", "logs/slow-seed_1.log", "scores/slow-seed_1",
+    ]  # fmt: skip
+    # From now on it is a study of that many, and takes more again.
+    assert begin(folder, plan, None, resume=True) == []
+    even_more = load_plan(path, ["StudyConfig.seeds = (1, 2, 4)"])
+    grow(folder, even_more, begin(folder, even_more, None, resume=True))
+    assert "4 runs were added to the 2" in grown_from(folder)
+    with pytest.raises(UsageError, match="runs/slow/seed_4: planned then"):
+        begin(folder, plan, None, resume=True)
+
+
+def test_a_killed_move_goes_on(tmp_path):
+    path, folder = written(tmp_path), tmp_path / "study"
+    folder.mkdir()
+    begin(folder, load_plan(path, ["StudyConfig.seeds = (1,)"]), None, resume=False)
+    ledger_of([0.1]).write(folder / "runs" / "slow.moving")
+    plan = load_plan(path)
+    grow(folder, plan, begin(folder, plan, None, resume=True))
+    assert [p.name for p in (folder / "runs").iterdir()] == ["slow"]
+    assert finished(folder / "runs" / "slow" / "seed_1")
+
+
+def test_what_holds_for_all_experiments_may_be_all_there_is(tmp_path):
+    both = "ExperimentConfig.gin_files = ('demo.gin',)\nExperimentConfig.seeds = (1, 2)\n"
+    one = load_plan(written(tmp_path, f"StudyConfig.experiments = ('only',)\n{both}"))
+    assert [str(run.folder) for run in one.runs] == ["runs/only/seed_1", "runs/only/seed_2"]
+    more = "large/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)\n"
+    text = f"StudyConfig.experiments = ('small', 'large')\n{both}{more}"
+    assert list(load_plan(written(tmp_path, text)).experiments) == ["small", "large"]
+    with pytest.raises(UsageError, match="'one', of which nothing is bound"):
+        load_plan(written(tmp_path, f"StudyConfig.experiments = ('one', 'two')\n{both}"))
 
 
 def test_recordings_must_come_prepared(tmp_path):

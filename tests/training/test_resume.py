@@ -1,7 +1,11 @@
-"""Runs that are killed and resumed, in real processes."""
+"""Runs that are killed and resumed, or trained longer, in real processes."""
+
+import re
+import shutil
 
 import pytest
 
+import tfasr
 from tfasr.ledger.events import read_events
 from tfasr.ledger.timeline import Timeline
 
@@ -145,3 +149,33 @@ def test_resuming_a_finished_run_does_nothing_more(start_training, uninterrupted
     code, output = start_training(uninterrupted, "--resume").finish()
     assert code == 0, output
     assert of(read_events(uninterrupted), "train_step") == before
+
+
+def test_a_finished_run_is_trained_longer_and_reports_know_it(
+    start_training, uninterrupted, tmp_path
+):
+    run_dir = tmp_path / "longer"
+    shutil.copytree(uninterrupted, run_dir)
+    more = [
+        "--gin_binding",
+        "TrainingConfig.epochs = 4",
+        "--gin_binding",
+        "Adam.learning_rate = 5e-4",
+    ]
+    code, output = start_training(run_dir, "--resume", *more).finish()
+    assert code == 0, output
+    short, longer = tfasr.load_run(uninterrupted), tfasr.load_run(run_dir)
+    # What it had done before counts as it did, the last evaluation too.
+    assert longer.accuracy_curve()[:3] == short.accuracy_curve()
+    assert [point.epoch for point in longer.accuracy_curve()] == [1, 2, 3, 4]
+    assert (longer.status, longer.sessions, longer.intervals["lost_work"]) == ("success", 2, 0.0)
+    assert longer.fact("opt_base_learning_rate") == pytest.approx(5e-4)
+    (extended,) = longer.comparability["extended"]
+    assert extended["after_epoch"] == 3
+    assert {"epochs", "learning_rate"} <= set(re.split(r"\W", extended["schedule"]))
+    comparison = tfasr.compare([short, longer])
+    assert comparison.report.refused(1)
+    assert len(comparison.groups) == 2
+    # Its configuration is the new one from now on, and all but the schedule is fixed.
+    code, output = start_training(run_dir, "--resume", "--gin_binding", more[1]).finish()
+    assert (code, "learning_rate" in output) == (2, True), output

@@ -201,7 +201,7 @@ def test_a_run_of_an_older_tfasr_had_todays_defaults(tmp_path):
     saved = json.loads(path.read_text())
     del saved["training"]["gradient_accumulation_steps"]
     path.write_text(json.dumps(saved))
-    assert claim_run_folder(tmp_path, Experiment(), resume=True) == 1
+    assert claim_run_folder(tmp_path, Experiment(), resume=True).session == 1
     in_parts = Experiment(training=TrainingConfig(gradient_accumulation_steps=2))
     with pytest.raises(UsageError, match="gradient_accumulation_steps: 1 then, 2 now"):
         claim_run_folder(tmp_path, in_parts, resume=True)

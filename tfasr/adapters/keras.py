@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import keras
 
 from tfasr.adapters.translation import Score, note
+from tfasr.errors import UsageError
 from tfasr.recording.recorder import Recorder
 
 
@@ -23,19 +24,23 @@ class RecordFit(keras.callbacks.Callback):
     The recorded loss of a step is Keras's, the mean over the epoch so far.
 
     Args:
-        batch_size: utterances, or samples of any kind, per step.
+        batch_size: utterances, or samples of any kind, per step, as passed to ``fit``; default:
+            the recorder's ``global_batch_size``.
         metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; by default
             those with a known metric's name.
         score: returns references and hypotheses of the validation set, for WER and CER.
         checkpoint: whether an earlier callback saves a checkpoint at each epoch's end.
         stop_at_targets: whether to stop training once the run's targets are met.
+
+    Raises:
+        UsageError: if neither the callback nor the recorder knows the batch size.
     """
 
     def __init__(
         self,
         run: Recorder,
         *,
-        batch_size: int,
+        batch_size: int | None = None,
         metrics: Mapping[str, str] | None = None,
         score: Score | None = None,
         checkpoint: bool = False,
@@ -43,7 +48,13 @@ class RecordFit(keras.callbacks.Callback):
     ):
         super().__init__()
         self._run = run
-        self._batch_size = batch_size
+        # Keras tells callbacks how many batches there are, and not of what size.
+        self._batch_size = batch_size or run.global_batch_size
+        if self._batch_size is None:
+            raise UsageError(
+                "RecordFit must know how many samples a step has, and fit doesn't tell callbacks. "
+                "Give it what fit gets: RecordFit(run, batch_size=32)."
+            )
         self._names = metrics
         self._score = score
         self._checkpoint = checkpoint

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -384,6 +385,21 @@ def svg_text(chart: Chart) -> str:
         svg,
     )
     return re.sub(r"(<svg [^>]*>)", rf"\1{_PAPER}", svg, count=1)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart that notebooks show as a picture."""
+
+    chart: Chart
+
+    def save(self, path: str | Path) -> None:
+        """Writes an SVG where the path ends in .svg, otherwise a PNG."""
+        is_svg = Path(path).suffix == ".svg"
+        write_whole(Path(path), svg_text(self.chart) if is_svg else self._repr_png_())
+
+    def _repr_png_(self) -> bytes:
+        return vl_convert.svg_to_png(svg_text(self.chart), scale=_PNG_SCALE)
 
 
 def embedded_svg(svg: str) -> str:

@@ -37,6 +37,8 @@ A training run writes, in order:
   deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``, all with metadata
   ``epoch_num``, from 1. An overlapped evaluation writes its result when it is known, between a
   second pair of ``eval_start`` and ``eval_stop``, possibly in a later epoch.
+- ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, the
+  changes in words; ``comparability`` then lists all of them. Earlier work isn't lost work.
 - if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
   if the budget was spent without a forecast)}``, metadata ``epoch_num``.
 - with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``

@@ -1,5 +1,6 @@
 """Where the time went: every second of a run in exactly one named interval."""
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -343,7 +344,16 @@ def lost_ranges(
 def kept_index(
     events: Sequence[Event], indices: Mapping[str, Sequence[int]], before: int, step: int
 ) -> int | None:
-    """Returns the last event before index ``before`` that a step's checkpoint covers, or None."""
+    """Returns the last event before index ``before`` that a step's checkpoint covers, or None.
+
+    A run that is trained longer keeps all until the ``run_stop`` with which it had finished.
+    """
+    stops = [index for index in indices.get("run_stop", ()) if index < before]
+    if stops and metadata(events[stops[-1]]).get("status") == "success":
+        steps = indices.get("train_step", [])
+        last = bisect.bisect_left(steps, stops[-1]) - 1
+        if last >= 0 and metadata(events[steps[last]]).get("step") == step:
+            return stops[-1]
     for key in ("checkpoint_stop", "checkpoint_start", "train_step"):
         for index in reversed(indices.get(key, [])):
             if index < before and metadata(events[index]).get("step") == step:

@@ -193,6 +193,9 @@ class DeepSpeech2(keras.Model):
         hidden = self.last_normalisation(hidden, training=training, valid=valid)
         return self.classifier(self._rectified(hidden))
 
+    def output_layer(self) -> keras.layers.Layer:
+        return self.classifier
+
     def stages(self) -> list[Stage]:
         def front_end(features, lengths):
             return self._convolved(features, lengths, training=True)[0]

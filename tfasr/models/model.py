@@ -54,7 +54,10 @@ class RecogniserConfig(Protocol):
         output_lengths(frames), num_classes)``, which are ignored for padded frames. Optional are a
         property ``kernels``, the names of the implementations that computed the recurrence, a
         method ``stages``, see `tfasr.models.recurrent`, and a method ``call_with_intermediate``,
-        see `tfasr.models.recurrent.Network`.
+        see `tfasr.models.recurrent.Network`, and a method ``output_layer()``, which returns the
+        last layer, a ``Dense`` with kernel and bias, so that training can change its initial
+        weights (``TrainingConfig.zero_output_layer``, which presets of ``gin/fast`` set, and
+        ``initial_blank_bias``).
 
         One that can stream has two more methods. ``initial_state(batch)`` returns a list of tensors
         ``(batch, ...)``: the recurrence's state before any frame. ``continued(features, state)``

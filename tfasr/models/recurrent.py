@@ -70,6 +70,9 @@ class Network(keras.Model):
         middle = encodings[(len(encodings) - 1) // 2]
         return self.classifier(encodings[-1]), self.classifier(middle)
 
+    def output_layer(self) -> keras.layers.Layer:
+        return self.classifier
+
     def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
         """Returns the classifier's inputs ``(batch, output frames, width)``."""
         return self.encodings(features, feature_lengths, training)[-1]
@@ -96,29 +99,28 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
     """Adds to the CTC blank's bias in a model's last layer; UsageError without such a bias."""
-    bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
+    bias = _output_weight(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
     bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
 
 
-def zero_classifier(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0; UsageError without such a kernel."""
-    kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
+def zero_output_layer(model: Any) -> None:
+    """Sets the kernel of a model's last layer to 0; UsageError without such a layer."""
+    kernel = _output_weight(model, "kernel", 2, "zero_output_layer = True")
     kernel.assign(keras.ops.zeros_like(kernel))
 
 
-def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) -> Any:
-    classifier = getattr(model, "classifier", None)
-    weight = getattr(classifier, name, None)
+def _output_weight(model: Any, name: str, dimensions: int, setting: str) -> Any:
+    layer = model.output_layer() if callable(getattr(model, "output_layer", None)) else None
+    weight = getattr(layer, name, None)
     if weight is None or len(weight.shape) != dimensions:
-        received = (
-            "no classifier" if classifier is None else f"a {type(classifier).__name__} without it"
-        )
+        lacks = "no such method" if layer is None else f"a {type(layer).__name__} without it"
+        value = setting.split()[0]
         raise UsageError(
-            f"TrainingConfig.{setting} needs a model whose last layer is assigned as its "
-            f"`classifier` and has a {name} of {dimensions} dimensions, as from "
-            f"tfasr.models.recurrent.class_scores. Received: {type(model).__name__}, "
-            f"which has {received}."
+            f"TrainingConfig.{setting} changes the {name} of the model's last layer. "
+            f"{type(model).__name__} must have a method output_layer() that returns that layer, a "
+            f"Dense: def output_layer(self): return self.scores. Received: {lacks}. Add it, or "
+            f"bind TrainingConfig.{value} = {'False' if value[0] == 'z' else '0.0'}."
         )
     return weight
 

@@ -1,6 +1,7 @@
 """The ledger for any training loop: what was done when, for ``tfasr report`` to read."""
 
 import contextlib
+import difflib
 import hashlib
 import json
 import logging
@@ -62,6 +63,8 @@ class Step:
 
     def __post_init__(self):
         self._order = self._run._order
+        self._began = 0.0
+        self._attributes = len(self.__dict__) + 1
         self._order.promise("step")
 
     def __enter__(self) -> "Step":
@@ -73,7 +76,12 @@ class Step:
         self._order.leave("step")
         if kind is not None:
             return
+        # Counted, because a check of every assignment would cost as much as the rest of a step.
+        if len(self.__dict__) != self._attributes:
+            self._refuse_unknown()
         loss = number(self.loss)  # which waits for it
+        if loss is None and self.loss is not None:
+            self._run._warn_of_loss()
         took = time.perf_counter() - self._began
         waited = self._input_wait_s
         if waited is None:
@@ -88,6 +96,15 @@ class Step:
         values["compile_s"] = round(took, 6) if self.compiled else 0.0
         values["train_s"] = 0.0 if self.compiled else round(took, 6)
         self._run._book_step(values)
+
+    def _refuse_unknown(self) -> None:
+        settable = ["loss", "compiled", *AMOUNTS]
+        unknown = list(vars(self))[self._attributes :]
+        near = difflib.get_close_matches(unknown[0], settable, n=1, cutoff=0.0)[0]
+        raise UsageError(
+            f"A step has no attribute {unknown[0]!r}, so it is not recorded. It has "
+            f"{', '.join(settable)}: did you mean step.{near}?"
+        )
 
 
 class Evaluation:
@@ -336,12 +353,15 @@ class Recorder:
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
         resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
+        longer: how a finished run is trained on, such as "to 40 epochs"; reports refuse to rank it
+            with runs that were not extended so.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
         own_process: whether this process was started for this run alone, and its start counts.
 
     Raises:
         UsageError: for invalid settings; when the block begins, if another process writes the
-            folder, or it holds a different or a finished run; and for calls in a wrong order.
+            folder, or it holds a different run or a finished one that isn't trained ``longer``;
+            and for calls in a wrong order.
     """
 
     def __init__(
@@ -359,6 +379,7 @@ class Recorder:
         comparable_with: str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         resumed_from_step: int | None = None,
+        longer: str = "",
         utilisation: bool = False,
         own_process: bool = False,
     ):
@@ -378,7 +399,7 @@ class Recorder:
             comparability=comparability,
             config=config,
         )
-        self._wanted_step = resumed_from_step
+        self._wanted_step, self._longer = resumed_from_step, longer
         self._utilisation = utilisation
         self._own_process = own_process
         self._order = Order()
@@ -395,6 +416,10 @@ class Recorder:
     @property
     def train_samples(self) -> int | None:
         return self._settings.facts.get("train_samples")
+
+    @property
+    def global_batch_size(self) -> int | None:
+        return self._settings.facts.get("global_batch_size")
 
     @property
     def in_epoch(self) -> bool:
@@ -419,17 +444,22 @@ class Recorder:
             raise UsageError("A recorder must be opened once. Received: one that is open.")
         with contextlib.ExitStack() as stack:
             stack.enter_context(claimed(self.run_dir, "folder"))
-            begin = position(self.run_dir, self._settings, self._wanted_step)
+            begin = position(self.run_dir, self._settings, self._wanted_step, self._longer)
             self._settings.write(self.run_dir)
             self._ledger = Ledger(self.run_dir, begin.session)
             stack.callback(self._ledger.close)
             self._session = Session(self._ledger)
-            self._training = self._hashed = False
+            self._training = self._hashed = self._warned = False
             self.steps_done = begin.step
             self.resumed_from_step = begin.step if begin.session else None
             self._history = [begin.history[epoch] for epoch in sorted(begin.history)]
             self._touch()
             self._session.start(self.resumed_from_step, own_process=self._own_process)
+            self._extended, self._before = begin.extended, self._settings.comparability
+            if self._before is None and self._extended:
+                self._before = begin.comparability or {}
+            if begin.extends:
+                self._ledger.event("extended", begin.extended[-1])
             # Before the paper's clock starts: describing the machine is no part of training.
             write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
             self._ledger.start("init")
@@ -544,9 +574,10 @@ class Recorder:
         self._training = True
         settings = self._settings
         self._ledger.stop("init")
-        stated = {} if settings.comparability is None else {"comparability": settings.comparability}
         targets = {"metrics": settings.metrics, "targets": settings.targets}
-        self._session.begin_training({**settings.facts, **targets, **stated})
+        self._session.begin_training({**settings.facts, **targets})
+        if self._before is not None:
+            self._state_comparability(self._before)
         self._ledger.sync()
         self._touch()
 
@@ -555,6 +586,16 @@ class Recorder:
             self._order.in_epoch = False
             self._ledger.stop("epoch", epoch_num=self._order.epoch)
         self._touch()
+
+    def _warn_of_loss(self) -> None:
+        if not self._warned:  # once: mixed precision has such steps, and skips their updates
+            _log.warning(
+                "The loss of step %d (epoch %d) is NaN or infinite. Such losses are recorded as "
+                "missing. If it stays so, the weights are lost: lower the learning rate or clip "
+                "gradients, and go on from the last checkpoint.",
+                *(self.steps_done + 1, self._order.epoch),
+            )
+        self._warned = True
 
     def _book_step(self, value: dict[str, Any]) -> None:
         self.steps_done += 1
@@ -574,9 +615,13 @@ class Recorder:
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)
-            self._ledger.event("comparability", comparability)
+            self._state_comparability(comparability)
         self._end_epoch()
         self._ledger.sync()
+
+    def _state_comparability(self, stated: dict[str, Any]) -> None:
+        extended = {"extended": self._extended} if self._extended else {}
+        self._ledger.event("comparability", {**stated, **extended})
 
     def _touch(self) -> None:
         self._last_at = time.perf_counter()  # from now on, time is waiting for the next batch

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ _INTERVALS = (
 WRITTEN = {
     *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
     *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
-    *("targets", "metrics", "comparability"),
+    *("targets", "metrics", "comparability", "extended"),
 }  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
 # Files that every run may have before its first step; those of a failed start are removed.
@@ -207,13 +207,23 @@ class Position:
     epoch: int = 0  # the last finished epoch
     # the scores of the evaluations until then, by epoch
     history: dict[int, dict[str, Any]] = field(default_factory=dict)
+    # how it was extended after it had finished, and whether the last of these begins now
+    extended: list[dict[str, Any]] = field(default_factory=list)
+    extends: bool = False
+    comparability: dict[str, Any] | None = None  # as stated before; None if unknown
 
 
-def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
+def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns how a run was extended after it had finished, in order."""
+    return [event["value"] for event in events if event["key"] == "extended"]
+
+
+def position(run_dir: Path, settings: Settings, step: int | None, longer: str = "") -> Position:
     """Returns where a recorded run begins or continues, and removes a start that came to nothing.
 
     ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
-    one. Raises UsageError if the folder holds a different or a finished run, or no such step.
+    one; ``longer`` is how a finished run is extended. Raises UsageError if the folder holds a
+    different run, one that is finished and isn't extended, or no such step.
     """
     if (run_dir / EXPERIMENT_FILE).exists():
         raise UsageError(
@@ -235,12 +245,23 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
             f"A continued run must keep its settings. {run_dir} was begun with others: "
             f"{changes}. Give the same, or another folder."
         )
-    if is_finished(events):
+    line, extended = Timeline(events), extensions(events)
+    found = _resumed(run_dir, line, step)
+    extends = is_finished(events)
+    if extends and (not longer or longer in [each.get("schedule") for each in extended]):
         raise UsageError(
-            f"A run that is finished must stay as it is. {run_dir} holds one: read it with "
-            f"tfasr report {run_dir}, or choose another folder."
+            f"{run_dir} holds a run that is finished after epoch {found.epoch}. Read it with "
+            f"tfasr report {run_dir}, choose another folder for a new run, or say how this one "
+            "goes on: tfasr.Recorder(..., longer='to 40 epochs')."
         )
-    return _resumed(run_dir, Timeline(events), step)
+    if extends and not found.step:
+        raise UsageError(
+            f"A run that is trained longer must go on from a checkpoint. {run_dir} states none: "
+            "call run.checkpoint() where your loop saves, and begin a new run."
+        )
+    extended += [{"after_epoch": found.epoch, "schedule": longer}] if extends else []
+    stated = {"comparability": line.fact("comparability")}
+    return replace(found, extended=extended, extends=extends, **stated)
 
 
 def _check_step(run_dir: Path, step: int | None, most: int) -> None:

@@ -370,6 +370,14 @@ class Report:
         return seconds / first
 
 
+def rule_of(report: Report) -> str:
+    """Returns which minutes a time to accuracy has, and when its target is met."""
+    rule = report.policy.rule
+    if report.window != report.policy.window:
+        rule += f"; here, by request, the median of the last {report.window}"
+    return rule
+
+
 def check_report_folder(out: Path, names: Iterable[str], *, owned: bool) -> None:
     """Raises UsageError if files of others in ``out`` have names that a report is to write."""
     check_owned(out, "--out", "report of tfasr", names, owned=owned)
@@ -480,6 +488,10 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
         notes.append("it has no finished evaluation")
     if run.status != "success":
         notes.append(f"the run is {run.status}")
+    for extended in (run.comparability or {}).get("extended") or []:
+        notes.append(
+            f"it had finished after epoch {extended['after_epoch']} and was trained longer"
+        )
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from itertools import chain
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from tfasr.reports.groups import (
     group_members,
     one_run_each,
 )
-from tfasr.reports.numbers import Report, difference_text, sentence, target_label
+from tfasr.reports.numbers import Report, difference_text, rule_of, sentence, target_label
 
 _WIDE = ' class="wide"'
 _TIP = '<div id="tip" role="status" hidden></div>\n'  # about the place that a reader points at
@@ -117,18 +117,37 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
 
 def table_element(table: Table, of_runs: Sequence[int]) -> str:
     """Returns a table and its notes; ``of_runs`` has the number of each run's colour."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
+    hidden = {place for places in table.details.values() for place in places}
+    shown = [place for place in range(len(table.columns)) if place not in hidden]
+    later = "".join(
+        f"<details><summary>{escape(name)}</summary>"
+        f"{_columns_element(table, of_runs, [0, *places])}</details>\n"
+        for name, places in table.details.items()
+    )
+    return f"{_columns_element(table, of_runs, shown)}{later}{list_element(table.notes, 'notes')}"
+
+
+def _columns_element(table: Table, of_runs: Sequence[int], places: Sequence[int]) -> str:
+    groups = table.groups or [""] * len(table.columns)
+    above = ""
+    for group, members in groupby(groups[place] for place in places):
+        above += f'<th scope="colgroup" colspan="{len(list(members))}">{escape(group)}</th>'
+    headings = [table.columns[place].removeprefix(f"{groups[place]}\n") for place in places]
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    head = f"<tr>{head}</tr>"
+    if table.groups:
+        head = f'<tr class="groups">{above}</tr>{head}'
     rows = []
     runs = range(len(table.rows)) if table.colours is None else table.colours
-    for run, (name, *cells) in zip(runs, table.rows, strict=True):
+    for run, row in zip(runs, table.rows, strict=True):
+        name, *cells = (row[place] for place in places)
         colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
         swatch = f'<span class="swatch" style="{colour}"></span>'
         tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
     return (
         f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"
-        f"{list_element(table.notes, 'notes')}"
+        f"<thead>{head}</thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"
     )
 
 
@@ -166,7 +185,7 @@ def write_page(
         of_runs = colours(report)
         yield list_element(answers(report, results), "answers")
         yield table_element(first, of_runs)
-        yield f'{controls()}<div class="figures">\n{drawn}{_TIP}</div>\n'
+        yield f'{controls()}<div class="figures first">\n{drawn}{_TIP}</div>\n'
         yield list_element(left_out, "notes")
         for table in others:
             yield f"<h2>{escape(table.title)}</h2>{table_element(table, of_runs)}"
@@ -178,9 +197,15 @@ def write_page(
 
 
 def answers(report: Report, results: Results) -> list[str]:
-    """Returns a sentence for each target: who met it first, and how long the others took."""
+    """Returns a sentence for each target, who met it first and how long the others took, and one
+    for the rule by which that is decided.
+    """
+    if not report.targets:
+        return []
+    rule = f"Minutes {rule_of(report)}."
     if all(len(members) < 2 for members in group_members(report.runs).values()):
-        return [_answer(report, index) for index in range(len(report.targets))]
+        single = f" Of one run each (n = 1): {one_run_each()}." if len(report.runs) > 1 else ""
+        return [*(_answer(report, index) for index in range(len(report.targets))), rule + single]
     sentences = []
     for of_target in results:
         parts = []
@@ -200,7 +225,7 @@ def answers(report: Report, results: Results) -> list[str]:
             if differing:
                 text = f"{text.rstrip('.')}: they differ in {difference_text(differing[0])}."
             sentences.append(text)
-    return sentences
+    return [*sentences, rule]
 
 
 def _answer(report: Report, target: int) -> str:
@@ -218,7 +243,7 @@ def _answer(report: Report, target: int) -> str:
     for took, other, _ in slower[:3]:
         parts.append(f"{other} in {took:.3g} min, {took / compared[0][0]:.2f} times as long")
     if slower:
-        parts.append(f"n = 1 each, and {one_run_each()}")
+        parts.append("n = 1 each")
     if len(slower) > 3:
         parts.append(f"{len(slower) - 3} more runs after them")
     for took, other, epoch in refused[:3]:

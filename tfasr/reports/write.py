@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,12 @@ from tfasr.reports.winners import group_profiles, profile_tables
 from tfasr.tta.metrics import Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
-from tfasr.tta.run import Run
+from tfasr.tta.run import Run, to_plot
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tfasr.display.vega import Drawing
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,13 +152,27 @@ class Comparison:
         findings = "".join(f"- {sentence}\n" for sentence in self.findings)
         return f"{findings}\n{to_markdown(self.tables)}"
 
+    def plot(self, metric: str = "") -> "Drawing":
+        """Draws a metric over time, by default that of the first target; notebooks show the result.
+
+        Raises UsageError if no evaluation has the metric.
+        """
+        # Imported here: drawing is slow to load, and text does without.
+        from tfasr.display.vega import Drawing
+        from tfasr.reports.figures.curves import error_rate_chart
+
+        evaluated = list(dict.fromkeys(name for run in self.report.runs for name in run.curves))
+        return Drawing(error_rate_chart(self.report, to_plot(metric, self.targets, evaluated)))
+
     def _repr_html_(self) -> str:
-        findings = [[sentence] for sentence in self.findings]
-        shown = [html_table([""], findings, "Findings")] if findings else []
+        findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)
+        left = ' style="text-align:left"'  # notebooks would align a table's cells to the right
+        shown = [f"<p{left}>Findings</p><ul{left}>{findings}</ul>"] if findings else []
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]
             shown.append(html_table(headings, table.rows, table.title))
-        return "".join(shown)
+        rule = self.tables[0].notes[0]  # without it nobody knows what never means
+        return f"{''.join(shown)}<p{left}>{escape(rule)}</p>"
 
 
 def compare(

@@ -13,7 +13,7 @@ from pathlib import Path
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import LOCK_FILE, locked, make_folder, take_lock, write_whole
 from tfasr.kit.process import call, start_module
-from tfasr.studies.plan import PLAN_FILE, Plan, PlannedRun, begin, check_runs, load_plan
+from tfasr.studies.plan import PLAN_FILE, Plan, PlannedRun, begin, check_runs, grow, load_plan
 from tfasr.studies.progress import Lap, StudyProgress
 from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p
@@ -156,7 +156,8 @@ def study(
         run_dir: gets the runs, their logs and the report.
         shard_dir: prepared splits; None where the study makes its own speech.
         bindings: lines of gin that override the file's.
-        resume: continues a study of the same gin file.
+        resume: continues a study of the same gin file, finished or not; experiments may have more
+            seeds than it began with, which the report states.
         until: "decided" gives a study of two experiments as many seeds as it takes to tell which
             reaches its hardest target sooner, 12 at most, see `tfasr.tta.comparison`; the result
             is in ``decision.txt``.
@@ -180,10 +181,13 @@ def study(
             requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
             log.info("Reading the presets of %d experiments.", len(requests))
             call(check_runs, requests, backend="tensorflow", show_messages=False)
-        begin(folder, plan, shards, resume=resume)
+        more = begin(folder, plan, shards, resume=resume)
         for sentence in [] if until else undecidable(plan):
             log.warning(sentence)
         with _alone(folder) as held:
+            if more:
+                log.info("%d runs are added to the study.", len(more))
+                grow(folder, plan, more)
             if until:
                 failed = perform_until_decided(plan, folder, steps, partial(perform, held=held))
             else:

@@ -11,10 +11,11 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
-from tfasr.kit.files import check_owned, object_or_empty, read_object, write_whole
+from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
 from tfasr.kit.gin import (
     GinText,
     binding_place,
+    bound_names,
     bound_scopes,
     fill,
     find_preset,
@@ -173,33 +174,91 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     return Plan(config, experiments, runs, {"corpus": config.corpus, "runs": statements})
 
 
-def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
-    """Writes a study's plan into its folder, or checks it against the one already there."""
+def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> list[PlannedRun]:
+    """Writes a study's plan into its folder, or checks it against the one already there.
+
+    Returns the runs that an earlier plan lacks, whose experiments have more seeds now: `grow` adds
+    them. Raises UsageError if the folder holds something else, or a study that differs otherwise.
+    """
     path = folder / PLAN_FILE
     owned = isinstance(object_or_empty(path).get("runs"), dict)
     check_owned(folder, "--run_dir", f"{PLAN_FILE} of tfasr study", _WRITTEN, owned=owned)
     wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
     if not path.exists():
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
-        return
+        return []
     if not resume:
         raise UsageError(
             f"--run_dir must not hold a study yet. Received: {folder}, which holds one. Continue "
             "it with --resume, or choose another folder."
         )
     then = read_object(path, "It says what the study was begun with; choose another --run_dir.")
-    differing = _differing(then, wanted)
+    old = dict(then["runs"]) if isinstance(then.get("runs"), dict) else {}
+    for folder_now, statements in wanted["runs"].items():
+        alone = str(Path(*Path(folder_now).parts[:2]))  # where an experiment's only run is
+        if folder_now not in old and old.get(alone) == statements:
+            old[folder_now] = old.pop(alone)
+    begun = {Path(name).parts[1] for name in old if len(Path(name).parts) > 1}
+    more = [r for r in plan.runs if str(r.folder) not in old and r.experiment in begun]
+    planned = {str(run.folder) for run in plan.runs if run not in more}
+    runs = {name: wanted["runs"][name] for name in wanted["runs"] if name in planned}
+    differing = _differing({**then, "runs": old}, {**wanted, "runs": runs})
     if differing:
         raise UsageError(
-            f"A resumed study must be the one that {folder} was begun with. It differs in: "
-            f"{'; '.join(differing)}. Use the same --gin_file and bindings, or another --run_dir."
+            f"A resumed study must be the one that {folder} was begun with, but for more seeds. It "
+            f"differs in: {'; '.join(differing)}. Use the same --gin_file and bindings, or another "
+            "--run_dir."
         )
+    return more
+
+
+def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
+    """Writes the plan anew with more seeds; a single seed's results move to where several lie.
+
+    Nothing may work in the folder. It may be killed at any moment: another call goes on.
+    """
+    then = read_object(folder / PLAN_FILE, "Choose another --run_dir.")
+    for run in plan.runs:
+        if str(run.folder) not in then["runs"] and run not in more:
+            _move(folder, run)
+    grown = {"runs_before": len(then["runs"]), "added": [str(run.folder) for run in more]}
+    wanted = {**then, **plan.identity, "grown": [*then.get("grown", []), grown]}
+    write_whole(folder / PLAN_FILE, json.dumps(wanted, indent=1) + "\n")
+
+
+def grown_from(folder: Path) -> str:
+    """Returns a caveat for the report on a study that got more seeds later, or ""."""
+    grown = object_or_empty(folder / PLAN_FILE).get("grown")
+    if not grown:
+        return ""
+    added = sum(len(each["added"]) for each in grown)
+    return (
+        f"{added} runs were added to the {grown[0]['runs_before']} that this study began with. If "
+        "its results were the reason, p values and intervals are too favourable."
+    )
+
+
+def _move(folder: Path, run: PlannedRun) -> None:
+    there, alone = folder / run.folder, folder / "runs" / run.experiment
+    aside = alone.with_name(f"{run.experiment}.moving")
+    if not there.exists() and alone.exists() and not aside.exists():
+        alone.rename(aside)
+    if aside.exists():
+        make_folder(alone)
+        aside.rename(there)
+    for kind, tail in (("scores", ""), ("logs", ".log"), ("logs", "-scores.log")):
+        old = folder / kind / f"{run.experiment}{tail}"
+        if old.exists():
+            old.rename(folder / kind / f"{run.name}{tail}")
 
 
 def _check_described(config: StudyConfig, lines: GinText) -> None:
     described = bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
-    if unknown:
+    # One may have nothing but what holds for all. Two would be equal, and where a description is
+    # left over the name is misspelt.
+    default = ExperimentConfig.__name__ in bound_names(lines) and len(unknown) == 1
+    if unknown and not (default and set(described) <= set(config.experiments)):
         known = ", ".join(described) or "none"
         raise UsageError(
             f"{binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "

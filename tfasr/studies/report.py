@@ -32,7 +32,7 @@ from tfasr.reports.tables.paper import (
     time_to_accuracy_table,
 )
 from tfasr.reports.write import write_tables
-from tfasr.studies.plan import Plan, PlannedRun
+from tfasr.studies.plan import Plan, PlannedRun, grown_from
 from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
 from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
@@ -122,6 +122,10 @@ def write_report(plan: Plan, folder: Path) -> Path:
     source = published(plan.config.published) if plan.config.published else None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
+    if caveat := grown_from(folder):
+        first = next(section for section in sections if section.answers or section.charts)
+        place, answered = sections.index(first), [*first.answers, caveat]
+        sections[place] = dataclasses.replace(first, answers=answered)
     shown = [table for section in sections for table in section.tables]
     out = folder / "report"
     try:

@@ -24,7 +24,7 @@ from tfasr.models.model import (
     model_name,
     output_frames,
 )
-from tfasr.models.recurrent import add_to_blank_bias, zero_classifier
+from tfasr.models.recurrent import add_to_blank_bias, zero_output_layer
 from tfasr.telemetry.machine import available_bytes
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -198,8 +198,8 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
     """Builds a model in the current strategy's scope; ``compiled`` with its optimizer, built too.
 
     Raises:
-        UsageError: if the model breaks the rules of `tfasr.models.build`, or has no last layer for
-            ``initial_blank_bias`` and ``zero_output_layer`` or, compiled, no middle layer for
+        UsageError: if the model breaks the rules of `tfasr.models.build`, names no last layer for
+            ``initial_blank_bias`` and ``zero_output_layer`` or, compiled, has no middle layer for
             ``intermediate_loss_weight``.
     """
     training = experiment.training
@@ -209,7 +209,7 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
     recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
     if training.zero_output_layer:
-        zero_classifier(recogniser)
+        zero_output_layer(recogniser)
     if training.initial_blank_bias:
         add_to_blank_bias(recogniser, training.initial_blank_bias)
     model = CtcModel(

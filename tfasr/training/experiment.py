@@ -58,10 +58,10 @@ class TrainingConfig:
         precision: Keras's dtype policy of the layers, of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
         initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
-            step; below 0 the network begins with fewer blanks. The layer must be the model's
-            ``classifier``, as `tfasr.models.recurrent.class_scores` makes it.
-        zero_output_layer: whether the kernel of the last layer, its ``classifier``, begins at 0, so
-            that no frame prefers a class before the first step. Fewer runs then stay for epochs on
+            step; below 0 the network begins with fewer blanks. The layer is what the model's
+            ``output_layer()`` returns, see `tfasr.models.model`.
+        zero_output_layer: whether the kernel of that layer begins at 0, so that no frame prefers a
+            class before the first step. Fewer runs then stay for epochs on
             the plateau that CTC begins with (docs/recipes.md).
         intermediate_loss_weight: the share of the minimised loss that is the CTC loss of a middle
             layer's class scores, by the same last layer: 0.3 adds 0.3 of it to 0.7 of the loss. For

@@ -16,8 +16,8 @@ from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import read_lexicon, require_lexicon_use
 from tfasr.decoding.decoder import lexicon_from_transcripts
-from tfasr.ledger.events import Ledger
-from tfasr.ledger.intervals import Event
+from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.intervals import Event, kept_index
 from tfasr.ledger.timeline import Timeline
 from tfasr.training.averaging import check_averaging
 from tfasr.training.build import (
@@ -33,7 +33,8 @@ from tfasr.training.build import (
 from tfasr.training.checkpoint import TrainingState, restore
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.run_folder import Interruption
+from tfasr.training.optimizer import inner_optimizer
+from tfasr.training.run_folder import Interruption, finished_history
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.exchange import Link
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
@@ -112,6 +113,9 @@ class TrainingRun:
     link: Link | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
     clock: RunClock = field(init=False)  # the chief's alone
+    extended: list[dict[str, Any]] = field(
+        init=False, default_factory=list
+    )  # after it had finished
     stop_requested: bool = field(init=False, default=False)
 
     @property
@@ -163,6 +167,20 @@ def open_run(
     return TrainingRun(experiment, run_dir, splits, sources, alphabet, team, dictionary)
 
 
+def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
+    optimizer = inner_optimizer(run.model.optimizer)
+    rate = optimizer.get_config()["learning_rate"]
+    state, events = restore(checkpoint, run.model), read_events(run.run_dir)
+    saved = kept_index(events, Timeline(events).indices, len(events), state.step)
+    if saved is None or events[saved]["key"] != "run_stop":
+        return state
+    # The run had finished: its last evaluation came after its last checkpoint, and counts.
+    if isinstance(rate, float):
+        optimizer.learning_rate = rate
+    history = finished_history(events[: saved + 1])
+    return TrainingState(state.step, state.epoch + 1, history=history)
+
+
 def build(
     run: TrainingRun, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
 ) -> None:
@@ -181,7 +199,7 @@ def build(
         run.own_momentum = set_moving_momentum(run.model.recogniser, momentum, experiment.model)
         if training.batch_norm_synchronised:
             synchronise(run.model.recogniser)
-        state = restore(checkpoint, run.model) if checkpoint else TrainingState()
+        state = _restored(run, checkpoint) if checkpoint else TrainingState()
         run.state = from_chief(team.workers, run.model, state)
     run.batches = EpochBatches(run.sources["train"], training, strategy, team.share)
     if team.share is None:

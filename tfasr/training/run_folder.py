@@ -125,7 +125,9 @@ class Claim:
     """A run folder that this process alone may write."""
 
     session: int  # 0 where the run begins
-    history: list[dict[str, float]] | None = None  # of a finished run, which nothing may change
+    history: list[dict[str, float]] | None = None  # of a finished run that isn't trained longer
+    # how a finished run is trained longer: ``after_epoch`` and what changed; None if it isn't
+    extended: dict[str, Any] | None = None
 
 
 @contextlib.contextmanager
@@ -150,14 +152,15 @@ def own_run_folder(
                 log.info("%s holds a run that ended before training; it starts over.", run_dir)
                 remove_start(run_dir, *_START, EVENTS_FILE)
                 events = []
-            session = claim_run_folder(run_dir, experiment, resume)
-            history = finished_history(events) if session else None
+            history = finished_history(events)
+            claim = claim_run_folder(run_dir, experiment, resume, history)
+            session, history = claim.session, claim.history
             if session:
                 _check_shards(run_dir, shards)
             if history is None:
                 _remove_partial(run_dir)
             try:
-                yield Claim(session, history)
+                yield claim
             except BaseException:
                 if not session and not has_begun(events_so_far(run_dir)):
                     remove_start(run_dir, *_START, EVENTS_FILE)
@@ -175,13 +178,26 @@ def _remove_partial(run_dir: Path) -> None:
                 partial.unlink()
 
 
-def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int:
-    """Returns the session's number; rejects a folder that holds another run."""
+# What may differ when a finished run is trained longer.
+_SCHEDULE = {"epochs", "optimizer.learning_rate", "targets", "stop_at_targets"}
+_SCHEDULE |= {"stop_after_hours", "give_up_after_hours"}
+
+
+def claim_run_folder(
+    run_dir: Path,
+    experiment: Experiment,
+    resume: bool,
+    history: list[dict[str, float]] | None = None,
+) -> Claim:
+    """Returns a folder's claim; rejects a folder that holds another run.
+
+    ``history`` has the metrics of a finished run: one whose schedule changed is trained longer.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
         names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
         check_owned(run_dir, "--run_dir", f"ledger {EVENTS_FILE}", names, owned=False)
-        return 0
+        return Claim(0)
     if not resume:
         raise UsageError(
             f"--run_dir must not hold a run yet. Received: {run_dir}, which holds one. Continue it "
@@ -196,18 +212,29 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
     for content in (then, now):
         # Keras adds a number that depends on what else the process has created.
         content["training"]["optimizer"].pop("name", None)
+        rate = content["training"]["optimizer"].pop("learning_rate", None)
+        content["training"]["optimizer.learning_rate"] = rate
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
     # A setting that this tfasr no longer has is not compared.
     known = _flat(now)
     before = {name: value for name, value in _flat(then).items() if name in known}
+    session = next_session(read_events(run_dir))
     differing = differences(before, known)
-    if differing:
+    if not differing:
+        return Claim(session, history)
+    free = {f"training.{name}" for name in _SCHEDULE}
+    others = {name: value for name, value in known.items() if name not in free}
+    others = differences({name: before.get(name) for name in others}, others)
+    done = 0 if history is None else len(history)
+    if others or history is None or experiment.training.epochs <= done:
+        longer = f", or TrainingConfig.epochs above {done} to train it longer" if done else ""
         raise UsageError(
-            f"A resumed run must keep its configuration. {run_dir} differs in: {differing}. Use "
-            "the same --gin_file and bindings, or another --run_dir."
+            f"A resumed run must keep its configuration. {run_dir} differs in: "
+            f"{others or differing}. Use the same --gin_file and bindings{longer}, or another "
+            "--run_dir."
         )
-    return next_session(read_events(run_dir))
+    return Claim(session, None, {"after_epoch": done, "schedule": differing})
 
 
 def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:

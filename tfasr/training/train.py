@@ -20,7 +20,7 @@ from tfasr.kit.config import to_json
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import record_plugins, require_plugins
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.recording.session import Session
+from tfasr.recording.session import Session, extensions
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.samplers import UtilisationSampler
@@ -40,6 +40,7 @@ from tfasr.training.phases import Checkpoints, Evaluations, make_placement
 from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
+    Claim,
     Interruption,
     RunInterruptedError,
     log_resumption,
@@ -54,6 +55,10 @@ from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
 log = logging.getLogger("tfasr")
+_FINISHED = (
+    "%s is finished: there is nothing to resume, and nothing is written. To train it longer, bind "
+    "more TrainingConfig.epochs than the %d that it has done."
+)
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +84,9 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
-        "comparability": comparability(experiment, *compared, in_cluster=in_cluster),
+        "comparability": comparability(
+            experiment, *compared, in_cluster=in_cluster, extended=run.extended
+        ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
 
@@ -103,6 +110,7 @@ def comparability(
     own_momentum: int = 0,
     *,
     in_cluster: bool = False,
+    extended: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """The facts that make two times-to-accuracy comparable, and a hash of them.
 
@@ -127,6 +135,8 @@ def comparability(
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
+    if extended:
+        facts["extended"] = list(extended)
     content = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
 
@@ -157,7 +167,9 @@ def train(
         run_dir: gets the ledger, configs, checkpoints and hypotheses; it must hold no run unless
             ``resume`` is set.
         resume: continues an interrupted run from its newest checkpoint; in the middle of an epoch,
-            with the batches that remain.
+            with the batches that remain. A finished run is trained longer if the experiment has
+            more epochs; targets, limits of time and the learning rate may change then too, and
+            reports refuse to rank it with runs that were not extended so.
         gin_texts: text files to write into ``run_dir`` too, by file name: gin's configuration as
             given and as used.
         hardware: what the machine costs, for the ledger.
@@ -207,7 +219,7 @@ def train(
         offer = offered(experiment, hashes, claim, run.dictionary)
         check_offers(team.workers, team.gate.passed(offer))
         if claim.history is not None:
-            log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
+            log.info(_FINISHED, run_dir, len(claim.history))
             return claim.history
         if claim.session and lexicon is not None and run.lexicon != load_lexicon(run_dir):
             raise UsageError(
@@ -216,12 +228,12 @@ def train(
             )
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
         # Only now, because the ledger is what marks a folder as a run's.
-        _write_settings(run, Path(shard_dir), gin_texts or {}, begins=not claim.session)
+        _write_settings(run, Path(shard_dir), gin_texts or {}, claim)
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
         session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
-        checkpoint = _begin(run, session, hashes, own_process=own_process)
+        checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
         with ledger.interval("init"):
             # A trial step would need all workers, and one that fails would leave them waiting.
             probed = memory_probe and team.share is None
@@ -230,7 +242,8 @@ def train(
                 # its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
-            run.clock = RunClock(read_events(run_dir))
+            events = read_events(run_dir)
+            run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
             placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
@@ -251,9 +264,9 @@ def train(
 
 
 def _write_settings(
-    run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], *, begins: bool
+    run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], claim: Claim
 ) -> None:
-    if begins:
+    if not claim.session or claim.extended:
         run.experiment.save(run.run_dir, run.alphabet)
     for name, text in gin_texts.items():
         write_whole(run.run_dir / name, text)
@@ -264,7 +277,12 @@ def _write_settings(
 
 
 def _begin(
-    run: TrainingRun, session: Session, hashes: dict[str, str], *, own_process: bool
+    run: TrainingRun,
+    session: Session,
+    hashes: dict[str, str],
+    extended: dict[str, Any] | None,
+    *,
+    own_process: bool,
 ) -> Path | None:
     resumes, ledger = bool(session.ledger.session), session.ledger
     checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
@@ -276,6 +294,9 @@ def _begin(
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_extensions())
     ledger.event("instruction_set", layers_instruction_set())
+    if extended:
+        ledger.event("extended", extended)
+        log.info("training longer, after epoch %(after_epoch)d: %(schedule)s", extended)
     if resumes:
         log_resumption(run.run_dir, step)
     return checkpoint

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Rule, curve, run_colour
 from tfasr.display.table import dataframe, html_table
 from tfasr.errors import UsageError, explained
 from tfasr.kit.files import (
@@ -25,7 +27,7 @@ from tfasr.ledger.intervals import Event
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
 from tfasr.tta.explain import Explanation, explain, line_numbers
-from tfasr.tta.metrics import METRICS, check_target, declare
+from tfasr.tta.metrics import HIGHER, METRICS, Target, check_target, declare, metric_named
 from tfasr.tta.policies import (
     PAPER,
     AccuracyPoint,
@@ -37,6 +39,8 @@ from tfasr.tta.policies import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tfasr.display.vega import Drawing
 
 _STEP_FIELDS = (
     "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
@@ -151,6 +155,30 @@ class Run:
         if key not in self._curves:
             self._curves[key] = key[1].curve(self.timeline, metric)
         return self._curves[key]
+
+    def plot(self, metric: str = "") -> "Drawing":
+        """Draws a metric over time, by default that of the first target; notebooks show the result.
+
+        Raises UsageError if no evaluation has the metric.
+        """
+        from tfasr.display.vega import Drawing  # here: drawing is slow to load
+
+        evaluated = [name for name in METRICS if self.accuracy_curve(name)]
+        metric = to_plot(metric, self.targets, evaluated)
+        points = self.accuracy_curve(metric)
+        kind = metric_named(metric)
+        scale, unit = (100, ", %") if kind.rate else (1, "")
+        marks: list[Mark] = [
+            Rule(value=scale * value, label=f"{scale * value:.4g}")
+            for name, value in self.targets
+            if name == metric
+        ]
+        x, y = [p.elapsed_s / 60 for p in points], [scale * p.value for p in points]
+        marks += curve(x, y, run_colour(0), self.name)
+        label, log = kind.label or metric.replace("_", " "), kind.better != HIGHER and min(y) > 0
+        minutes = Axis("minutes since the creation of the model", limits=(0.0, 1.03 * x[-1]))
+        panel = Panel(marks, minutes, Axis(f"{label}{unit}", log=log))
+        return Drawing(Chart(metric, f"{label} of {self.name}", [panel]))
 
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of all steps except lost work."""
@@ -281,6 +309,15 @@ class Run:
             if seconds
         }
         return html_table(["", ""], [[name, text] for name, text in about.items()], self.name)
+
+
+def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) -> str:
+    """Returns the metric to draw; raises UsageError unless it was evaluated."""
+    metric = metric or [*(name for name, _ in targets), *evaluated, "cer"][0]
+    if metric not in evaluated:
+        known = ", ".join(evaluated) or "nothing yet"
+        raise UsageError(f"Nothing was evaluated by {metric!r}. Evaluated: {known}.")
+    return metric
 
 
 def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:

@@ -112,7 +112,7 @@ def error_rate_charts(report: Report, results: Results) -> list[Chart]:
     metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
     if not metrics:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
-    return [_error_rate_chart(report, metric) for metric in metrics]
+    return [error_rate_chart(report, metric) for metric in metrics]
 
 
 def loss_chart(report: Report, results: Results) -> Chart:
@@ -211,7 +211,7 @@ def places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
     return at | ({"utterances": float(done[epoch])} if epoch in done else {})
 
 
-def _error_rate_chart(report: Report, metric: str) -> Chart:
+def error_rate_chart(report: Report, metric: str) -> Chart:
     rate = metric_named(metric).rate
     scale, unit = (100, " %") if rate else (1, "")
     bands = bands_by_axis(report, lambda run, axis: _evaluations(run, metric, axis, scale))

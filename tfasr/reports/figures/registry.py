@@ -1,14 +1,17 @@
 """The report's figures by name: where one is added, and how all of them are made."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 
 from tfasr.display.chart import Chart
+from tfasr.display.table import file_names
 from tfasr.errors import RunError
 from tfasr.kit.registry import Registry
 from tfasr.reports.groups import Results
 from tfasr.reports.numbers import Report
 
 Figure = Callable[[Report, Results], Chart | Sequence[Chart]]
+_log = logging.getLogger(__name__)
 _HOME = "tfasr.reports.figures"
 
 
@@ -35,26 +38,48 @@ FIGURES: Registry[Figure] = Registry(
 
 
 def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[str]]:
-    """Returns the charts of all figures, and a sentence for each that the logs do not allow."""
+    """Returns the charts of all figures, and a sentence for each figure that is missing.
+
+    A user's figure that fails, or whose chart can't be drawn, is named and costs itself alone.
+    """
     charts: dict[str, Chart] = {}
     left_out = []
     for name in FIGURES:
-        place = FIGURES.entry(name).place
+        entry = FIGURES.entry(name)
         try:
             made = FIGURES.call(name, report, results, passes=(NotDrawnError,))
-        except (NotDrawnError, RunError) as reason:
+            of_figure = list(made) if isinstance(made, list | tuple) else [made]
+            for chart in [] if entry.attribute else of_figure:
+                _check(chart, charts, f"{entry.place}: the figure {name!r}")
+        except NotDrawnError as reason:
             left_out.append(str(reason))
-            continue
-        for chart in [made] if isinstance(made, Chart) else made:
-            if not isinstance(chart, Chart):
-                raise RunError(
-                    f"{place}: the figure {name!r} must return charts. Received: "
-                    f"{type(chart).__name__}. Return a tfasr.display.chart.Chart or a list of them."
-                )
-            if chart.name in charts:
-                raise RunError(
-                    f"{place}: each chart must have its own name, which its files get too. "
-                    f"Received: {chart.name!r} twice. Choose another name."
-                )
-            charts[chart.name] = chart
+        except RunError as error:
+            _log.warning("%s The report is written without it.", error)
+            left_out.append(str(error))
+        else:
+            charts |= {chart.name: chart for chart in of_figure}
     return list(charts.values()), left_out
+
+
+def _check(chart: object, others: Mapping[str, Chart], whose: str) -> None:
+    if not isinstance(chart, Chart):
+        raise RunError(
+            f"{whose} must return charts. Received: {type(chart).__name__}. Return a "
+            "tfasr.display.chart.Chart or a list of them."
+        )
+    if chart.name in others or file_names([str(chart.name)]) != [chart.name]:
+        taken = " twice" if chart.name in others else ""
+        raise RunError(
+            f"{whose} must give each chart a name of its own, of lower-case letters and digits, "
+            f"which its files get too. Received: {chart.name!r}{taken}. Choose another name."
+        )
+    # Imported here: drawing is slow to load, and most reports have no figure of a user's.
+    from tfasr.display.vega import page_panels, svg_text
+
+    try:
+        for panels in (chart.views or {"": chart.panels}).values():
+            page_panels(panels)
+        svg_text(chart)
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RunError(f"{whose}: its chart can't be drawn. {cause}.") from error

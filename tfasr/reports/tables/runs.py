@@ -40,6 +40,7 @@ from tfasr.reports.numbers import (
     RunAnalysis,
     TargetResult,
     eval_s,
+    rule_of,
     sentence,
     target_label,
     train_s,
@@ -105,14 +106,11 @@ def tables(report: Report) -> list[Table]:
 
 
 def rule_text(report: Report) -> str:
-    rule = report.policy.rule
-    if report.window != report.policy.window:
-        rule += f"; here, by request, the median of the last {report.window}"
     late = ", as the medians about them show; the rule is met later" if report.window > 1 else ""
     return (
-        f"Time to accuracy, policy {report.policy.name}: minutes {rule}. Downtime between sessions "
-        f"is not counted. {NEVER}: never reached. Between: the evaluations between which the "
-        f"error curve crossed the target{late}."
+        f"Time to accuracy, policy {report.policy.name}: minutes {rule_of(report)}. Downtime "
+        f"between sessions is not counted. {NEVER}: never reached. Between: the evaluations "
+        f"between which the error curve crossed the target{late}."
     )
 
 
@@ -172,13 +170,14 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
 def _accuracy_table(report: Report) -> Table:
     indices = range(len(report.runs))
     columns: list[Column[int]] = [Column("Run", "", lambda index: report.runs[index].name)]
-    rows = []
+    rows, above = [], [""]
     for target, (metric, value) in enumerate(report.targets):
         rows += [RunAtTarget(report, index, target) for index in indices]
         columns += for_readers(
             accuracy_columns(report, target_label(metric, value)),
             lambda index, target=target: RunAtTarget(report, index, target),
         )
+        above += [target_label(metric, value)] * (len(columns) - len(above))
     columns.append(Column("epochs\nrun", "", lambda index: report.runs[index].epochs))
     notes = [rule_text(report)]
     if len(report.runs) > 1:
@@ -191,7 +190,10 @@ def _accuracy_table(report: Report) -> Table:
     notes += [*report.notes, *(f"{r.name}: {note}." for r in report.runs for note in r.notes)]
     epochs: Column[RunAnalysis] = Column("", "epochs", attrgetter("epochs"))
     for_all = (accuracy_columns(report), rows) if rows else ([*RUN, epochs], report.runs)
-    return table_of("Time to accuracy", columns, indices, notes, records=records(*for_all))
+    table = table_of("Time to accuracy", columns, indices, notes, records=records(*for_all))
+    between = [place for place, column in enumerate(columns) if column.heading == "between"]
+    details = {"Between which evaluations the error curve crossed the target": between}
+    return replace(table, groups=[*above, ""], details=details if between else {})
 
 
 def time_columns(report: Report) -> list[Column[RunAnalysis]]:
