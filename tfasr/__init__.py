@@ -85,4 +85,21 @@ class _MovedModules:
         module.__spec__ = module.__spec__.loader_state
 
 
-sys.meta_path.insert(0, _MovedModules())
+class _QuietTensorflow:
+    """Finds TensorFlow so that its lines about devices stay out of standard error."""
+
+    def find_spec(self, name, path, target=None):
+        spec = PathFinder.find_spec(name, path) if name == "tensorflow" else None
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_quietly(module):
+                from tfasr.kit.process import import_quietly
+
+                import_quietly(execute, module)
+
+            spec.loader.exec_module = execute_quietly
+        return spec
+
+
+sys.meta_path[:0] = [_MovedModules(), _QuietTensorflow()]
