@@ -96,7 +96,7 @@ def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) ->
     with without_noise():
         execute(module)
         if not any(Path("/dev").glob("nvidia*")):
-            # Without a GPU, looking for one is what it complains of; with one it waits for the user.
+            # TensorFlow complains of a missing GPU once it looks for one; present ones can wait.
             sys.modules["tensorflow"].config.list_physical_devices()
 
 
