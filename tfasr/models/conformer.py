@@ -149,8 +149,8 @@ class ConformerConfig:
     blocks instead of entering the attention relatively, and the subsampling convolves over time.
     """
 
-    width: int = 144
-    num_blocks: int = 16
+    width: int = 144  # of what each block takes and returns
+    num_blocks: int = 16  # one after the other
     num_heads: int = 4  # of the attention; they share the width
     expansion: int = 4  # of the feed-forward modules, times the width
     conv_kernel: int = 32  # frames of a block's depthwise convolution

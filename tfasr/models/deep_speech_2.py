@@ -29,7 +29,7 @@ class DeepSpeech2Config:
 
     num_bins: int | None = None  # of a frame of 10 ms; None: the features', or DeepMark's 161
     conv_filters: int = 32  # channels of both convolutions
-    num_recurrent_layers: int = 7
+    num_recurrent_layers: int = 7  # one after the other
     units: int = 1760  # of each recurrent layer, in each direction, and of the fully connected one
     num_classes: int | None = None  # the CTC blank is the last; None: the alphabet's, or 29
     clip: float = 20.0  # the largest output of a rectifier

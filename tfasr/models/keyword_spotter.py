@@ -21,8 +21,8 @@ class KeywordSpotterConfig:
 
     num_frames: int = 98  # of an utterance of one second
     num_bins: int = 40  # log-mel energies of a frame
-    filters: tuple[int, int, int, int] = (10, 10, 22, 22)
-    num_words: int = 30
+    filters: tuple[int, int, int, int] = (10, 10, 22, 22)  # of each convolution
+    num_words: int = 30  # classes that it tells apart
 
     def check(self) -> None:
         require(min(self.filters) > 0, self, "filters", "positive")

@@ -113,7 +113,7 @@ MODELS: Registry[type] = Registry(
 class ModelConfig:
     """Which model of `MODELS` is trained; its sizes are bound on its own config class."""
 
-    name: str = DEFAULT_MODEL
+    name: str = DEFAULT_MODEL  # of `MODELS`, such as acoustic_model, gru or conformer
 
 
 def model_name(config: RecogniserConfig) -> str:

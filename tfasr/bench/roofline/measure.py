@@ -38,7 +38,7 @@ class RooflineConfig:
     """What is measured."""
 
     thread_counts: tuple[int, ...] = ()  # empty for powers of 2 and all cores, or the GPU
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # compared
     ceiling_s: float = 2.0  # of measuring each ceiling
     matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
     memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
