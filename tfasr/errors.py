@@ -138,7 +138,7 @@ def _least_address_space_left() -> int | None:
 _PACKAGES = {
     **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
     **{name: name for name in ("rich", "psutil", "scipy")},
-    **{"absl": "absl-py", "gin": "gin-config", "vl_convert": "vl-convert-python"},
+    **{"gin": "gin-config", "vl_convert": "vl-convert-python"},
 }
 
 

@@ -2,17 +2,17 @@
 
 import argparse
 import contextlib
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
-if TYPE_CHECKING:
-    pass
+log = logging.getLogger("tfasr")
 
 
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
             num_workers=arguments.num_workers,
             audio_reader=arguments.audio_reader,
             executor=executor,
-            progress=True,
+            progress=log.isEnabledFor(logging.INFO),  # not with --quiet
             **{name: getattr(arguments, name) for name in names},
         )
     for name, index in indexes.items():

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from tfasr.errors import UsageError, did_you_mean, needed
+from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import wrong_type
 from tfasr.kit.gin import Statement, check_names, find_preset, presets, read_gin, references
 
@@ -274,10 +274,14 @@ def run_completion(arguments: argparse.Namespace) -> None:
 
     For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
     """
-    from tfasr.cli import full_parser
+    from tfasr.cli import COMMANDS, make_parser
 
-    shtab = needed("shtab", "tfasr completion")
-    parser = full_parser()
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        message = "tfasr completion needs shtab, which is not installed: pip install shtab."
+        raise UsageError(message) from error
+    parser = make_parser(COMMANDS)
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":
             action.complete = shtab.DIRECTORY

@@ -224,6 +224,17 @@ def _index_hash(index: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def require_prepared(shard_dir: str | Path, split: str) -> None:
+    """Raises UsageError unless a folder has a split that ``tfasr prepare`` finished."""
+    if (Path(shard_dir) / split / INDEX_FILE).is_file():
+        return
+    prepared = sorted(path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
+    raise UsageError(
+        f"--shard_dir must hold the prepared split {split!r}. Received: {shard_dir}, with the "
+        f"finished splits {prepared}. Run tfasr prepare for {split!r}; it resumes."
+    )
+
+
 def read_index(folder: Path) -> dict[str, Any]:
     """Returns a split's ``index.json``; UsageError if it is damaged or names foreign files."""
     path = folder / INDEX_FILE

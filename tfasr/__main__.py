@@ -1,0 +1,5 @@
+"""``python -m tfasr``: the command line, where the script ``tfasr`` is not on the path."""
+
+from tfasr.cli import main
+
+main()
