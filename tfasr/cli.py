@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,6 +25,7 @@ from tfasr.errors import (
     nearest,
     out_of_memory,
     printable,
+    received_path,
 )
 from tfasr.kit.registry import load_plugin
 
@@ -163,14 +165,8 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
     return parser
-
-
-def _load_tensorflow() -> None:
-    from tfasr.kit.process import load_tensorflow  # here: --help has no use for processes
-
-    load_tensorflow()
 
 
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
@@ -245,9 +241,14 @@ def run(arguments) -> int:
     if getattr(arguments, "subcommand", None) == "inference":  # its processes load what they need
         has_model = False
     try:
+        needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
+        if needs_tensorflow and find_spec("tensorflow") is None:
+            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
         _check_early(arguments)
-        if arguments.command in NEED_TENSORFLOW or has_model:
-            _load_tensorflow()
+        if needs_tensorflow:
+            from tfasr.kit.process import load_tensorflow  # --help has no use for processes
+
+            load_tensorflow()
         return arguments.run(arguments) or 0
     except (Exception, KeyboardInterrupt) as error:
         if verbose:
@@ -271,14 +272,14 @@ def _check_early(arguments: argparse.Namespace) -> None:
     command = arguments.command
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
-            raise UsageError(f"--{name} must be a file. {_lacking(values[name])}")
+            raise UsageError(f"--{name} must be a file. {received_path(values[name])}")
     if command in ("evaluate", "export", "transcribe", "serve", "bench"):
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
         rule = '--checkpoint must be "best", "last" or a file.'
-        raise UsageError(f"{rule} {_lacking(checkpoint, ('best', 'last'))}")
+        raise UsageError(f"{rule} {received_path(checkpoint, ('best', 'last'))}")
     if values.get("shard_dir") is not None and command != "prepare":
         splits = ("train", "validation") if command == "train" else _listed(values.get("split"))
         from tfasr.data.manifest import require_prepared
@@ -287,9 +288,6 @@ def _check_early(arguments: argparse.Namespace) -> None:
             require_prepared(arguments.shard_dir, split)
     if command == "prepare":
         _check_corpus(arguments)
-    if command == "transcribe" and not any(a == "-" or Path(a).exists() for a in arguments.audio):
-        what = "Recordings must be files or folders, or - for standard input."
-        raise UsageError(f"{what} {_lacking(arguments.audio[0])}")
     if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
         from tfasr.recording.session import events_so_far, has_begun
 
@@ -308,7 +306,7 @@ def _check_run(run_dir: str) -> None:
         inside = sorted(path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}"))
         if inside:
             raise UsageError(f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}.")
-        raise UsageError(f"{rule} {_lacking(run_dir)}")
+        raise UsageError(f"{rule} {received_path(run_dir)}")
 
 
 def _check_corpus(arguments: argparse.Namespace) -> None:
@@ -326,21 +324,6 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
 
 def _listed(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else value or []
-
-
-def _lacking(name: str, more: Iterable[str] = ()) -> str:
-    """Says that a path is missing, or is of the wrong kind, and what it might have been."""
-    path = Path(name)
-    if path.exists():
-        return (
-            f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} without what it needs."
-        )
-    siblings = {}
-    if path.parent.is_dir():
-        siblings = {other.name: str(path.parent / other.name) for other in path.parent.iterdir()}
-    near = nearest(path.name, [*siblings, *more])
-    meant = f" Did you mean {siblings.get(near, near)}?" if near else " Correct the path."
-    return f"Received: {name}, which does not exist.{meant}"
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:

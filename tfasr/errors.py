@@ -58,6 +58,18 @@ def _plain(name: str) -> str:
     return name.lower().strip("-@").replace("-", "_")
 
 
+def received_path(name: str | Path, others: Iterable[str] = ()) -> str:
+    """Returns "Received: ...", whether the path exists, and what it might have been."""
+    path, around = Path(name), {}
+    if path.exists():
+        return f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} of another kind."
+    if path.parent.is_dir():
+        around = {other.name: str(path.parent / other.name) for other in path.parent.iterdir()}
+    near = nearest(path.name, [*around, *others])
+    meant = f"Did you mean {around.get(near, near)}?" if near else "Correct the path."
+    return f"Received: {name}, which does not exist. {meant}"
+
+
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Returns " Did you mean X?", or what to do ``otherwise`` if no known name is like it."""
     near = nearest(name, known)

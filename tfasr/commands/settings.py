@@ -274,14 +274,12 @@ def run_completion(arguments: argparse.Namespace) -> None:
 
     For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
     """
-    from tfasr.cli import COMMANDS, make_parser
-
     try:
         import shtab
     except ModuleNotFoundError as error:
         message = "tfasr completion needs shtab, which is not installed: pip install shtab."
         raise UsageError(message) from error
-    parser = make_parser(COMMANDS)
+    parser = arguments.whole_parser()
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":
             action.complete = shtab.DIRECTORY
