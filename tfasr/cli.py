@@ -10,6 +10,7 @@ import faulthandler
 import importlib
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -143,10 +144,8 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str):
-            if self is parser:
-                super().error(message + _meant(words[:1], list(COMMANDS)))
-            flags = [word for word in words[1:] if word.startswith("--")]
-            super().error(message + _meant(flags, list(self._option_string_actions)))
+            known = list(self._option_string_actions)
+            super().error(message + _meant(message, words[1:], known, self.prog))
 
     looks = {"formatter_class": _HelpFormatter}
     begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
@@ -178,14 +177,17 @@ def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
     return getattr(module, f"add_{name}_arguments"), run, run.__doc__
 
 
-def _meant(words: list[str], known: list[str]) -> str:
-    """Returns ". Did you mean ..." for a misspelt word, or ""."""
-    for name in (word.split("=")[0] for word in words):
-        if any(right.startswith(name) for right in known):
+def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
+    """Returns ". Did you mean ..." for a misspelt word, or where the right ones are listed."""
+    choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+    misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
+    misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
+    for name, right in misspelt:
+        if any(word.startswith(name) for word in right):
             continue  # or an abbreviation, which argparse takes
-        if near := nearest(name, known):
+        if near := nearest(name, right):
             return f". Did you mean {near} instead of {name}?"
-    return ""
+    return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
 
 
 def _load_plugins(words: list[str]) -> None:

@@ -58,22 +58,23 @@ def _plain(name: str) -> str:
     return name.lower().strip("-@").replace("-", "_")
 
 
-def received_path(name: str | Path, others: Iterable[str] = ()) -> str:
-    """Returns "Received: ...", whether the path exists, and what it might have been."""
-    path, around = Path(name), {}
-    if path.exists():
-        return f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} of another kind."
-    if path.parent.is_dir():
-        around = {other.name: str(path.parent / other.name) for other in path.parent.iterdir()}
-    near = nearest(path.name, [*around, *others])
-    meant = f"Did you mean {around.get(near, near)}?" if near else "Correct the path."
-    return f"Received: {name}, which does not exist. {meant}"
-
-
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Returns " Did you mean X?", or what to do ``otherwise`` if no known name is like it."""
     near = nearest(name, known)
     return f" Did you mean {near}?" if near else f" {otherwise}" if otherwise else ""
+
+
+def received_path(
+    name: str | Path, others: Iterable[str] = (), otherwise: str = "Correct the path."
+) -> str:
+    """Returns "Received: ...", and what the missing path might have been, or else ``otherwise``."""
+    path = Path(name)
+    if path.exists():
+        return f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} that is no such one."
+    around = {p.name: str(p) for p in path.parent.iterdir()} if path.parent.is_dir() else {}
+    near = nearest(path.name, [*around, *others])
+    meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
+    return f"Received: {name}, which does not exist. {meant}"
 
 
 _NO_MEMORY = (

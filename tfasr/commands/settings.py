@@ -148,7 +148,7 @@ def known_settings() -> dict[str, Group]:
     from tfasr.kit.registry import plugins
 
     files = [Path(plugin.file) for plugin in plugins()]
-    return own_settings(files) | optimizers()
+    return optimizers() | own_settings(files)
 
 
 def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> None:

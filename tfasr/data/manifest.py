@@ -27,7 +27,7 @@ import numpy as np
 import orjson
 
 from tfasr.data.rows import IN_MEMORY_BYTES, Rows, encoded
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, did_you_mean, received_path
 from tfasr.kit.files import read_object, whole_file, write_whole
 
 INDEX_FILE = "index.json"
@@ -229,10 +229,12 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
     if (Path(shard_dir) / split / INDEX_FILE).is_file():
         return
     prepared = sorted(path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
-    raise UsageError(
-        f"--shard_dir must hold the prepared split {split!r}. Received: {shard_dir}, with the "
-        f"finished splits {prepared}. Run tfasr prepare for {split!r}; it resumes."
-    )
+    rule = f"--shard_dir must hold the prepared split {split!r}."
+    remedy = f"Run tfasr prepare for {split!r}; it resumes."
+    if not Path(shard_dir).exists():
+        raise UsageError(f"{rule} {received_path(shard_dir, otherwise=remedy)}")
+    remedy = did_you_mean(split, prepared, remedy)
+    raise UsageError(f"{rule} Received: {shard_dir}, with the finished splits {prepared}.{remedy}")
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -150,7 +150,10 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
             parsed.append((statement, next_line))
     except (SyntaxError, tokenize.TokenError, ValueError, TypeError, RecursionError) as error:
         place = _place(error, texts, at, next_line)
-        raise UsageError(f"{place}: {_what(error)}. Names are those of tfasr's configs.") from error
+        raise UsageError(
+            f"{place}: {_what(error)}. A binding looks like TrainingConfig.epochs = 5, or "
+            "TrainingConfig.optimizer = @Adam."
+        ) from error
     starts = [statement.location.line_num for statement, _ in parsed]
     # Of a block gin has read all lines before it returns the first.
     following = [*starts[1:], len(texts) + 1]
@@ -407,30 +410,30 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]
-            if reference.kind == "macro":
-                if reference.name not in macros and name != "REQUIRED":
-                    raise _unknown(statement, f"{reference!r}", macros, "Bind it, or correct it.")
-            elif complete and name not in known:
-                raise _unknown(statement, f"{reference!r}", known, _LISTS)
+            if reference.kind == "macro" and reference.name not in macros | {"gin.REQUIRED"}:
+                raise _unknown(statement, "%", reference.name, macros, "Bind it, or correct it.")
+            if reference.kind != "macro" and complete and name not in known:
+                raise _unknown(statement, "@", name, known)
         name, parameter = _class_of(statement), statement.parameter
-        if not parameter:
-            if statement.lines[0].path == COMMAND_LINE and statement.name not in used:
-                # The first class that has such a parameter is the likeliest.
-                classes = {p: name for name in reversed(known) for p in known[name] or ()}
-                near = nearest(statement.name, classes)
-                near = near and f"Did you mean {classes[near]}.{near}?"
-                raise _unknown(statement, statement.name, (), near or _LISTS)
-        elif name not in known:
-            if complete:
-                raise _unknown(statement, statement.selector, known, _LISTS)
-        elif (parameters := known[name]) is not None and parameter not in parameters:
-            lists = f"tfasr settings {name} lists its parameters."
-            raise _unknown(statement, f"{name}.{parameter}", parameters, lists)
+        if not parameter and statement.name not in used:
+            # A macro in a file may be for others; on the command line a class was forgotten.
+            for group in known if statement.lines[0].path == COMMAND_LINE else ():
+                if near := nearest(statement.name, known[group] or ()):
+                    raise _unknown(
+                        statement, "", statement.name, (), f"Did you mean {group}.{near}?"
+                    )
+        elif parameter and name not in known and complete:
+            raise _unknown(statement, "", statement.selector, known)
+        elif parameter and parameter not in (known.get(name) or (parameter,)):
+            raise _unknown(statement, f"{name}.", parameter, known[name])
 
 
-def _unknown(statement: Statement, name: str, known: Iterable[str], remedy: str) -> UsageError:
-    remedy = did_you_mean(name.rpartition(".")[2], known, remedy)
-    return UsageError(f"{statement.place}: there is no setting {name}.{remedy}")
+def _unknown(
+    statement: Statement, before: str, name: str, known: Iterable[str], remedy: str = _LISTS
+) -> UsageError:
+    near = nearest(name, known)
+    remedy = f"Did you mean {before}{near}?" if near else remedy
+    return UsageError(f"{statement.place}: there is no setting {before}{name}. {remedy}")
 
 
 def references(value: Any) -> Iterator[Reference]:
