@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -252,6 +253,9 @@ def run(arguments) -> int:
 
             load_tensorflow()
         return arguments.run(arguments) or 0
+    except BrokenPipeError:  # of standard output, as in tfasr settings | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains when it flushes
+        return 128 + signal.SIGPIPE
     except (Exception, KeyboardInterrupt) as error:
         if verbose:
             traceback.print_exc()

@@ -6,24 +6,26 @@ Everything is read from source files: importing them would load TensorFlow.
 import argparse
 import ast
 import functools
-import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain, repeat, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
 from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import wrong_type
-from tfasr.kit.gin import Statement, check_names, find_preset, presets, read_gin, references
+from tfasr.kit.gin import check_names, find_preset, presets, read_gin, references, registered
+from tfasr.kit.registry import plugins
 
 _PACKAGE = Path(__file__).parents[1]
 # What most people bind comes first.
 _FOLDERS = ("training", "data", "models", "decoding", "tta", "studies", "bench")
 _OPTIMIZERS = ("optimizers", "optimizers/schedules")
 _BY_GIN = {"macro": None, "constant": None, "singleton": None, "REQUIRED": None}
+_WIDTH = 52  # of a binding before its comment
 _BASES = ("Optimizer", "OptimizerMap", "LearningRateSchedule")
 _KERAS_TYPE = re.compile(r"^(A (Python|scalar|float)|Boolean|String|Float|Int).*?\.( |$)")
 _TYPES = {"Literal": Literal, "Callable": Callable, "Any": Any}
@@ -56,7 +58,8 @@ class Group:
     settings: tuple[Setting, ...]
 
 
-def own_settings(files: Iterable[Path] = ()) -> dict[str, Group]:
+@functools.cache
+def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
     """Returns tfasr's groups by their names, and those of plug-ins' files."""
     inside = [path for folder in _FOLDERS for path in sorted((_PACKAGE / folder).rglob("*.py"))]
     groups: dict[str, Group] = {}
@@ -76,6 +79,7 @@ def own_settings(files: Iterable[Path] = ()) -> dict[str, Group]:
     return groups
 
 
+@functools.cache
 def optimizers() -> dict[str, Group]:
     """Returns Keras's optimizers and schedules, or nothing if its files are elsewhere."""
     spec, groups = find_spec("keras"), {}
@@ -85,16 +89,10 @@ def optimizers() -> dict[str, Group]:
     for path in lists:
         for module, name in re.findall(imports, path.read_text(encoding="utf-8")):
             source = folder.joinpath(*module.split(".")).with_suffix(".py")
-            for node in _classes(source) if name not in _BASES else ():
-                if node.name == name:
+            for node in ast.parse(source.read_text(encoding="utf-8")).body:
+                if getattr(node, "name", "") == name not in _BASES:
                     groups[name] = _group(node, [], {})
     return groups
-
-
-@functools.cache
-def _classes(path: Path) -> list[ast.ClassDef]:
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return [node for node in body if isinstance(node, ast.ClassDef)]
 
 
 def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> Group:
@@ -125,7 +123,7 @@ def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, st
         elif isinstance(item, ast.FunctionDef) and (item is node or item.name == "__init__"):
             given = item.args.args[item is not node :]
             defaults = [ast.unparse(value) for value in item.args.defaults]
-            missing = itertools.repeat("", len(given) - len(defaults))
+            missing = repeat("", len(given) - len(defaults))
             for argument, default in zip(given, (*missing, *defaults), strict=True):
                 yield argument.arg, "", default, ""
 
@@ -133,7 +131,7 @@ def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, st
 def _comment(item: ast.AnnAssign, lines: list[str]) -> str:
     """The comment behind a field, or in the lines above it."""
     behind = lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
-    above = itertools.takewhile(
+    above = takewhile(
         lambda line: line.startswith("#"), map(str.strip, lines[item.lineno - 2 :: -1])
     )
     return _one_line(behind or " ".join(reversed([line[1:] for line in above])))
@@ -145,16 +143,12 @@ def _one_line(text: str) -> str:
 
 def known_settings() -> dict[str, Group]:
     """Returns all groups, also those of the plug-ins that this process has imported."""
-    from tfasr.kit.registry import plugins
-
-    files = [Path(plugin.file) for plugin in plugins()]
+    files = tuple(Path(plugin.file) for plugin in plugins())
     return optimizers() | own_settings(files)
 
 
 def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> None:
     """Raises UsageError for a misspelt name or a wrong type, as if TensorFlow had been loaded."""
-    from tfasr.kit.gin import registered
-
     files = [files] if isinstance(files, str) else files or []
     if not files and not bindings:
         return
@@ -181,86 +175,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    known = known_settings()
-    for name in arguments.names or [""]:
-        print("\n".join(_shown(name, known)))
+    for name in arguments.names:
+        print("\n".join(_shown(name)))
+    if not arguments.names:
+        print("\n".join(chain.from_iterable(map(_of_group, own_settings().items()))))
+        print(f"Optimizers and schedules, by tfasr settings NAME: {', '.join(optimizers())}")
 
 
-def _shown(name: str, known: dict[str, Group]) -> Iterator[str]:
-    group, _, parameter = name.rpartition(".")
-    chosen = {n: g for n, g in known.items() if not name or n.lower() == name.lower()}
-    single = [
-        setting
-        for n, g in known.items()
-        for setting in g.settings
-        if setting.name.endswith(f".{parameter}") and group in ("", n)
-    ]
-    if not name:
-        chosen = {n: g for n, g in chosen.items() if n not in optimizers()}
-    if chosen:
-        yield from _groups(chosen)
-        if not name:
-            yield f"Optimizers and schedules, by tfasr settings NAME: {', '.join(optimizers())}"
-    elif single:
-        for setting in single:
-            yield setting.line()
-            yield from [f"    {setting.meaning}."] if len(single) == 1 else []
-    else:
-        yield from _of_preset(name, known)
-
-
-def _groups(groups: dict[str, Group]) -> Iterator[str]:
-    for name, group in groups.items():
-        lines = [f"{setting.name} = {setting.default}" for setting in group.settings]
-        width = min(max(map(len, lines), default=0), 56)
-        yield f"# {name}: {group.meaning}"
-        yield from (setting.line(width) for setting in group.settings)
-        yield ""
-
-
-def _of_preset(name: str, known: dict[str, Group]) -> Iterator[str]:
-    names = [n.removesuffix(".gin") for n in presets()]
-    settings = {setting.name: setting for group in known.values() for setting in group.settings}
+def _shown(name: str) -> Iterable[str]:
+    known, by_name = known_settings(), {}
+    for group in known.values():
+        for setting in group.settings:
+            by_name[setting.name] = setting
+            by_name.setdefault(setting.name.partition(".")[2], []).append(setting)
+    named = {group.lower(): group for group in known}.get(name.lower())
+    if named:
+        return _of_group((named, known[named]))
+    if isinstance(setting := by_name.get(name), Setting):
+        return [setting.line(), f"    {setting.meaning}"]
+    if name in by_name:
+        return [setting.line() for setting in by_name[name]]
     try:
         path = find_preset(name)
     except UsageError as error:
-        parameters = [n.partition(".")[2] for n in settings]
-        remedy = "tfasr settings lists all settings, tfasr presets all presets."
-        meant = did_you_mean(name, [*known, *parameters, *settings, *names], remedy)
+        names = [*by_name, *known, *(preset.removesuffix(".gin") for preset in presets())]
+        meant = did_you_mean(name, names, "tfasr settings lists all, tfasr presets all presets.")
         raise UsageError(
-            f"NAME must be a setting, a group of them or a preset. Received: {name!r}.{meant}"
+            f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
         ) from error
-    last: dict[str, Statement] = {s.name: s for s in read_gin([str(path)]).bindings}
-    width = min(max((len(f"{n} = {s.value!r}") for n, s in last.items()), default=0), 56)
+    lines = []
+    last = {statement.name: statement for statement in read_gin([str(path)]).bindings}
     for bound, statement in last.items():
-        plain = Setting(bound, "", "", "")
-        setting = settings.get(bound.rpartition("/")[2], plain)
-        setting = Setting(bound, setting.type, setting.default, setting.meaning)
-        yield setting.line(width, repr(statement.value))
+        setting = by_name.get(bound.rpartition("/")[2], Setting(bound, "", "", ""))
+        lines.append(replace(setting, name=bound).line(_WIDTH, repr(statement.value)))
+    return lines
+
+
+def _of_group(named: tuple[str, Group]) -> list[str]:
+    name, group = named
+    lines = [setting.line(_WIDTH) for setting in group.settings]
+    return [f"# {name}: {group.meaning}", *lines, ""]
 
 
 def add_presets_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="WORD", help="list only those that name it")
+    pass
 
 
 def run_presets(arguments: argparse.Namespace) -> None:
     """``tfasr presets``: the gin files that come with tfasr, for --gin_file."""
-    known = {name.removesuffix(".gin"): path for name, path in presets().items()}
-    lines = {name: _summary(path) for name, path in known.items()}
-    words = [word.lower() for word in arguments.words]
-    chosen = {n: s for n, s in lines.items() if all(w in f"{n} {s}".lower() for w in words)}
-    if not chosen:
-        remedy = did_you_mean(arguments.words[0], known, "tfasr presets lists all.")
-        raise UsageError(f"No preset names {' '.join(arguments.words)!r}.{remedy}")
-    width = max(map(len, chosen))
-    for name, summary in chosen.items():
-        print(f"{name:<{width}}  {summary}")
+    for name, path in presets().items():
+        print(f"{name.removesuffix('.gin'):<28}  {_summary(path)}")
 
 
 def _summary(path: Path) -> str:
     """The first sentence of a gin file's first comment."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    comment = itertools.takewhile(lambda line: line.startswith("# "), lines)
+    comment = takewhile(lambda line: line.startswith("# "), lines)
     text = " ".join(line[2:].strip() for line in comment)
     return re.split(r"(?<=[^.\d])\. |(?<=.{30}): ", text)[0].rstrip(".:")
 
