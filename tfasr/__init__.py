@@ -89,7 +89,11 @@ class _QuietTensorflow:
     """Finds TensorFlow so that its lines about devices stay out of standard error."""
 
     def find_spec(self, name, path, target=None):
-        spec = PathFinder.find_spec(name, path) if name == "tensorflow" else None
+        if name != "tensorflow":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
         if spec and spec.loader:
             execute = spec.loader.exec_module
 
