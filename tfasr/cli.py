@@ -295,9 +295,12 @@ def _check_early(arguments: argparse.Namespace) -> None:
     if command == "prepare":
         _check_corpus(arguments)
     if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
+        from tfasr.kit.files import LOCK_FILE
         from tfasr.recording.session import events_so_far, has_begun
 
-        if has_begun(events_so_far(Path(arguments.run_dir))):
+        run_dir = Path(arguments.run_dir)
+        # Who trains in it right now is said later.
+        if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
             raise UsageError(
                 f"--run_dir must not hold a run yet. Received: {arguments.run_dir}, which holds "
                 "one. Continue it with --resume, or choose another folder."
