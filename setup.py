@@ -44,10 +44,14 @@ recurrent_core = Pybind11Extension(
 
 # Folders without an __init__.py are packages too; those that begin with _ hold C++.
 python_packages = find_namespace_packages(include=["tfasr", "tfasr.*"], exclude=["*._*"])
+# An editable install is the clone itself on Python's path, where its presets are found too. With
+# setuptools' other way, an import hook, "import tfasr" in the clone's parent folder would find the
+# clone, a folder called tfasr, before it asks the hook.
+editable = "editable_wheel" in sys.argv
 ParallelCompile().install()
 setup(
-    packages=[*python_packages, *preset_folders],
-    package_dir=preset_folders,
+    packages=python_packages if editable else [*python_packages, *preset_folders],
+    package_dir={"": "."} if editable else preset_folders,
     package_data={
         "tfasr": ["py.typed", "__init__.pyi"],
         **dict.fromkeys(preset_folders, ["*.gin"]),

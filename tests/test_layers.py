@@ -29,6 +29,7 @@ LAYERS = [
     ["__init__"],
     ["commands"],
     ["cli"],
+    ["__main__"],
 ]
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MOST_LINES = 700
@@ -37,6 +38,7 @@ MOST_FILES = 24
 FEWEST_LINES = 60
 # Files below FEWEST_LINES that have one importer at most, with the reason why they stand alone.
 SMALL = {
+    "tfasr.__main__": "what python -m tfasr runs",
     "tfasr.api": "the list of public names, which type checkers and editors read",
     "tfasr.commands.export": "a command, which the command line imports by name",
     "tfasr.commands.study": "a command, which the command line imports by name",

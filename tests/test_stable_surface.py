@@ -21,6 +21,7 @@ import pytest
 import tfasr
 from tests.test_layers import FILES
 from tfasr.cli import COMMANDS, command_parts
+from tfasr.commands import settings
 from tfasr.kit import registry
 from tfasr.ledger import events as ledger
 
@@ -121,6 +122,19 @@ def test_nothing_that_users_rely_on_is_gone(today, kind):
     assert before.keys() <= today[kind].keys(), kind
     gone = {name: sorted(set(before[name]) - set(today[kind][name])) for name in before}
     assert not {name: missing for name, missing in gone.items() if missing}
+
+
+def test_tfasr_settings_reads_from_the_sources_what_gin_knows(today):
+    listed = {
+        name: sorted(setting.name.partition(".")[2] for setting in group.settings)
+        for name, group in (settings.optimizers() | settings.own_settings()).items()
+    }
+    assert {name: listed[name] for name in today["gin"] if today["gin"][name]} == {
+        name: parameters for name, parameters in today["gin"].items() if parameters
+    }
+    assert today["gin"].keys() <= listed.keys()
+    unsaid = [s.name for g in settings.own_settings().values() for s in g.settings if not s.meaning]
+    assert unsaid == []
 
 
 def test_every_key_of_the_ledger_is_still_written():

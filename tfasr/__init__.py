@@ -85,4 +85,25 @@ class _MovedModules:
         module.__spec__ = module.__spec__.loader_state
 
 
-sys.meta_path.insert(0, _MovedModules())
+class _QuietTensorflow:
+    """Finds TensorFlow so that its lines about devices stay out of standard error."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "tensorflow":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_quietly(module):
+                from tfasr.kit.process import import_quietly
+
+                import_quietly(execute, module)
+
+            spec.loader.exec_module = execute_quietly
+        return spec
+
+
+sys.meta_path[:0] = [_MovedModules(), _QuietTensorflow()]

@@ -6,16 +6,29 @@ Exit codes: 0 done, 1 the work failed, 2 wrong use; 3: ``tfasr history`` found a
 
 import argparse
 import contextlib
-import difflib
+import faulthandler
 import importlib
 import io
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TextIO
 
-from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory, printable
+from tfasr.errors import (
+    RunError,
+    UsageError,
+    explained,
+    lacking,
+    nearest,
+    out_of_memory,
+    printable,
+    received_path,
+)
 from tfasr.kit.registry import load_plugin
 
 COMMANDS = {
@@ -31,12 +44,40 @@ COMMANDS = {
     "history": "times to accuracy over commits: what became slower, and why",
     "report": "time to accuracy of runs: table, figures, HTML",
     "bench": "what a part costs: decoders, training steps, synthetic workloads",
+    "presets": "the gin files that come with tfasr, quick recipes first",
+    "settings": "what gin can bind, with type, default and meaning; what a preset sets",
     "doctor": "what this machine is, and whether its clocks can be trusted",
     "study": "train a list of experiments, resume it where it was killed, report on all",
     "demo": "the whole chain on synthetic speech, without a download",
+    "completion": "a script by which bash or zsh completes commands, flags and folders",
+}
+_EXAMPLES = {
+    "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
+    "train": "train --gin_file fast/an4 --shard_dir shards --run_dir runs/a --epochs 5",
+    "launch": "launch -n 2 -- train --gin_file an4.gin --shard_dir shards --run_dir runs/two",
+    "evaluate": "evaluate --run_dir runs/a --split test",
+    "ngram": "ngram --shard_dir shards --split train --out train.arpa",
+    "transcribe": "transcribe talk.wav --run_dir runs/a --format srt",
+    "serve": "serve --run_dir runs/a",
+    "export": "export --to onnx --run_dir runs/a --out exported",
+    "watch": "watch runs",
+    "history": "history runs --target cer=0.10",
+    "report": "report runs --out report",
+    "bench": "bench --gin_file bench/ds2_small.gin",
+    "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
+    "bench step": "bench step --gin_file an4.gin --batch 8,16",
+    "bench inference": "bench inference --run_dir runs/a --corpus_dir recordings",
+    "bench scaling": "bench scaling runs/a --target cer=0.15 --workers 2,4 --link_gbit_s 10",
+    "presets": "presets an4",
+    "settings": "settings TrainingConfig",
+    "doctor": "doctor --out system.json",
+    "study": "study --gin_file study/demo.gin",
+    "demo": "demo",
+    "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
 # Commands that share the file of another: run_NAME and add_NAME_arguments.
 _FILES = {"history": "watch", "launch": "train", "ngram": "prepare", "serve": "transcribe"}
+_FILES |= {"presets": "settings", "completion": "settings"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again; it replaces that one.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
@@ -73,47 +114,34 @@ def _guard_terminal() -> None:
             setattr(sys, name, Terminal(stream))
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        # A command is copied whole.
+        return text if text.startswith("example:") else super()._fill_text(text, width, indent)
+
+
 def parse(argv: list[str]):
     """Parses the command line; wrong flags exit with 2 and a message."""
     _guard_terminal()
-    from absl.flags import argparse_flags
-
-    from tfasr import __version__
-
-    class Parser(argparse_flags.ArgumentParser):
-        def error(self, message: str):
-            if self is parser:
-                super().error(message + _meant(argv[1:2], list(COMMANDS)))
-            flags = [word for word in argv[2:] if word.startswith("--")]
-            super().error(message + _meant(flags, list(self._option_string_actions)))
-
-    _load_plugins(argv[1:])
-    parser = Parser(prog="tfasr", description=__doc__.split("\n")[0])
-    parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, purpose in COMMANDS.items():
-        if name not in argv:  # to import all commands takes longer than some of them work
-            commands.add_parser(name, help=purpose)
-            continue
-        add_arguments, run, description = command_parts(name)
-        command = commands.add_parser(name, help=purpose, description=description)
-        add_arguments(command)
-        for subparser in _with_subcommands(command):
-            _add_import(subparser)
-        command.set_defaults(run=run)
-    if not argv[1:]:
+    words = argv[1:]
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    _load_plugins(words)
+    parser = make_parser(words)
+    if not words:
         parser.print_help(sys.stderr)
         sys.exit(2)
-    arguments, unknown = parser.parse_known_args(argv[1:])
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:  # the command's usage, not that of tfasr, lists what it could have been
-        commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
-    _refuse_empty_words(arguments, commands.choices[arguments.command])
+        commands = _subparsers(parser)
+        commands[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+    _refuse_empty_words(arguments, _subparsers(parser)[arguments.command])
     return arguments
 
 
 def _refuse_empty_words(arguments: argparse.Namespace, command: argparse.ArgumentParser) -> None:
     # As a path, "" is the working directory: of --out "$OUT" without such a variable.
-    for parser in _with_subcommands(command):
+    for parser in (command, *_subparsers(command).values()):
         for action in parser._actions:  # noqa: SLF001 - no public way
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
@@ -122,10 +150,36 @@ def _refuse_empty_words(arguments: argparse.Namespace, command: argparse.Argumen
                 command.error(f"{name or action.dest} must not be empty: leave it out, or name it")
 
 
-def _load_tensorflow() -> None:
-    from tfasr.kit.process import load_tensorflow  # here: --help has no use for processes
+def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
+    """Returns the parser; of the commands, those among ``words`` have their flags."""
+    from tfasr import __version__
 
-    load_tensorflow()
+    words = list(words)
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str):
+            known = list(self._option_string_actions)
+            super().error(message + _meant(message, words[1:], known, self.prog))
+
+    looks = {"formatter_class": _HelpFormatter}
+    begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
+    parser = Parser(prog="tfasr", description=__doc__.split("\n")[0], epilog=begin, **looks)
+    parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, purpose in COMMANDS.items():
+        if name not in words:  # to import all commands takes longer than some of them work
+            commands.add_parser(name, help=purpose)
+            continue
+        add_arguments, run, description = command_parts(name)
+        command = commands.add_parser(name, help=purpose, description=description, **looks)
+        add_arguments(command)
+        for key, subparser in {"": command, **_subparsers(command)}.items():
+            _add_import(subparser)
+            _add_verbosity(subparser)
+            subparser.formatter_class = _HelpFormatter
+            subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
+        command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
+    return parser
 
 
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
@@ -137,16 +191,17 @@ def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
     return getattr(module, f"add_{name}_arguments"), run, run.__doc__
 
 
-def _meant(words: list[str], known: list[str]) -> str:
-    """Returns ". Did you mean ..." for a misspelt word, or ""."""
-    for name in (word.split("=")[0] for word in words):
-        if any(right.startswith(name) for right in known):
+def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
+    """Returns ". Did you mean ..." for a misspelt word, or where the right ones are listed."""
+    choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+    misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
+    misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
+    for name, right in misspelt:
+        if any(word.startswith(name) for word in right):
             continue  # or an abbreviation, which argparse takes
-        dashes = len(name) - len(name.lstrip("-"))
-        spelt = name[:dashes] + name[dashes:].replace("-", "_")
-        for near in difflib.get_close_matches(spelt, known, n=1):
+        if near := nearest(name, right):
             return f". Did you mean {near} instead of {name}?"
-    return ""
+    return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
 
 
 def _load_plugins(words: list[str]) -> None:
@@ -154,20 +209,23 @@ def _load_plugins(words: list[str]) -> None:
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
-    # A plug-in that imports Keras must not hide the command's output in TensorFlow's messages.
-    if names and words[0] in NEED_TENSORFLOW:
-        _load_tensorflow()
     for name in names:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         load_plugin(name)
 
 
-def _with_subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    parsers = [parser]
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    parsers = {}
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            parsers += action.choices.values()
+            parsers.update(action.choices)
     return parsers
+
+
+def _add_verbosity(parser: argparse.ArgumentParser) -> None:
+    flag = {"action": "store_true", "default": argparse.SUPPRESS}
+    parser.add_argument("-q", "--quiet", **flag, help="log warnings and errors alone")
+    verbose = "log more: TensorFlow's messages too, and where in the code an error arose"
+    parser.add_argument("-v", "--verbose", **flag, help=verbose)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -190,23 +248,35 @@ def run(arguments) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    verbose = getattr(arguments, "verbose", False)
+    level = logging.WARNING if getattr(arguments, "quiet", False) else logging.INFO
+    if verbose:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
     if getattr(arguments, "subcommand", None) == "inference":  # its processes load what they need
         has_model = False
     try:
-        if arguments.command in NEED_TENSORFLOW or has_model:
-            _load_tensorflow()
+        needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
+        if needs_tensorflow and find_spec("tensorflow") is None:
+            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+        _check_early(arguments)
+        if needs_tensorflow:
+            from tfasr.kit.process import load_tensorflow  # --help has no use for processes
+
+            load_tensorflow()
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # here a full disk is still an error with a line of its own
+            sys.stdout.flush()  # a full disk is still an error with a message of its own here
         return status
-    except BrokenPipeError:  # such as of ``tfasr watch | head``: who reads has seen enough
+    except BrokenPipeError:  # such as of tfasr watch | head
         _forget_output()
         return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
+        if verbose:
+            traceback.print_exc()
         status = _reported(error, f" {arguments.command}")
         if status is None:
             raise
@@ -219,6 +289,76 @@ def _forget_output() -> None:
     """Drops what standard output could not take, which Python would try again to write."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_early(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for what can be known to be wrong before TensorFlow is loaded.
+
+    Whatever is checked here is checked again where it is used.
+    """
+    values = vars(arguments)
+    if "gin_file" in values or values.get("gin_binding"):
+        from tfasr.commands.settings import check_gin
+
+        check_gin(values.get("gin_file"), values.get("gin_binding") or [])
+    command = arguments.command
+    for name in ("lexicon", "language_model", "log_probs"):
+        if values.get(name) is not None and not Path(values[name]).is_file():
+            raise UsageError(f"--{name} must be a file. {received_path(values[name])}")
+    if command in ("evaluate", "export", "transcribe", "serve", "bench"):
+        for run_dir in _listed(values.get("run_dir")):
+            _check_run(run_dir)
+    checkpoint = values.get("checkpoint")
+    if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
+        rule = '--checkpoint must be "best", "last" or a file.'
+        raise UsageError(f"{rule} {received_path(checkpoint, ('best', 'last'))}")
+    if values.get("shard_dir") is not None and command != "prepare":
+        splits = ("train", "validation") if command == "train" else _listed(values.get("split"))
+        from tfasr.data.manifest import require_prepared
+
+        for split in splits:
+            require_prepared(arguments.shard_dir, split)
+    if command == "prepare":
+        _check_corpus(arguments)
+    if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
+        from tfasr.kit.files import LOCK_FILE
+        from tfasr.recording.session import events_so_far, has_begun
+
+        run_dir = Path(arguments.run_dir)
+        # Who trains in it right now is said later.
+        if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
+            raise UsageError(
+                f"--run_dir must not hold a run yet. Received: {arguments.run_dir}, which holds "
+                "one. Continue it with --resume, or choose another folder."
+            )
+
+
+def _check_run(run_dir: str) -> None:
+    from tfasr.kit.files import EXPERIMENT_FILE
+
+    if not any(Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
+        rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
+        inside = sorted(path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}"))
+        if inside:
+            raise UsageError(f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}.")
+        raise UsageError(f"{rule} {received_path(run_dir)}")
+
+
+def _check_corpus(arguments: argparse.Namespace) -> None:
+    from tfasr.corpora.corpus import CORPORA, find_manifest
+    from tfasr.corpora.reading import require_folder
+
+    corpus, folder, split = arguments.corpus, arguments.corpus_dir, arguments.split
+    if CORPORA.entry(corpus).attribute is None:
+        return  # a plug-in's, which need not be a folder
+    require_folder(folder, "the folder that holds the corpus")
+    suffix = CORPORA[corpus].list_suffix
+    if suffix is not None and split:
+        find_manifest(Path(folder), split, suffix, arguments.manifest)
+
+
+def _listed(value: str | list[str] | None) -> list[str]:
+    return [value] if isinstance(value, str) else value or []
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:
@@ -248,9 +388,9 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 def main() -> None:
     """Entry point of the ``tfasr`` script."""
     try:
-        from absl import app
-
-        app.run(run, flags_parser=parse)
+        with contextlib.suppress(RuntimeError, ValueError, OSError):  # no standard error
+            faulthandler.enable()
+        sys.exit(run(parse(sys.argv)))
     except (Exception, KeyboardInterrupt) as error:  # of a plug-in, or while commands are imported
         status = _reported(error)
         if status is None:

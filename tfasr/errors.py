@@ -1,11 +1,12 @@
 """The two kinds of failure, which exit the command line with different codes."""
 
 import contextlib
+import difflib
 import errno
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +57,39 @@ def printable(text: str, *, one_line: bool = False) -> str:
     """Escapes what a terminal would obey; with ``one_line``, line breaks and tabs too."""
     unwanted = _BREAKING if one_line else _UNPRINTABLE
     return unwanted.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+_ALIKE = 0.7  # of difflib: "epoch" is like "epochs", "fast" not like "format"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name most like another, whatever their case and dashes, or None."""
+    plain = {_plain(word): word for word in known}
+    near = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=_ALIKE)
+    return plain[near[0]] if near else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().strip("-@").replace("-", "_")
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Returns " Did you mean X?", or what to do ``otherwise`` if no known name is like it."""
+    near = nearest(name, known)
+    return f" Did you mean {near}?" if near else f" {otherwise}" if otherwise else ""
+
+
+def received_path(
+    name: str | Path, others: Iterable[str] = (), otherwise: str = "Correct the path."
+) -> str:
+    """Returns "Received: ...", and what the missing path might have been, or else ``otherwise``."""
+    path = Path(name)
+    if path.exists():
+        return f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} that is no such one."
+    around = {p.name: str(p) for p in path.parent.iterdir()} if path.parent.is_dir() else {}
+    near = nearest(path.name, [*around, *others])
+    meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
+    return f"Received: {name}, which does not exist. {meant}"
 
 
 _NO_MEMORY = (
@@ -132,7 +166,7 @@ def _least_address_space_left() -> int | None:
 _PACKAGES = {
     **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
     **{name: name for name in ("rich", "psutil", "scipy")},
-    **{"absl": "absl-py", "gin": "gin-config", "vl_convert": "vl-convert-python"},
+    **{"gin": "gin-config", "vl_convert": "vl-convert-python"},
 }
 
 

@@ -324,11 +324,14 @@ def test_wrong_use_is_told_before_any_work(transcribe, words, said, capsys):
 def test_what_cannot_be_found_is_told(transcribe, tmp_path, capsys):
     assert transcribe(tmp_path) == 2
     assert "which holds none" in capsys.readouterr().err
-    assert transcribe(tmp_path / "missing.wav") == 1
-    assert "there is no such file" in capsys.readouterr().err
-    assert transcribe(tmp_path / "missing.wav", "--stream") == 1
-    assert "there is no such file" in capsys.readouterr().err
+    assert transcribe(tmp_path / "missing.wav") == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert transcribe(tmp_path / "missing.wav", "--stream") == 2
+    assert "does not exist" in capsys.readouterr().err
     twice = [tmp_path / folder / "a.wav" for folder in ("x", "y")]
+    for path in twice:
+        path.parent.mkdir()
+        write_wav(path, np.zeros(1600, np.float32))
     assert transcribe(*twice, "--out", tmp_path / "out") == 2
     assert "Name the folder" in capsys.readouterr().err
 

@@ -304,7 +304,7 @@ def test_a_truncated_shard_is_named_with_its_sizes(prepared):
 def test_a_split_that_was_never_prepared_names_those_that_were(prepared):
     with pytest.raises(UsageError, match=r"'validation'.*\['train'\]"):
         open_split(prepared, "validation")
-    with pytest.raises(UsageError, match=r"finished splits \[\]"):
+    with pytest.raises(UsageError, match="nowhere, which does not exist. Run tfasr prepare"):
         open_split(prepared / "nowhere", "train")
 
 

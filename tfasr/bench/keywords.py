@@ -36,8 +36,8 @@ from tfasr.tta.run import Run, load_run
 class KeywordTrainingConfig:
     """Training settings of the keyword spotter."""
 
-    batch_size: int = 64  # utterances per update
-    epochs: int = 20
+    batch_size: int = 64  # utterances of an update
+    epochs: int = 20  # passes over the training data
     learning_rate: float = 0.003  # of Adam
     seed: int = 0  # of weights, order and synthetic data
     target_error: float = 0.1  # fraction of wrong validation words to reach
@@ -48,8 +48,8 @@ class KeywordTrainingConfig:
     layout: Literal["NHWC", "NCHW"] = "NHWC"
     # synthetic utterances (before taking a fraction), as many as in Speech Commands 1
     num_train: int = 51088
-    num_validation: int = 6798
-    num_test: int = 6835
+    num_validation: int = 6798  # synthetic utterances, likewise
+    num_test: int = 6835  # synthetic utterances, likewise
 
     def check(self) -> None:
         counts = ("num_train", "num_validation", "num_test")

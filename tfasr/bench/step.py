@@ -31,9 +31,9 @@ class StepConfig:
     experiment: str = ""  # a preset or gin file of model and optimizer; "" for the paper's
     bindings: tuple[str, ...] = ()  # gin lines that override it
     batches: tuple[int, ...] = (16,)  # utterances
-    frames: tuple[int, ...] = (600,)  # length to which a batch is padded
-    labels: int | None = None  # of the longest transcript; None for an estimate
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
+    frames: tuple[int, ...] = (600,)  # to which a batch is padded
+    labels: int | None = None  # of the longest transcript; None estimates it
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # to compare
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # fraction by which the shortest utterance is shorter
 

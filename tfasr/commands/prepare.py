@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -11,6 +12,8 @@ from tfasr.commands.evaluate import progress
 from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
+
+log = logging.getLogger("tfasr")
 
 
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
             num_workers=arguments.num_workers,
             audio_reader=arguments.audio_reader,
             executor=executor,
-            progress=True,
+            progress=log.isEnabledFor(logging.INFO),  # not with --quiet
             **{name: getattr(arguments, name) for name in names},
         )
     for name, index in indexes.items():

@@ -50,12 +50,30 @@ def add_gin_arguments(add: Callable) -> None:
         help="overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable")  # fmt: skip
 
 
+def _short_cut(setting: str) -> Callable[[str], str]:
+    """Returns what makes a flag's number a line of gin, which the run records like any other."""
+
+    def whole_number(text: str) -> str:
+        return f"{setting} = {int(text)}"
+
+    return whole_number
+
+
+SHORT_CUTS = {
+    "--epochs": "TrainingConfig.epochs",
+    "--batch_size": "PipelineConfig.global_batch_size",
+    "--seed": "TrainingConfig.seed",
+}
 LEXICON_HELP = "a dictionary for word_beam, one word a line; default: the training split's words"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_gin_arguments(add)
+    for flag, setting in SHORT_CUTS.items():
+        short = f"short for --gin_binding '{setting} = N'"
+        binding = {"dest": "gin_binding", "action": "append", "default": [], "metavar": "N"}
+        add(flag, **binding, type=_short_cut(setting), help=short)
     add("--shard_dir", required=True, help="holds the prepared splits train and validation")
     add("--run_dir", required=True, help="the run's folder, created where missing")
     add("--lexicon", metavar="FILE", help=LEXICON_HELP)

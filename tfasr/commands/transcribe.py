@@ -3,12 +3,12 @@
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr.commands.evaluate import add_decoder_arguments, language_model, progress
-from tfasr.errors import RunError, UsageError, printable
+from tfasr.errors import RunError, UsageError, printable, received_path
 from tfasr.recognising.files import FORMATS, stream_json
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"--format {arguments.format} is of one recording. Received: {len(sources)} without "
             "--out. Name a folder with --out, which then gets a file for each."
         )
+    _check_found([source.path for source in sources])
     recogniser = recogniser_of(arguments)
     outcome = _transcribe(arguments, recogniser, sources)
     if outcome.failed:
@@ -143,6 +144,12 @@ def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
         raise UsageError(f"{rule} Received: {' '.join(arguments.audio)}{out}.")
 
 
+def _check_found(audio: Sequence[str | Path]) -> None:
+    """Raises UsageError if none of the recordings is there; otherwise missing ones are skipped."""
+    if not any(Path(path).exists() for path in audio):
+        raise UsageError(f"Recordings must be files or folders. {received_path(audio[0])}")
+
+
 def _run_stream(arguments: argparse.Namespace) -> None:
     _check_alone(arguments, "--stream must be of one recording, without --out.")
     if arguments.format not in STREAMED:
@@ -153,6 +160,8 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     if not 0 < arguments.chunk_ms <= MOST_CHUNK_MS:
         limits = f"positive, at most {MOST_CHUNK_MS}"
         raise UsageError(f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}.")
+    if arguments.audio != [STDIN]:
+        _check_found(arguments.audio)
     from tfasr.recognising.stream import EndpointRules
 
     recogniser = recogniser_of(arguments)

@@ -92,7 +92,7 @@ def read_split(
             )
         return reader.read(corpus_dir, split)
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
-    return reader.read(_find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir)
+    return reader.read(find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir)
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
@@ -115,7 +115,8 @@ def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
     return [path for path in (corpus_dir / name, corpus_dir / "splits" / name) if path.is_file()]
 
 
-def _find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
+def find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
+    """Returns the list of a split's utterances, or raises UsageError if there is none."""
     if manifest is None:
         if usual := _usual_lists(corpus_dir, split, suffix):
             return usual[0]

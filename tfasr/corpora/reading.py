@@ -13,7 +13,7 @@ from typing import TypeVar
 from tfasr.alphabet import normalise
 from tfasr.corpora.audio_header import audio_duration_s
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, received_path
 
 TRANSCRIPT_WITHOUT_AUDIO = "transcript without audio"
 AUDIO_WITHOUT_TRANSCRIPT = "audio without transcript"
@@ -167,8 +167,7 @@ def require_folder(path: str | Path, expected: str) -> Path:
             f"--corpus_dir must be readable. Received: {folder}: {error.strerror}."
         ) from None
     if not is_folder:
-        what = "is a file" if folder.is_file() else "does not exist"
-        raise UsageError(f"--corpus_dir must be {expected}. Received: {folder}, which {what}.")
+        raise UsageError(f"--corpus_dir must be {expected}. {received_path(folder)}")
     return folder
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import orjson
 
 from tfasr.data.rows import IN_MEMORY_BYTES, Rows, encoded
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, did_you_mean, received_path
 from tfasr.kit.files import read_object, whole_file, write_whole
 
 INDEX_FILE = "index.json"
@@ -222,6 +222,19 @@ def file_sha256(path: Path) -> str:
 def _index_hash(index: dict[str, Any]) -> str:
     content = {name: value for name, value in index.items() if name != "index_sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def require_prepared(shard_dir: str | Path, split: str) -> None:
+    """Raises UsageError unless a folder has a split that ``tfasr prepare`` finished."""
+    if (Path(shard_dir) / split / INDEX_FILE).is_file():
+        return
+    prepared = sorted(path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
+    rule = f"--shard_dir must hold the prepared split {split!r}."
+    remedy = f"Run tfasr prepare for {split!r}; it resumes."
+    if not Path(shard_dir).exists():
+        raise UsageError(f"{rule} {received_path(shard_dir, otherwise=remedy)}")
+    remedy = did_you_mean(split, prepared, remedy)
+    raise UsageError(f"{rule} Received: {shard_dir}, with the finished splits {prepared}.{remedy}")
 
 
 def read_index(folder: Path) -> dict[str, Any]:

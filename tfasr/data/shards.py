@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfasr.data.features import FeatureConfig
 from tfasr.data.manifest import (
-    INDEX_FILE,
     FeatureSums,
     HeldUtterances,
     PackedUtterances,
@@ -20,6 +19,7 @@ from tfasr.data.manifest import (
     file_sha256,
     read_index,
     read_manifest,
+    require_prepared,
 )
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, to_json
@@ -179,12 +179,7 @@ def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> S
             they were written.
     """
     folder = Path(shard_dir) / split
-    if not (folder / INDEX_FILE).is_file():
-        prepared = sorted(p.parent.name for p in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
-        raise UsageError(
-            f"--shard_dir must hold the prepared split {split!r}. Received: {shard_dir}, with the "
-            f"finished splits {prepared}. Run tfasr prepare for {split!r}; it resumes."
-        )
+    require_prepared(shard_dir, split)
     index = read_index(folder)
     check_shards(folder, index, content=content)
     states = {shard["file"]: file_state(folder / shard["file"]) for shard in index["shards"]}

@@ -283,10 +283,11 @@ class Kind:
         raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> CardForm:
-        package = f"'tfasr[{self.extra}]'" if self.extra else "tfasr"
+        package = f"'./tfasr[{self.extra}]'" if self.extra else "./tfasr"
+        install = f"pip install {package}  # from a clone of tfasr; a path to its wheel works too"
         return CardForm(
             files=f"`{MODEL_FILES[self.runtime]}`",
-            commands=(f"pip install {package}", "tfasr transcribe recording.wav --run_dir ."),
+            commands=(install, "tfasr transcribe recording.wav --run_dir ."),
             streams=spec.can_stream,
             limits=WORD_LIMITS,
             contents="`recogniser.json` describes how features are computed and normalised, "

@@ -51,6 +51,15 @@ def _matches(value: Any, annotation: Any) -> bool:
     return isinstance(value, annotation)
 
 
+def wrong_type(name: str, value: Any, annotation: Any) -> str | None:
+    """Returns a message if a setting's value is not of its type, else None."""
+    if _matches(value, annotation):
+        return None
+    wanted = getattr(annotation, "__name__", None)
+    wanted = wanted if wanted and "[" not in str(annotation) else annotation
+    return f"{name} must be {wanted}. Received: {value!r}."
+
+
 def _is_small(value: Any) -> bool:
     """Whether whole numbers fit into 64 bits, as TensorFlow and readers of JSON need."""
     if isinstance(value, tuple | list):
@@ -67,13 +76,8 @@ def _check_types(self) -> None:
     for field in dataclasses.fields(self):
         value = getattr(self, field.name)
         annotation = annotations[field.name]
-        if not _matches(value, annotation):
-            wanted = getattr(annotation, "__name__", None)
-            raise TypeError(
-                f"{type(self).__name__}.{field.name} must be "
-                f"{wanted if wanted and '[' not in str(annotation) else annotation}. "
-                f"Received: {value!r}."
-            )
+        if message := wrong_type(f"{type(self).__name__}.{field.name}", value, annotation):
+            raise TypeError(message)
         require(_is_small(value), self, field.name, "within 64 bits")
         # 8000 and 8000.0 must give the same JSON, because it is hashed.
         value = float(value) if annotation is float else _tuples(value)

@@ -1,9 +1,10 @@
 """From gin files to configs: the only place where gin's global state is touched."""
 
+import inspect
 import logging
 import re
 import tokenize
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import gin
 from gin import config_parser
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, did_you_mean, nearest
 from tfasr.kit.files import why_unreadable
 from tfasr.kit.registry import load_plugin
 
@@ -20,7 +21,12 @@ log = logging.getLogger("tfasr")
 
 COMMAND_LINE = "--gin_binding"
 UNBOUND = "nothing, bind it"
+_LISTS = (
+    "tfasr settings lists what can be bound; --import MODULE names modules of your own that have "
+    "more."
+)
 _DROPPED = "# dropped, since what comes after it leaves it unused: "
+Names = Mapping[str, Collection[str] | None]
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _PARAMETER_ALONE = re.compile(r"\w+\s*=")
@@ -46,6 +52,10 @@ class Reference:
 
     name: str
     kind: str  # "function", "call" or "macro"
+
+    def __repr__(self) -> str:
+        sign = "%" if self.kind == "macro" else "@"
+        return f"{sign}{self.name}{'()' if self.kind == 'call' else ''}"
 
 
 @dataclass(frozen=True)
@@ -97,10 +107,21 @@ def find_preset(name: str) -> Path:
     for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
         if candidate.is_file():
             return candidate.resolve()
+    names = [preset.removesuffix(".gin") for preset in presets()]
+    remedy = did_you_mean(name.removesuffix(".gin"), names, "tfasr presets lists all presets.")
+    raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}.{remedy}")
+
+
+def presets() -> dict[str, Path]:
+    """Returns the presets by their names, as --gin_file takes them: quick recipes first."""
     folder = presets_folder()
-    paths = [*folder.glob("*.gin"), *folder.glob("bench/*.gin"), *folder.glob("study/*.gin")]
-    known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in paths))
-    raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}. Presets: {known}")
+    order = ("fast", ".", "train", "models", "data", "hardware", "study", "bench")
+    found = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
+
+    def rank(path: Path) -> tuple[int, str]:
+        return order.index(str(path.parent)), path.name
+
+    return {path.as_posix(): found[path] for path in sorted(found, key=rank)}
 
 
 def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
@@ -130,7 +151,10 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
             parsed.append((statement, next_line))
     except (SyntaxError, tokenize.TokenError, ValueError, TypeError, RecursionError) as error:
         place = _place(error, texts, at, next_line)
-        raise UsageError(f"{place}: {_what(error)}. Names are those of tfasr's configs.") from error
+        raise UsageError(
+            f"{place}: {_what(error)}. A binding looks like TrainingConfig.epochs = 5, or "
+            "TrainingConfig.optimizer = @Adam."
+        ) from error
     starts = [statement.location.line_num for statement, _ in parsed]
     # Of a block gin has read all lines before it returns the first.
     following = [*starts[1:], len(texts) + 1]
@@ -287,6 +311,7 @@ def fill(
     """
     _import(text, imports)
     _check_macros(text.bindings)
+    check_names(text.bindings, registered())
     configs, unused, operative = _build(text, build)
     dropped = _dropped(unused, text, build)
     if dropped:
@@ -391,10 +416,67 @@ def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
             gin.bind_parameter(scoped if statement.parameter else macro, value)
         except (ValueError, SyntaxError, AttributeError, TypeError) as error:
             message = str(error).split("\n")[0].rstrip(".")
-            raise UsageError(
-                f"{statement.place}: {message}. Names are those of tfasr's configs and of modules "
-                "of your own that --import names."
-            ) from error
+            raise UsageError(f"{statement.place}: {message}. {_LISTS}") from error
+
+
+def registered() -> dict[str, set[str] | None]:
+    """Returns what gin knows, by its last name: the parameters, or None for any."""
+    names: dict[str, set[str] | None] = {}
+    for selector, configurable in gin.config._REGISTRY.items():  # noqa: SLF001 - no public way
+        parameters = inspect.signature(configurable.wrapped).parameters.values()
+        takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
+        name = selector.rpartition(".")[2]
+        known = names.get(name, set())
+        any_of_both = takes_any or known is None
+        names[name] = None if any_of_both else known | {p.name for p in parameters}
+    return names
+
+
+def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool = True) -> None:
+    """Raises UsageError for the first name that ``known`` lacks, with the one most like it.
+
+    Unless ``known`` is ``complete``, only parameters of known classes are checked.
+    """
+    bindings = list(bindings)
+    macros = {statement.name for statement in bindings if not statement.parameter}
+    used = {one.name for s in bindings for one in references(s.value) if one.kind == "macro"}
+    for statement in bindings:
+        for reference in references(statement.value):
+            name = re.split(r"[./]", reference.name)[-1]
+            if reference.kind == "macro" and reference.name not in macros | {"gin.REQUIRED"}:
+                raise _unknown(statement, "%", reference.name, macros, "Bind it, or correct it.")
+            if reference.kind != "macro" and complete and name not in known:
+                raise _unknown(statement, "@", name, known)
+        name, parameter = _class_of(statement), statement.parameter
+        if not parameter and statement.name not in used:
+            # A macro in a file may be for others; on the command line a class was forgotten.
+            for group in known if statement.lines[0].path == COMMAND_LINE else ():
+                if near := nearest(statement.name, known[group] or ()):
+                    raise _unknown(
+                        statement, "", statement.name, (), f"Did you mean {group}.{near}?"
+                    )
+        elif parameter and name not in known and complete:
+            raise _unknown(statement, "", statement.selector, known)
+        elif parameter and parameter not in (known.get(name) or (parameter,)):
+            raise _unknown(statement, f"{name}.", parameter, known[name])
+
+
+def _unknown(
+    statement: Statement, before: str, name: str, known: Iterable[str], remedy: str = _LISTS
+) -> UsageError:
+    near = nearest(name, known)
+    remedy = f"Did you mean {before}{near}?" if near else remedy
+    return UsageError(f"{statement.place}: there is no setting {before}{name}. {remedy}")
+
+
+def references(value: Any) -> Iterator[Reference]:
+    """Yields the references in a value."""
+    if isinstance(value, Reference):
+        yield value
+    elif isinstance(value, dict):
+        yield from references([*value.items()])
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(references, value))
 
 
 def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, TypeVar
 
 from tfasr.errors import RunError, UsageError
@@ -42,13 +43,70 @@ def quiet_stderr() -> Iterator[None]:
         os.close(before)
 
 
+# Before TensorFlow has read TF_CPP_MIN_LOG_LEVEL, it writes these lines whatever that level is.
+_NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
+| To\ enable\ the\ following\ instructions:
+| (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? [IW](\d{4}\ [\d:.]+\ +\d+)?\ \S+\.(cc|h):\d+\]
+| (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? E(\d{4}\ [\d:.]+\ +\d+)?\ \S*cuda\w*\.cc:\d+\]\ .*
+  (factory|cuInit|CUDA_ERROR_NO_DEVICE)"""
+# Reads standard error in the place of the process, so that what it writes before it dies is shown.
+_FILTER = """\
+import re, sys
+noise = re.compile(sys.argv[1].encode())
+for line in sys.stdin.buffer:
+    if not noise.match(line):
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+"""
+_filtering = False
+
+
+@contextlib.contextmanager
+def without_noise() -> Iterator[None]:
+    """Leaves out of standard error what TensorFlow writes about devices while it is imported.
+
+    All else is passed on, also what a process writes just before it dies. Nothing is left out if
+    TF_CPP_MIN_LOG_LEVEL is set to 0.
+    """
+    global _filtering
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0" or _filtering:
+        yield
+        return
+    command = [sys.executable or "python3", "-ISc", _FILTER, _NOISE]
+    try:
+        before = os.dup(2)
+        reader = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    except OSError:  # closed, or no more processes are allowed
+        yield
+        return
+    os.dup2(reader.stdin.fileno(), 2)
+    _filtering = True
+    try:
+        yield
+    finally:
+        _filtering = False
+        os.dup2(before, 2)
+        os.close(before)
+        reader.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process it started has the pipe
+            reader.wait(_READS_WITHIN_S)
+
+
+def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Executes the module tensorflow without its lines about devices; `tfasr` calls it."""
+    with without_noise():
+        execute(module)
+        if not any(Path("/dev").glob("nvidia*")):
+            # TensorFlow complains of a missing GPU once it looks for one; present ones can wait.
+            sys.modules["tensorflow"].config.list_physical_devices()
+
+
 def load_tensorflow() -> None:
-    """Imports TensorFlow without its messages about devices."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    """Imports TensorFlow and lists its devices, without its lines about them."""
     backend = os.environ.get("KERAS_BACKEND")
     if backend not in (None, "", "tensorflow", "jax", "torch", "numpy", "openvino"):
         raise UsageError(f"KERAS_BACKEND must be a backend of Keras. Received: {backend!r}.")
-    with quiet_stderr():
+    with without_noise():
         import tensorflow as tf
 
         tf.config.list_physical_devices()
@@ -70,6 +128,7 @@ _, _, parent, module, *sys.argv[1:] = sys.argv
 process.run_child(int(parent), module)
 """
 _LOOKS_EVERY_S = 0.5
+_READS_WITHIN_S = 5.0
 _SAVES_WITHIN_S = 120.0
 
 

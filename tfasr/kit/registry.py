@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
-from tfasr.errors import RunError, UsageError, lacking
+from tfasr.errors import RunError, UsageError, lacking, received_path
 from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
@@ -345,7 +345,7 @@ def _module(name: str, asked_at: str) -> ModuleType:
 def _file(path: Path, asked_at: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(
-            f"{asked_at}: a plug-in must be a module or an existing .py file. Received: {path}."
+            f"{asked_at}: a plug-in must be a module or an existing .py file. {received_path(path)}"
         )
     path = path.resolve()
     for module in [*sys.modules.values()]:

@@ -147,10 +147,10 @@ class ConformerConfig:
     blocks, not relative positions in the attention, and subsampling convolves over time.
     """
 
-    width: int = 144
-    num_blocks: int = 16
-    num_heads: int = 4  # of the attention; they divide the width
-    expansion: int = 4  # width of the feed-forward modules' hidden layer, in widths
+    width: int = 144  # of what each block takes and returns
+    num_blocks: int = 16  # one after the other
+    num_heads: int = 4  # of the attention; they share the width
+    expansion: int = 4  # of the feed-forward modules, times the width
     conv_kernel: int = 32  # frames of a block's depthwise convolution
     subsampling: int = 2  # convolutions of stride 2 and kernel 3 before the blocks
     dropout: float = 0.1  # rate at the end of each module

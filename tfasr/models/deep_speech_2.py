@@ -29,11 +29,11 @@ class DeepSpeech2Config:
 
     num_bins: int | None = None  # per 10 ms frame; None for the features', or DeepMark's 161
     conv_filters: int = 32  # channels of both convolutions
-    num_recurrent_layers: int = 7
-    units: int = 1760  # of each recurrent layer per direction, and of the fully connected layer
-    num_classes: int | None = None  # the last is the CTC blank; None for the alphabet's, or 29
-    clip: float = 20.0  # upper bound of the ReLUs
-    recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic" is Keras's loop
+    num_recurrent_layers: int = 7  # one after the other
+    units: int = 1760  # of each recurrent layer, in each direction, and of the fully connected one
+    num_classes: int | None = None  # the CTC blank is the last; None: the alphabet's, or 29
+    clip: float = 20.0  # the largest output of a rectifier
+    recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic": Keras's loop
 
     def check(self) -> None:
         for field in ("conv_filters", "units", "clip"):

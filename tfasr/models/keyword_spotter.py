@@ -19,10 +19,10 @@ LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 class KeywordSpotterConfig:
     """Sizes of the network; the defaults have 8504 trainable parameters."""
 
-    num_frames: int = 98  # per utterance of one second
-    num_bins: int = 40  # log-mel energies per frame
-    filters: tuple[int, int, int, int] = (10, 10, 22, 22)
-    num_words: int = 30
+    num_frames: int = 98  # of an utterance of one second
+    num_bins: int = 40  # log-mel energies of a frame
+    filters: tuple[int, int, int, int] = (10, 10, 22, 22)  # of each convolution
+    num_words: int = 30  # classes
 
     def check(self) -> None:
         require(min(self.filters) > 0, self, "filters", "positive")

@@ -116,7 +116,7 @@ MODELS: Registry[type] = Registry(
 class ModelConfig:
     """Selects one of `MODELS` to train; its sizes are bound on its own config class."""
 
-    name: str = DEFAULT_MODEL
+    name: str = DEFAULT_MODEL  # of `MODELS`, such as acoustic_model, gru or conformer
 
 
 def model_name(config: RecogniserConfig) -> str:

@@ -401,13 +401,13 @@ class GruModelConfig(RecurrentStackConfig):
     recurrence it is the paper's model, section 4.4.3.
     """
 
-    conv_filters: int = 600
-    conv_kernel: int = 11
-    conv_stride: int = 2
-    num_gru_layers: int = 5
-    gru_units: int = 800
-    bidirectional: bool = False
-    dropout: float = 0.05
+    conv_filters: int = 600  # output channels of the convolution over frames
+    conv_kernel: int = 11  # feature frames that one output frame sees
+    conv_stride: int = 2  # feature frames from one output frame to the next
+    num_gru_layers: int = 5  # how many recurrent layers follow
+    gru_units: int = 800  # width of each, in each direction
+    bidirectional: bool = False  # whether each layer also runs backwards
+    dropout: float = 0.05  # share of activations dropped between layers in training
 
     kind = "gru"
     gates = 3

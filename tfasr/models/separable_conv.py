@@ -24,10 +24,10 @@ class SeparableConvConfig:
     kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, a number per block
     repeats: int = 5  # separable convolutions of a block
     stride: int = 2  # of the first layer, in feature frames
-    first_kernel: int = 33
+    first_kernel: int = 33  # frames that the first convolution sees
     last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
     last_kernel: int = 87  # of the first of these; the second's is 1
-    last_dilation: int = 2
+    last_dilation: int = 2  # frames between those that the last block's convolution sees
     dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:

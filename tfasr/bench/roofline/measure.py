@@ -38,9 +38,9 @@ class RooflineConfig:
     """Sizes and durations of all measurements."""
 
     thread_counts: tuple[int, ...] = ()  # empty for powers of 2 and all cores, or the GPU
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
-    ceiling_s: float = 2.0  # seconds to measure each ceiling
-    matmul_size: int = 0  # rows and columns; 0 for 2048, or 8192 on a GPU
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # compared
+    ceiling_s: float = 2.0  # of measuring each ceiling
+    matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
     memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
     # operations per element, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)

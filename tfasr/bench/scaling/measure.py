@@ -60,7 +60,7 @@ class ScalingConfig:
     link_gigabytes_per_s: float = 0.0  # per device, for the prediction; 0 to measure
     link_latency_us: float = 0.0  # per message, if a bandwidth is set
     overlap: float = 0.0  # predicted fraction of the all-reduce hidden behind the backward pass
-    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # of the prediction
 
     def check(self) -> None:
         sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")

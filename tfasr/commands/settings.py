@@ -1,0 +1,268 @@
+"""``tfasr settings``: what gin can bind, with type, default and meaning, or what a preset sets.
+
+Everything is read from source files: importing them would load TensorFlow.
+"""
+
+import argparse
+import ast
+import functools
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import chain, repeat, takewhile
+from pathlib import Path
+from typing import Any, Literal
+
+from tfasr.errors import UsageError, did_you_mean
+from tfasr.kit.config import wrong_type
+from tfasr.kit.gin import check_names, find_preset, presets, read_gin, references, registered
+from tfasr.kit.registry import plugins
+
+_PACKAGE = Path(__file__).parents[1]
+# What most people bind comes first.
+_FOLDERS = ("training", "data", "models", "decoding", "tta", "studies", "bench")
+_OPTIMIZERS = ("optimizers", "optimizers/schedules")
+_BY_GIN = {"macro": None, "constant": None, "singleton": None, "REQUIRED": None}
+_WIDTH = 52  # of a binding before its comment
+_BASES = ("Optimizer", "OptimizerMap", "LearningRateSchedule")
+_KERAS_TYPE = re.compile(r"^(A (Python|scalar|float)|Boolean|String|Float|Int).*?\.( |$)")
+_TYPES = {"Literal": Literal, "Callable": Callable, "Any": Any}
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    type: str  # as written in Python; "" if unknown
+    default: str  # as gin reads it; "" for one that must be bound
+    meaning: str  # "" if nothing is written about it
+
+    def line(self, width: int = 0, value: str | None = None) -> str:
+        """A line of gin with the meaning as a comment."""
+        binding = f"{self.name} = {value or self.default or '...'}"
+        changed = value is not None and self.default not in ("", value)
+        kind = self.type if value is None else ""
+        first = re.split(r"(?<=[^.\d])\. |; ", _KERAS_TYPE.sub("", self.meaning))[0].rstrip(".")
+        comment = ": ".join(
+            filter(None, (f"instead of {self.default}" if changed else kind, first))
+        )
+        return f"{binding:<{width}}  # {comment}".rstrip(" #")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A config class, an optimizer or a function that gin knows."""
+
+    meaning: str
+    settings: tuple[Setting, ...]
+
+
+@functools.cache
+def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
+    """Returns tfasr's groups by their names, and those of plug-ins' files."""
+    inside = [path for folder in _FOLDERS for path in sorted((_PACKAGE / folder).rglob("*.py"))]
+    groups: dict[str, Group] = {}
+    for path in (*inside, *files):
+        source = path.read_text(encoding="utf-8")
+        if "\n@config_class" in source or "\n@gin.register" in source:
+            body = ast.parse(source).body
+            constants = {
+                ast.unparse(node.targets[0]): ast.unparse(node.value)
+                for node in body
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            }
+            for node in body:
+                names = {ast.unparse(item) for item in getattr(node, "decorator_list", ())}
+                if names & {"config_class", "gin.register"}:
+                    groups[node.name] = _group(node, source.splitlines(), constants)
+    return groups
+
+
+@functools.cache
+def optimizers() -> dict[str, Group]:
+    """Returns Keras's optimizers and schedules, or nothing if its files are elsewhere."""
+    spec, groups = find_spec("keras"), {}
+    folder = Path(spec.submodule_search_locations[0]) if spec else Path()
+    lists = [path for name in _OPTIMIZERS if (path := folder / name / "__init__.py").is_file()]
+    imports = r"from keras\.(src\.\S+) import \(?\s*\w+ as ([A-Z]\w+)"
+    for path in lists:
+        for module, name in re.findall(imports, path.read_text(encoding="utf-8")):
+            source = folder.joinpath(*module.split(".")).with_suffix(".py")
+            for node in ast.parse(source.read_text(encoding="utf-8")).body:
+                if getattr(node, "name", "") == name not in _BASES:
+                    groups[name] = _group(node, [], {})
+    return groups
+
+
+def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> Group:
+    doc = ast.get_docstring(node) or ""
+    section = re.search(r"^(?:Attributes|Args):\n((?:(?: .*)?\n)+)", f"{doc}\n", re.M)
+    entries = re.split(r"^ {4}(\w+): ", section[1] if section else "", flags=re.M)[1:]
+    meanings = dict(zip(entries[::2], map(_one_line, entries[1::2]), strict=True))
+    settings = [
+        Setting(
+            f"{node.name}.{name}",
+            kind,
+            # A function is bound by reference.
+            constants.get(
+                default, f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
+            ),
+            meanings.get(name) or comment,
+        )
+        for name, kind, default, comment in _fields(node, lines)
+    ]
+    return Group(doc.split("\n")[0], tuple(settings))
+
+
+def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    for item in node.body if isinstance(node, ast.ClassDef) else [node]:
+        if isinstance(item, ast.AnnAssign):
+            default = ast.unparse(item.value) if item.value else ""
+            yield item.target.id, ast.unparse(item.annotation), default, _comment(item, lines)
+        elif isinstance(item, ast.FunctionDef) and (item is node or item.name == "__init__"):
+            given = item.args.args[item is not node :]
+            defaults = [ast.unparse(value) for value in item.args.defaults]
+            missing = repeat("", len(given) - len(defaults))
+            for argument, default in zip(given, (*missing, *defaults), strict=True):
+                yield argument.arg, "", default, ""
+
+
+def _comment(item: ast.AnnAssign, lines: list[str]) -> str:
+    """The comment behind a field, or in the lines above it."""
+    behind = lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
+    above = takewhile(
+        lambda line: line.startswith("#"), map(str.strip, lines[item.lineno - 2 :: -1])
+    )
+    return _one_line(behind or " ".join(reversed([line[1:] for line in above])))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.strip("# \n").split())
+
+
+def known_settings() -> dict[str, Group]:
+    """Returns all groups, also those of the plug-ins that this process has imported."""
+    files = tuple(Path(plugin.file) for plugin in plugins())
+    return optimizers() | own_settings(files)
+
+
+def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> None:
+    """Raises UsageError for a misspelt name or a wrong type, as if TensorFlow had been loaded."""
+    files = [files] if isinstance(files, str) else files or []
+    if not files and not bindings:
+        return
+    text, known = read_gin(files, bindings), known_settings()
+    own = {name: {s.name.partition(".")[2] for s in g.settings} for name, g in known.items()}
+    names = {**own, **registered(), **_BY_GIN}
+    # A module that a file imports may have more names; without Keras's files they are unknown.
+    imports = any(statement.kind == "import" for statement in text.statements)
+    complete = not imports and "Adam" in known
+    check_names(text.bindings, names, complete=complete)
+    types = {setting.name: setting.type for group in known.values() for setting in group.settings}
+    for statement in text.bindings:
+        name = statement.name.rpartition("/")[2]
+        if types.get(name) and not any(references(statement.value)):
+            try:
+                annotation = eval(types[name], dict(_TYPES))  # of a source that is run anyway
+            except NameError:  # a type of a plug-in's own
+                continue
+            if message := wrong_type(name, statement.value, annotation):
+                raise UsageError(f"{statement.place}: {message}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    names = "such as TrainingConfig, epochs, Adam or fast/an4; default: all settings"
+    parser.add_argument("names", nargs="*", metavar="NAME|PRESET", help=names)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for name in arguments.names:
+        print("\n".join(_shown(name)))
+    if not arguments.names:
+        print("\n".join(chain.from_iterable(map(_of_group, own_settings().items()))))
+        print(f"Optimizers and schedules, by tfasr settings NAME: {', '.join(optimizers())}")
+
+
+def _shown(name: str) -> Iterable[str]:
+    known, by_name = known_settings(), {}
+    for group in known.values():
+        for setting in group.settings:
+            by_name[setting.name] = setting
+            by_name.setdefault(setting.name.partition(".")[2], []).append(setting)
+    named = {group.lower(): group for group in known}.get(name.lower())
+    if named:
+        return _of_group((named, known[named]))
+    if isinstance(setting := by_name.get(name), Setting):
+        return [setting.line(), f"    {setting.meaning}"]
+    if name in by_name:
+        return [setting.line() for setting in by_name[name]]
+    try:
+        path = find_preset(name)
+    except UsageError as error:
+        names = [*by_name, *known, *(preset.removesuffix(".gin") for preset in presets())]
+        meant = did_you_mean(name, names, "tfasr settings lists all, tfasr presets all presets.")
+        raise UsageError(
+            f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
+        ) from error
+    lines = []
+    last = {statement.name: statement for statement in read_gin([str(path)]).bindings}
+    for bound, statement in last.items():
+        setting = by_name.get(bound.rpartition("/")[2], Setting(bound, "", "", ""))
+        lines.append(replace(setting, name=bound).line(_WIDTH, repr(statement.value)))
+    return lines
+
+
+def _of_group(named: tuple[str, Group]) -> list[str]:
+    name, group = named
+    lines = [setting.line(_WIDTH) for setting in group.settings]
+    return [f"# {name}: {group.meaning}", *lines, ""]
+
+
+def add_presets_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run_presets(arguments: argparse.Namespace) -> None:
+    """``tfasr presets``: the gin files that come with tfasr, for --gin_file."""
+    for name, path in presets().items():
+        print(f"{name.removesuffix('.gin'):<28}  {_summary(path)}")
+
+
+def _summary(path: Path) -> str:
+    """The first sentence of a gin file's first comment."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("# "), lines)
+    text = " ".join(line[2:].strip() for line in comment)
+    return re.split(r"(?<=[^.\d])\. |(?<=.{30}): ", text)[0].rstrip(".:")
+
+
+def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+
+
+def run_completion(arguments: argparse.Namespace) -> None:
+    """``tfasr completion``: a script by which a shell completes commands, flags and folders.
+
+    For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
+    """
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        message = "tfasr completion needs shtab, which is not installed: pip install shtab."
+        raise UsageError(message) from error
+    parser = arguments.whole_parser()
+    for action in _actions(parser):
+        if action.dest.endswith("_dir") or action.dest == "run_dirs":
+            action.complete = shtab.DIRECTORY
+        elif action.type is None and action.choices is None and action.nargs != 0:
+            action.complete = shtab.FILE
+    sys.stdout.write(shtab.complete(parser, arguments.shell))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:  # noqa: SLF001 - no public way
+        yield action
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for subparser in action.choices.values():
+                yield from _actions(subparser)
