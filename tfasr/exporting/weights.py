@@ -91,7 +91,7 @@ class Affine:
         return cls(scale, shift)
 
     def before(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel ``(inputs, outputs)`` and bias of the next layer, for unnormalised inputs."""
+        """Returns kernel ``(inputs, outputs)`` and bias of the next layer for raw inputs."""
         return kernel * self.scale[:, None], bias + self.shift @ kernel
 
     def behind(self, kernel: np.ndarray, bias: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:

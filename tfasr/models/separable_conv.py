@@ -48,7 +48,7 @@ class SeparableConvConfig:
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
-        """Input channels, output channels and kernel of all separable convolutions but the first."""
+        """Input and output channels and kernel of all separable convolutions but the first."""
         convolutions, width = [], self.filters[0]
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
