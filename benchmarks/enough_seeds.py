@@ -132,9 +132,9 @@ def _exchanged(scores: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarr
     if math.comb(2 * n, n) <= RESAMPLES:
         return exchanges(scores, n)
     dealt = np.argsort(rng.uniform(size=(RESAMPLES, 2 * n)), axis=1) < n
-    own = np.zeros(2 * n)
-    own[:n] = 1
-    sums = scores @ np.vstack([own, dealt]).T
+    observed = np.zeros(2 * n)
+    observed[:n] = 1
+    sums = scores @ np.vstack([observed, dealt]).T
     return np.mean(np.abs(sums) >= np.abs(sums[:, :1]) - 1e-9, axis=1)
 
 

@@ -87,8 +87,8 @@ def measured_deviations(paths: Sequence[Path]) -> np.ndarray:
         for times in _series(content):
             logs = np.log(times)
             # The median of a few values contains part of the noise.
-            own = (logs - np.median(logs)) * np.sqrt(logs.size / (logs.size - 1))
-            result.append(own)
+            centred = (logs - np.median(logs)) * np.sqrt(logs.size / (logs.size - 1))
+            result.append(centred)
     return np.concatenate(result)
 
 

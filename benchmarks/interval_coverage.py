@@ -274,8 +274,8 @@ def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Ite
     for n, others, correlation in itertools.product((3, 5), design.others, (0.5, 0.8)):
         row: Row = {"n": n, "targets": targets, "others": others, "correlation": correlation}
         common = rng.standard_normal((draws, 1, others + 1, n))
-        own = rng.standard_normal((draws, targets, others + 1, n))
-        noise = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
+        noise_of_runs = rng.standard_normal((draws, targets, others + 1, n))
+        noise = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * noise_of_runs
         centres = np.linspace(15, 40, targets)[:, None, None]
         times = centres * np.exp(spread_of(0.10) * noise)
         logs = [np.log(end) for end in read(times, 1.0, 3, rng)[0]]

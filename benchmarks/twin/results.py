@@ -41,7 +41,7 @@ def write(outcome: Result, out: Path) -> list[Path]:
     """Writes a result as JSON, and as Markdown in the same folder.
 
     Args:
-        found: the result.
+        outcome: the result.
         out: a file; or a folder, in which the files are named after date and benchmark.
 
     Returns:

@@ -131,7 +131,7 @@ class _TwinRun:
             run.epoch()
             self._train_epoch()
             self._save_checkpoint()
-            if epoch < self._training.epochs:  # read beside the evaluation, as tfasr's are
+            if epoch < self._training.epochs:  # read during the evaluation, as tfasr's are
                 self._batches = self._begin_epoch(epoch + 1)
             with run.evaluation() as evaluation:
                 self._evaluator.evaluate(self._model, evaluation)

@@ -116,17 +116,17 @@ def seconds_an_event(events: int = 2000) -> float:
 
 
 def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    own = [row for row in rows if row["system"] == system]
-    reached = [row for row in own if row["minutes"] is not None]
-    medians = {key: _median([row[key] for row in own]) for key, _ in _COLUMNS}
+    of_system = [row for row in rows if row["system"] == system]
+    reached = [row for row in of_system if row["minutes"] is not None]
+    medians = {key: _median([row[key] for row in of_system]) for key, _ in _COLUMNS}
     # A run that never met the target took longer than any that did.
-    if 2 * len(reached) <= len(own):
+    if 2 * len(reached) <= len(of_system):
         medians |= {"minutes": None, "epoch": None}
     else:
-        never = [float("inf")] * (len(own) - len(reached))
+        never = [float("inf")] * (len(of_system) - len(reached))
         for key in ("minutes", "epoch"):
             medians[key] = statistics.median([*(row[key] for row in reached), *never])
-    return {"system": system, "reached": f"{len(reached)} of {len(own)}", **medians}
+    return {"system": system, "reached": f"{len(reached)} of {len(of_system)}", **medians}
 
 
 def _median(values: list[float | None]) -> float | None:

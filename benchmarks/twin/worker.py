@@ -88,8 +88,8 @@ class Worker:
         backend = _BACKENDS.get(task.get("system"), {})
         if not task.get("on_gpu"):
             return environment(tree) | backend
-        own = precision_environment(task["precision"], task.get("backend"))
-        return environment(tree, on_gpu=True) | backend | own
+        of_precision = precision_environment(task["precision"], task.get("backend"))
+        return environment(tree, on_gpu=True) | backend | of_precision
 
     def turn(self, least_s: float) -> dict[str, Any]:
         """Makes it train for at least so many seconds; returns its answer, see `_take_turn`."""

@@ -102,7 +102,7 @@ def test_texts_are_scored_beside(tmp_path):
 @pytest.mark.parametrize(
     ("logs", "names", "message"),
     [
-        (LOGS, {"accuracy": "val_acc"}, "must find val_acc. Received: val_loss, val_accuracy"),
+        (LOGS, {"accuracy": "val_acc"}, "val_acc. Received: val_loss, val_accuracy"),
         ({"val_whim": 3}, None, "Received: val_whim"),
     ],
 )

@@ -52,7 +52,7 @@ def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path):
 def test_a_folder_that_holds_a_run_is_refused(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "events.jsonl").write_text("")
-    with pytest.raises(UsageError, match="holds one"):
+    with pytest.raises(UsageError, match="own folder"):
         run(SMALL, training(epochs=1), Context(out=tmp_path))
 
 

@@ -119,5 +119,5 @@ def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
     uneven = write_noise_split(tmp_path, 9, 80, 9, features, CONFIG, length_spread=0.5)
     assert len({utterance.frames for utterance in uneven.utterances}) > 3
     assert all(40 <= utterance.frames <= 80 for utterance in uneven.utterances)
-    with pytest.raises(ValueError, match="path"):
+    with pytest.raises(ValueError, match="20 frames"):
         write_noise_split(tmp_path, 1, 20, 9, features, CONFIG)

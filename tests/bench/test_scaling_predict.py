@@ -310,7 +310,7 @@ def test_the_scaling_workload_is_a_source_of_steps(capsys, tmp_path):
         (["--link_gbit_s", "-1"], "--link_gbit_s must be above 0"),
         (["--link_latency_us", "5"], "and need --link_gbit_s"),
         (["--workers", "0"], "above 0"),
-        (["--link_gbit_s", "1", "--target", "cer=0.01"], "None of 3 did"),
+        (["--link_gbit_s", "1", "--target", "cer=0.01"], "3 runs"),
         (["--rows_per_worker", "4", "--global_batch_size", "16"], "exclude"),
         (["--global_batch_size", "2", "--workers", "4", "--link_gbit_s", "1"], "an utterance"),
         (["--overlap", "2"], "--overlap"),
@@ -463,5 +463,5 @@ def test_one_batch_alone_leaves_nothing_fixed():
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong):
-    with pytest.raises(ValueError, match="must"):
+    with pytest.raises(ValueError, match="must|needs"):
         wrong()

@@ -22,7 +22,6 @@ def check_step(run: Recorder, trainer_step: int) -> None:
 
 
 def batch_utterances(batch: Any) -> int:
-    """Returns the first dimension of a batch's first tensor."""
     while not hasattr(batch, "shape"):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return int(batch.shape[0])

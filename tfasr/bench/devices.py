@@ -45,7 +45,6 @@ def describe_backend() -> dict[str, Any]:
 
 
 def visible_gpus() -> int:
-    """Counts the GPUs that Keras's current backend sees."""
     named = describe_backend()["devices"]
     return sum("gpu" in device.lower() or "cuda" in device.lower() for device in named)
 
@@ -70,12 +69,10 @@ def devices_text(count: int) -> str:
 
 
 def powers_up_to(most: int) -> list[int]:
-    """Returns 1, 2, 4 and so on, and ``most``."""
     return sorted({2**power for power in range(most.bit_length())} | {most})
 
 
 def num_gpus() -> int:
-    """Counts TensorFlow's GPUs without starting them."""
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU"))

@@ -241,7 +241,6 @@ class TorchSpotterStepper(TorchStepper):
 
 
 def word_losses(logits, labels):
-    """Returns each utterance's cross entropy."""
     return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 

@@ -103,7 +103,6 @@ class StepTiming:
 
     @property
     def model_flops_utilisation(self) -> float | None:
-        """Achieved fraction of the ceiling; None if unknown."""
         return None if self.flops is None else self.flops_per_s / self.ceiling_flops_per_s
 
     def to_json(self) -> dict[str, Any]:

@@ -32,7 +32,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def free_ports(count: int) -> list[int]:
-    """Finds free ports on the loopback address."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
         for bound in sockets:

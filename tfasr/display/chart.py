@@ -36,12 +36,10 @@ def run_colour(index: int) -> str:
 
 
 def run_dash(index: int) -> str:
-    """Returns a run's dash, which changes when colours repeat."""
     return DASHES[index // len(RUN_COLOURS) % len(DASHES)]
 
 
 def device_colour(index: int) -> str:
-    """Returns a processor's colour; the first ones are not used for intervals."""
     return RUN_COLOURS[(1, 5, 3, 6, 4, 7, 0, 2)[index % len(RUN_COLOURS)]]
 
 

@@ -233,7 +233,6 @@ def harmless(text: str) -> str:
 
 
 def to_json_text(value: Any) -> str:
-    """Formats JSON values as an indented document; NaN and infinity become null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -232,7 +232,6 @@ def _describe(folder: Path, run: _Run, runtime: str) -> None:
 
 
 def _published(folder: Path, out: Path) -> None:
-    """Writes a folder's files durably, with the hashes last."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     for file in sorted(files, key=lambda path: path.name == SUMS_FILE):
         copy = out / file.relative_to(folder)

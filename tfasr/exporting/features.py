@@ -41,7 +41,6 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
 
 
 def _sounds(config: FeatureConfig) -> np.ndarray:
-    """Returns two seconds of noise and tones, from near silence to half of full scale."""
     count = max(2 * config.sample_rate_hz, 4 * config.window_samples)
     times = np.arange(count) / count
     rng = np.random.default_rng(1)

@@ -62,7 +62,6 @@ class GraphWriter:
         self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        """Adds a constant; floats become float32."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
         self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))

@@ -177,7 +177,6 @@ def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 
 def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
-    """Adds sinusoids ``(frames, width)`` for the frames' numbers."""
     numbers = writer.frame_numbers(hidden, axis=1)
     steps = writer.add("Unsqueeze", numbers, writer.constant([1], np.int64))
     angles = writer.add("Mul", writer.add("Cast", steps, to=1), writer.constant(wave_rates(width)))

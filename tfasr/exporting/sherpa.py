@@ -160,7 +160,6 @@ def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
 
 
 def token_lines(alphabet: Alphabet) -> str:
-    """Returns the file of tokens: a symbol and its number per line."""
     symbols = [*_NOT_CHARACTERS, *(alphabet.characters.replace(_SPACE, _SPACE_TOKEN))]
     return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols))
 

@@ -66,14 +66,14 @@ def recurrent_weights(layer: Any) -> RecurrentWeights:
 
 
 def _in_order(array: np.ndarray, gates: tuple[int, ...]) -> np.ndarray:
-    """An array ``(..., gates * units)`` with its gates in another order."""
+    """Returns an array ``(..., gates * units)`` with its gates in another order."""
     split = np.split(array, len(gates), axis=-1)
     return np.concatenate([split[gate] for gate in gates], axis=-1)
 
 
 @dataclass(frozen=True)
 class Affine:
-    """What a batch normalisation does in inference: ``inputs * scale + shift``."""
+    """A batch normalisation in inference: ``inputs * scale + shift``."""
 
     scale: np.ndarray
     shift: np.ndarray
@@ -91,11 +91,11 @@ class Affine:
         return cls(scale, shift)
 
     def before(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Kernel ``(inputs, outputs)`` and bias of the layer after it, for unnormalised inputs."""
+        """Returns kernel ``(inputs, outputs)`` and bias of the next layer for raw inputs."""
         return kernel * self.scale[:, None], bias + self.shift @ kernel
 
     def behind(self, kernel: np.ndarray, bias: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Kernel ``(..., outputs)`` and bias of the layer before it, normalised."""
+        """Returns kernel ``(..., outputs)`` and bias of the previous layer, normalised."""
         return kernel * self.scale, bias * self.scale + self.shift
 
 
@@ -104,7 +104,7 @@ class FoldedStack:
     """A built `RecurrentStack` without its normalisations."""
 
     kernel: np.ndarray  # of the convolution (frames, features, filters)
-    bias: np.ndarray  # of the convolution (filters,); behind it is a rectifier
+    bias: np.ndarray  # of the convolution (filters,), followed by a ReLU
     stride: int  # of the convolution, in frames
     recurrent: list[RecurrentWeights]
     classifier_kernel: np.ndarray  # (units, classes)

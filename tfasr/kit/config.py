@@ -143,17 +143,14 @@ PRECISIONS.register("int8", Precision("LiteRT int8", "int8", litert=True))
 
 
 def trained() -> tuple[str, ...]:
-    """Names the precisions for training."""
     return tuple(name for name, precision in PRECISIONS.items() if precision.trains)
 
 
 def multiplied() -> tuple[str, ...]:
-    """Names the precisions in which matrix products are timed."""
     return tuple(name for name, precision in PRECISIONS.items() if not precision.litert)
 
 
 def swept() -> tuple[str, ...]:
-    """Names the precisions in which a model can run, in Keras or in LiteRT."""
     return tuple(name for name, known in PRECISIONS.items() if known.trains or known.litert)
 
 

@@ -146,7 +146,6 @@ def publish(partial: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with named_in_errors(path):

@@ -495,7 +495,6 @@ class Ledger:
         self.stop(name, **metadata)
 
     def close(self) -> None:
-        """Ends the heartbeat and releases the run."""
         self._closed.set()
         if self._beat is not None and not self.inherited:
             self._beat.join()

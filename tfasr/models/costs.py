@@ -84,7 +84,6 @@ def model_costs(
 
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
-    """Returns the number of trainable weights of the acoustic model."""
     width = config.directions * config.units
     normalised = config.conv_filters + config.num_layers * width
     biases = config.conv_filters + config.num_layers * config.gates * width + num_classes

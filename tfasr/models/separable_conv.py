@@ -1,4 +1,4 @@
-"""Blocks of separable convolutions over time, QuartzNet's shape, in Keras 3 alone."""
+"""Blocks of separable convolutions over time, as in QuartzNet, in Keras 3."""
 
 import dataclasses
 
@@ -20,9 +20,10 @@ class SeparableConvConfig:
     separable convolutions", Table 1.
     """
 
-    filters: tuple[int, ...] = (256, 256, 512, 512, 512)  # of the blocks; the first layer has [0]
-    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, a number per block
-    repeats: int = 5  # separable convolutions of a block
+    # per block; the first layer has filters[0]
+    filters: tuple[int, ...] = (256, 256, 512, 512, 512)
+    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, per block
+    repeats: int = 5  # separable convolutions per block
     stride: int = 2  # of the first layer, in feature frames
     first_kernel: int = 33  # frames that the first convolution sees
     last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
@@ -42,7 +43,7 @@ class SeparableConvConfig:
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
-        """Channels in, channels out and kernel of all separable convolutions but the first's."""
+        """Input and output channels and kernel of all separable convolutions but the first."""
         convolutions, width = [], self.filters[0]
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
@@ -64,7 +65,7 @@ class SeparableConvConfig:
         ins = (self.filters[0], *self.filters[:-1])
         weights += sum(into * out for into, out in zip(ins, self.filters, strict=True))
         outputs = 2 * self.output_lengths(frames)
-        # Backward twice as much, but for the features, which need no gradient.
+        # The backward pass costs twice as much, except for the features, which need no gradient.
         return outputs * (3 * weights - first if training else weights)
 
     def smaller(self, units: int) -> "SeparableConvConfig":
@@ -81,7 +82,7 @@ class SeparableConvConfig:
 class SeparableConvModel(Network):
     """A strided separable convolution, residual blocks, and two layers before the classes.
 
-    Each convolution sees zeros beyond an utterance's end, whatever it is padded with.
+    Convolutions see zeros beyond an utterance's end, whatever the padding contains.
     """
 
     def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):

@@ -38,7 +38,6 @@ class ErrorCounts:
 
     @property
     def correct_words(self) -> int:
-        """Words of the references that were recognised."""
         return self.words - self.substitutions - self.deletions
 
     @property

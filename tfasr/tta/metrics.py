@@ -40,7 +40,6 @@ class Metric:
         return math.inf if self.better == LOWER else -math.inf
 
     def met(self, value: float, target: float) -> bool:
-        """Whether a value meets a target."""
         return value <= target if self.better == LOWER else value >= target
 
     def best(self, values: list[float]) -> float | None:

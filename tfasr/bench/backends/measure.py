@@ -131,7 +131,6 @@ Answer = tuple[dict[str, Any], list[ModelTimes]]  # of `describe_backend`, for m
 
 
 def measure(config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
-    """Measures each model's step on the current backend."""
     models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
     if config.acoustic_batch_size:
         models.append(_acoustic(config, acoustic, num_features))
@@ -190,7 +189,6 @@ def _times(model: str, layout: str, stepper, batch: Batch, config) -> ModelTimes
 
 
 def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
-    """Returns random features and word indices."""
     random = np.random.default_rng(0)
     features = random.standard_normal((size, network.num_frames, network.num_bins), np.float32)
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))

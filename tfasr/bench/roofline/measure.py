@@ -448,7 +448,6 @@ class RooflineAnalysis:
 
     @classmethod
     def of(cls, ceilings, models, config: RooflineConfig, **more: Any) -> "RooflineAnalysis":
-        """Combines the measurements; ``more``: specified and spotter."""
         sizes = (config.precision, config.batch, config.frames)
         more |= {"references": [(*of, 1e9 * rate) for *of, rate in config.reference_gflops]}
         return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)

@@ -143,7 +143,6 @@ class ScalingAnswer:
     all_reduce: list[AllReduce] = field(default_factory=list)  # of different sizes
 
     def gpu_percents(self) -> list[float]:
-        """Returns the mean utilisation of each GPU over all loads."""
         by_device: dict[str, list[float]] = {}
         for use in (use for times in self.loads for use in times.use if use.device != PROCESS):
             by_device.setdefault(use.device, []).extend(use.percent)

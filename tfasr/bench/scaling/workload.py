@@ -38,7 +38,6 @@ from tfasr.models.model import ModelConfig, RecogniserConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
-    """Returns scaling, first steps, modules (if timed) and devices."""
     modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
     return [scaling, _first_steps(analysis), *modules, _devices(analysis)]
@@ -344,7 +343,6 @@ def run(
 
 
 def default_counts(strong_utterances: int) -> list[int]:
-    """Returns 1, 2, 4 and so on up to all GPUs, as far as they divide the global batch."""
     return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
 
 

@@ -79,7 +79,6 @@ class SweepAnalysis:
 
 
 def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
-    """Returns inference, training (if measured) and errors (with a run)."""
     tables = [_inference(analysis)]
     if analysis.of("training"):
         tables.append(_training(analysis))
