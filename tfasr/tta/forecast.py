@@ -46,7 +46,6 @@ _MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, i
 _LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
 _MOST_LEFT = 2.5  # no interval ends later than so many times the evaluations so far
-_LEAST_NOISE = 1e-3
 # A run surely takes this share of the time at its steepest slope: annealing can make it five times
 # as fast.
 _SURELY = 0.2
@@ -122,8 +121,8 @@ def forecast(
 class Course:
     """Where a curve stands, for the regressions."""
 
-    features: np.ndarray  # what the evaluations left are estimated from
-    traits: np.ndarray  # what decides how far such estimates are off
+    features: np.ndarray  # the evaluations left are estimated from these
+    traits: np.ndarray  # how far such estimates are off depends on these
     surely: float  # evaluations that it takes at least
 
 
@@ -136,8 +135,7 @@ def course(
     over those so far; of the distance to the target; of the slope of late over that of the last
     third; and of the fall since the curve's second highest value. Distances and falls are of the
     error's logarithm. The traits are three logarithms: of the evaluations so far; of the noise in
-    the last third; and of the share of the evaluations that half of the fall took, which is small
-    for power laws and large for cliffs.
+    the last third; and of the share of them that half of the fall took: large for cliffs.
     """
     if not points or not math.isfinite(points[-1].value):
         missing = "the last evaluation is no number" if points else "there is no evaluation yet"
@@ -172,7 +170,7 @@ def course(
     features = np.array([1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)])
     surely = _SURELY * count * max(above - noise, 0.01) / max(late, long)
     half = number[np.argmax(logs < logs[-1] + fallen / 2)]
-    traits = np.log([count, max(noise, _LEAST_NOISE), half / count])
+    traits = np.log([count, max(noise, 1e-3), half / count])
     return Course(features, traits, surely), ""
 
 
@@ -185,32 +183,26 @@ def evaluations_left(
 ) -> dict[str, float] | None:
     """Returns how many more evaluations it takes, by quantile, or None where that may be long.
 
-    The interval holds each number of evaluations left of which the present estimate would be among
-    the middle 80 %. So 80 % hold at every part of the way. Each end is at least 1, and they are in
-    order. Source: Neyman 1937, Outline of a Theory of Statistical Estimation.
+    The interval holds each number of which the present estimate would be among the middle 80 %: so
+    80 % hold on every part of the way (Neyman 1937, Outline of a Theory of Statistical Estimation).
     """
     if math.exp(present.features @ np.asarray(coefficients["latest"])) > LONGEST:
         return None
     estimate = float(present.features @ np.asarray(coefficients["middle"]))
-    # Rules are met at evaluations.
-    left = np.arange(1, max(1, math.floor(_MOST_LEFT * count)) + 1)
-    grid = ends_grid(present.traits[None], np.log(left / count))
+    left = np.arange(1, math.floor(_MOST_LEFT * count) + 1)  # rules are met at evaluations
+    grid = ends_grid(present.traits, np.log(left / count))
     low, high = (grid @ np.asarray(coefficients[name]) for name in ("low", "high"))
     low[0], high[0] = -math.inf, grid[0] @ np.asarray(coefficients["next"])
     off = np.maximum(estimate - high, low - estimate)
     fitting = left[off <= max(0.0, off.min())]
-    first, last = int(fitting[0]), int(fitting[-1])
-    middle = min(max(round(count * math.exp(min(estimate, 1.0))), first), last)
-    return {"low": first, "middle": middle, "high": last}
+    middle = np.clip(round(count * math.exp(min(estimate, 1.0))), fitting[0], fitting[-1])
+    return {"low": int(fitting[0]), "middle": int(middle), "high": int(fitting[-1])}
 
 
 def ends_grid(traits: np.ndarray, log_left: np.ndarray) -> np.ndarray:
-    """Returns the rows of the ends' regressions, for the logarithms of evaluations left over seen.
-
-    The arrays, (1 or n, 3) and (n,), make (n, 6).
-    """
-    traits = np.broadcast_to(traits, (len(log_left), traits.shape[1]))
-    return np.column_stack([np.ones(len(log_left)), log_left, log_left**2, traits])
+    """Returns the rows (n, 6) of the ends' regressions, from traits (3,) or (n, 3)."""
+    even = np.zeros_like(log_left)
+    return np.column_stack([even + 1, log_left, log_left**2, *(one + even for one in traits.T)])
 
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
