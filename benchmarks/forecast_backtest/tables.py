@@ -13,6 +13,7 @@ def markdown(found: dict[str, Any]) -> str:
         "source's systems calibrate, the tables are of the other half.",
         "### How often the 80 % interval held, by the tenth of the way to the target",
         _tenths(found["coverage"]),
+        _in_band(found["coverage"]),
         "### Widths and errors",
         _widths(found["coverage"]),
         "### By system",
@@ -44,6 +45,20 @@ def _tenths(found: list[dict[str, Any]]) -> str:
         cells = [_held(cell) for cell in (*row["tenths"][first:], row["all"])]
         rows.append([row["source"], str(row["window"]), *before, *cells])
     return _table([*columns, "all"], rows)
+
+
+def _in_band(found: list[dict[str, Any]]) -> str:
+    """Returns how many tenths hold in 80 +- 7 %, and how many surely do not."""
+    cells = [(cell["held"], 2 * (cell["held_error"] or 1.0)) for row in found
+             for cell in row["tenths"] if (cell["spoke"] or 0) >= FEWEST_SPOKEN]  # fmt: skip
+    low, high = BAND
+    inside = sum(low <= held <= high for held, _ in cells)
+    below = sum(held + twice < low for held, twice in cells)
+    above = sum(held - twice > high for held, twice in cells)
+    return (
+        f"{inside} of {len(cells)} tenths are in 73 to 87 %. By more than two standard errors, "
+        f"{below} are below and {above} above."
+    )
 
 
 def _widths(found: list[dict[str, Any]]) -> str:

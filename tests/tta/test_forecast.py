@@ -1,7 +1,6 @@
 """When a run will meet a target: intervals, and honest ignorance."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -203,18 +202,42 @@ def test_a_curve_is_described_by_two_weighted_lines(values):
 @pytest.mark.parametrize(
     ("rule", "left"),
     [
-        ("single", {"low": 7, "middle": 14, "high": 116}),
-        ("median", {"low": 2, "middle": 4, "high": 5}),
+        ("single", {"low": 1, "middle": 12, "high": 12}),
+        ("median", {"low": 1, "middle": 4, "high": 11}),
     ],
 )
 def test_what_was_backtested_is_what_is_shipped(rule, left):
     # Near the end of a power law of exponent 0.6, after 100 evaluations.
-    present = Course(np.array([1.0, -1.8, -2.3, -0.1, 1.0]), surely=5.0, near=False)
+    traits = np.log([100, 0.02, 0.06])
+    present = Course(np.array([1.0, -1.8, -2.3, -0.1, 1.0]), traits, surely=5.0)
     assert evaluations_left(present, 100, COEFFICIENTS[rule]) == left
-    # What is close within the noise may come at once; what is far has no interval.
-    assert evaluations_left(replace(present, near=True), 100, COEFFICIENTS[rule])["low"] == 1
-    far = replace(present, features=np.array([1.0, 1.0, 0.1, -0.1, -0.2]))
+    far = Course(np.array([1.0, 1.0, 0.1, -0.1, -0.2]), traits, surely=5.0)
     assert evaluations_left(far, 100, COEFFICIENTS[rule]) is None
+
+
+def test_an_interval_holds_the_numbers_of_which_the_estimate_is_among_the_middle():
+    # Estimates lie between half and twice the truth, whatever the traits; with one left, below 3.
+    coefficients = {
+        "latest": (0.0,),
+        "middle": (1.0,),
+        "low": (-math.log(2), 1, 0, 0, 0, 0),
+        "high": (math.log(2), 1, 0, 0, 0, 0),
+        "next": (math.log(3 / 20), 0, 0, 0, 0, 0),
+    }
+    for estimate, (low, high) in {8: (4, 16), 2.9: (1, 5), 3.1: (2, 6), 0.1: (1, 1)}.items():
+        present = Course(np.log([estimate / 20]), np.zeros(3), surely=1.0)
+        left = evaluations_left(present, 20, coefficients)
+        assert (left["low"], left["high"]) == (low, high)
+        assert left["middle"] == max(low, round(estimate))
+
+
+def test_cliffs_are_told_by_how_long_half_of_the_fall_took():
+    # From 1 to 0.25: half of the logarithm's fall is over below 0.5.
+    values = [1.0, 1.0, 0.6, 0.45, 0.3, 0.28, 0.26, 0.25]
+    present, reason = course(curve(values), 0.2, 1)
+    assert reason == ""
+    assert present.traits[0] == pytest.approx(math.log(8))
+    assert present.traits[2] == pytest.approx(math.log(4 / 8))
 
 
 def test_the_pace_is_of_the_last_five_gaps():

@@ -1,7 +1,7 @@
 """When a run that goes on will meet a target: an interval from its curve so far and its pace.
 
-The intervals are quantile regressions on the course of published and simulated runs, calibrated on
-half of the systems and tested on the other half: see ``benchmarks/forecast.py`` and
+The intervals come from quantile regressions on the course of published and simulated runs, fitted
+to half of the systems and tested on the other half: see ``benchmarks/forecast.py`` and
 ``docs/forecast.md``.
 """
 
@@ -14,20 +14,23 @@ import numpy as np
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import WINDOW, AccuracyPoint, first_sustained, medians
 
-# Coefficients of the quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. The
-# first quantile, of 95 %, decides whether there is an interval at all.
+# Quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. "latest" (95 %) decides
+# whether there is an interval; "middle" estimates how many evaluations are left. Of runs with as
+# many left, 80 % have estimates between "low" and "high"; with one left, 80 % are below "next".
 COEFFICIENTS = {
     "single": {
         "latest": (2.113, -0.4148, 1.2616, -0.4836, -1.3461),
-        "low": (0.5232, -0.0714, 1.1695, -1.0349, -0.6574),
         "middle": (1.1339, 0.1123, 0.9131, -1.1397, -0.9177),
-        "high": (2.1238, 0.85, 0.1459, -0.0772, -0.1177),
+        "low": (-1.6055, 0.4728, -0.1277, 0.1407, -0.0251, -0.158),
+        "high": (-0.0708, 0.1112, -0.075, -0.1261, 0.1978, -0.5221),
+        "next": (-3.1919, -0.0981, -0.109, 0.0981, -0.6227, -0.5895),
     },
     "median": {
         "latest": (1.3575, -0.5503, 1.3277, -1.2786, -1.703),
-        "low": (0.2882, -0.6547, 1.7768, -1.9922, -1.324),
         "middle": (0.9092, -0.5651, 1.6071, -1.9259, -1.5872),
-        "high": (1.6601, -0.7475, 1.654, -1.7191, -2.331),
+        "low": (-0.5541, 0.575, -0.1289, 0.0861, 0.0657, 0.3177),
+        "high": (0.0051, 0.2208, -0.1265, 0.0026, 0.036, -0.0951),
+        "next": (1.56, 1.1876, 0.2514, -1.1876, -0.52, -0.0617),
     },
 }
 FEWEST_EVALUATIONS = 4  # medians below which nothing is known
@@ -42,11 +45,12 @@ LONGEST = 1.5  # with 95 % it must take at most so many times the evaluations so
 _MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, in the two slopes
 _LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
+_MOST_LEFT = 2.5  # no interval ends later than so many times the evaluations so far
 # A run surely takes this share of the time at its steepest slope: annealing can make it five times
 # as fast.
 _SURELY = 0.2
 Coefficients = Mapping[str, Sequence[float]]
-"""By quantile: "latest", "low", "middle" and "high"."""
+"""By name: "latest", "middle", "low", "high" and "next"."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,9 @@ def forecast(
 class Course:
     """Where a curve stands, for the regressions."""
 
-    features: np.ndarray
+    features: np.ndarray  # the evaluations left are estimated from these
+    traits: np.ndarray  # how far such estimates are off depends on these
     surely: float  # evaluations that it takes at least
-    near: bool  # the target is within the curve's noise
 
 
 def course(
@@ -130,7 +134,8 @@ def course(
     The features are 1 and four logarithms: of the evaluations it would take at the present slope
     over those so far; of the distance to the target; of the slope of late over that of the last
     third; and of the fall since the curve's second highest value. Distances and falls are of the
-    error's logarithm.
+    error's logarithm. The traits are three logarithms: of the evaluations so far; of the noise in
+    the last third; and of the share of them that half of the fall took: large for cliffs.
     """
     if not points or not math.isfinite(points[-1].value):
         missing = "the last evaluation is no number" if points else "there is no evaluation yet"
@@ -164,9 +169,9 @@ def course(
     ratio = distance / math.sqrt(late * long)
     features = np.array([1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)])
     surely = _SURELY * count * max(above - noise, 0.01) / max(late, long)
-    # Medians of three scatter by two thirds of what single evaluations do.
-    near = distance < (noise if window == 1 else 1.5 * noise)
-    return Course(features, surely, near), ""
+    half = number[np.argmax(logs < logs[-1] + fallen / 2)]
+    traits = np.log([count, max(noise, 1e-3), half / count])
+    return Course(features, traits, surely), ""
 
 
 def rule_of(window: int) -> str:
@@ -178,17 +183,26 @@ def evaluations_left(
 ) -> dict[str, float] | None:
     """Returns how many more evaluations it takes, by quantile, or None where that may be long.
 
-    Each is at least one, and they are in order.
+    The interval holds each number of which the present estimate would be among the middle 80 %: so
+    80 % hold on every part of the way (Neyman 1937, Outline of a Theory of Statistical Estimation).
     """
-    raw = {name: math.exp(present.features @ np.asarray(c)) for name, c in coefficients.items()}
-    if raw["latest"] > LONGEST:
+    if math.exp(present.features @ np.asarray(coefficients["latest"])) > LONGEST:
         return None
-    # Rules are met at evaluations.
-    low, middle, high = (max(1, round(count * raw[name])) for name in ("low", "middle", "high"))
-    # Noise lets an evaluation meet the target before its curve does.
-    low = 1 if present.near else min(low, middle, high)
-    high = max(low, middle, high)
-    return {"low": low, "middle": min(max(middle, low), high), "high": high}
+    estimate = float(present.features @ np.asarray(coefficients["middle"]))
+    left = np.arange(1, math.floor(_MOST_LEFT * count) + 1)  # rules are met at evaluations
+    grid = ends_grid(present.traits, np.log(left / count))
+    low, high = (grid @ np.asarray(coefficients[name]) for name in ("low", "high"))
+    low[0], high[0] = -math.inf, grid[0] @ np.asarray(coefficients["next"])
+    off = np.maximum(estimate - high, low - estimate)
+    fitting = left[off <= max(0.0, off.min())]
+    middle = np.clip(round(count * math.exp(min(estimate, 1.0))), fitting[0], fitting[-1])
+    return {"low": int(fitting[0]), "middle": int(middle), "high": int(fitting[-1])}
+
+
+def ends_grid(traits: np.ndarray, log_left: np.ndarray) -> np.ndarray:
+    """Returns the rows (n, 6) of the ends' regressions, from traits (3,) or (n, 3)."""
+    even = np.zeros_like(log_left)
+    return np.column_stack([even + 1, log_left, log_left**2, *(one + even for one in traits.T)])
 
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
