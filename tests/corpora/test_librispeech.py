@@ -106,7 +106,7 @@ def test_what_is_not_there_is_named_with_what_is(tree):
         read_split("librispeech", tree, "test", subsets=["dev-clean", "dev-other"])
     with pytest.raises(UsageError, match="nowhere, which does not exist"):
         read_split("librispeech", tree / "nowhere", "train")
-    with pytest.raises(UsageError, match="README.TXT, a file"):
+    with pytest.raises(UsageError, match="README.TXT, which is a file"):
         read_split("librispeech", tree / "README.TXT", "train")
     (tree / "test-clean").mkdir()
     with pytest.raises(UsageError, match="at least one utterance.*test-clean"):
