@@ -351,6 +351,16 @@ def test_epochs_and_evaluations(tmp_path):
     assert expected.items() <= records["evaluation"].items()
 
 
+def test_the_epochs_tables_speed_leaves_out_waiting_for_input_and_says_so(tmp_path):
+    ledger = LedgerBuilder().begin(init_s=2, targets=[["cer", 0.1]])
+    ledger.event("global_batch_size", 16)
+    ledger.epoch(1, 0.1, steps=12, train_s=1.0, wait_s=3.0)
+    table = tables_of(ledger.end().write(tmp_path / "run"))["epochs"]
+    records = dict(zip(table.records.columns, table.records.rows[0], strict=True))
+    assert records["utterances_per_s"] == 4.0  # 4 utterances in a step's second, not in 4 s
+    assert "without waiting for input" in " ".join(table.notes)
+
+
 def test_a_resumed_epoch_is_none_and_lost_ones_do_not_count(tmp_path):
     ledger = LedgerBuilder().begin(init_s=1).epoch(1, 0.5, train_s=1.0, steps=4).checkpoint()
     ledger.epoch(2, 0.4, train_s=1.0, steps=6)

@@ -85,8 +85,8 @@ def epochs_table(report: Report) -> Table | None:
         heading, name = f"epochs to\n{target_label(*target)}", f"epochs_to_{target_name(target)}"
         columns.append(Column(heading, name, epoch(index), missing=NEVER))
     notes = [
-        "Epoch: the median of whole epochs, without evaluation. Per second: steady training steps "
-        f"and waiting for input. {NEVER}: never reached."
+        "Epoch: the median of whole epochs, without evaluation. Per second: of steady training "
+        f"steps, without waiting for input. {NEVER}: never reached."
     ]
     return _table("Epochs and throughput", "epochs", report, columns, notes)
 
