@@ -49,6 +49,8 @@ def test_published_tables_have_the_numbers_that_the_paper_prints():
     rows = [(row["global_batch_size"], row["per_replica_batch_size"], row["readers"],
              row["buffer_batches"]) for row in tables["Table 2"].rows]  # fmt: skip
     assert rows == [(96, 24, 8, 40), (240, 60, 16, 100), (300, 150, 16, 100)]
+    shares = [f"{100 * row['gpu_share']:.0f}%" for row in tables["Section 5.3"].rows]
+    assert "going from {} utilization to {} on average".format(*shares) in text
 
 
 def test_published_steps_have_the_numbers_of_the_thread():
