@@ -108,6 +108,14 @@ def test_commands_that_need_no_training_run(command, stand_in):
     assert run(command, stand_in).strip()
 
 
+@pytest.mark.parametrize(
+    ("source", "row"), [("paper", "Sys2$ (published)"), ("deepmark", "1 x Titan (published)")]
+)
+def test_a_command_shows_what_each_source_published(source, row, stand_in):
+    (command,) = (one for one in COMMANDS if one.endswith(f"--beside {source}") and is_quick(one))
+    assert row in run(command, stand_in)
+
+
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     """What every command of the page printed, run in its order; and the folder they ran in."""
