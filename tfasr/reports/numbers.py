@@ -266,6 +266,7 @@ class Question:
     window: int | None = None  # evaluations whose median must meet a target
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep what figures over time are made of
+    utilisation: bool = False  # whether to read the use of processors and GPUs in any case
     force: bool = False  # whether runs are compared whose results are not comparable
     profile: bool = False  # whether groups are compared over all targets that they reached
 
@@ -429,7 +430,10 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         curves={metric: points for metric, points in curves.items() if points},
         series=run_series(run, question.policy) if question.over_time else None,
         notes=_notes(run, any(curves.values())),
-        facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
+        facts=facts_of(
+            run,
+            with_utilisation=question.utilisation or question.over_time or bool(question.beside),
+        ),
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),

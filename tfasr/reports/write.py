@@ -376,7 +376,8 @@ def report(
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
     policies = POLICIES.values() if full or out is not None else ()
-    options = {"over_time": out is not None, "force": force, "profile": profile}
+    use = source is not None and any(table.kind == "use" for table in source.tables.values())
+    options = {"over_time": out is not None, "force": force, "profile": profile, "utilisation": use}
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:

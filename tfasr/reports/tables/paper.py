@@ -85,8 +85,8 @@ def epochs_table(report: Report) -> Table | None:
         heading, name = f"epochs to\n{target_label(*target)}", f"epochs_to_{target_name(target)}"
         columns.append(Column(heading, name, epoch(index), missing=NEVER))
     notes = [
-        "Epoch: the median of whole epochs, without evaluation. Per second: steady training steps "
-        f"and waiting for input. {NEVER}: never reached."
+        "Epoch: the median of whole epochs, without evaluation. Per second: of steady training "
+        f"steps, without waiting for input. {NEVER}: never reached."
     ]
     return _table("Epochs and throughput", "epochs", report, columns, notes)
 
@@ -121,25 +121,25 @@ _EVALUATION_PARTS = ("swap", "forward", "decode", "wait")
 
 def utilisation_table(report: Report) -> Table | None:
     """Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU)."""
-
-    def load(heading: str, name: str, key: str, text=percent) -> Column[RunAnalysis]:
-        scale = 0.01 if text is percent else 1.0
-
-        def value(run: RunAnalysis) -> Cell:
-            mean = run.facts.utilisation.get(key)
-            return None if mean is None else mean * scale
-
-        return Column(heading, name, value, text)
-
     columns = [
-        load("CPU %", "cpu_share", "cpu_percent"),
-        load("CPU %\nof the run", "process_cpu_share", "process_percent"),
-        load("GPU %", "gpu_share", "gpu_percent"),
-        load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
-        load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
+        _load("CPU %", "cpu_share", "cpu_percent"),
+        _load("CPU %\nof the run", "process_cpu_share", "process_percent"),
+        _load("GPU %", "gpu_share", "gpu_percent"),
+        _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
+        _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
     ]
     note = "Means over the whole run, over all cores and over all devices; power is a device's."
     return _table("Utilisation", "utilisation", report, columns, [note])
+
+
+def _load(heading: str, name: str, key: str, text=percent) -> Column[RunAnalysis]:
+    scale = 0.01 if text is percent else 1.0
+
+    def value(run: RunAnalysis) -> Cell:
+        mean = run.facts.utilisation.get(key)
+        return None if mean is None else mean * scale
+
+    return Column(heading, name, value, text)
 
 
 def time_to_accuracy_table(report: Report, results: Results) -> Table:
@@ -465,6 +465,12 @@ def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     return _lines(columns), [*lines, *_published(table)]
 
 
+def _use(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    columns = [_fact("batch", "global_batch_size"), _load("GPU %", "gpu_share", "gpu_percent")]
+    lines = [line for line in _of_groups(report, columns) if line.values["gpu_share"] is not None]
+    return _lines(columns), [*lines, *_published(table)]
+
+
 _KINDS = {
     "systems": _systems,
     "parameters": _parameters,
@@ -472,6 +478,7 @@ _KINDS = {
     "time_to_accuracy": _times,
     "final": _final,
     "steps": _steps,
+    "use": _use,
 }
 
 
