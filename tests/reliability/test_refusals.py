@@ -486,7 +486,7 @@ def test_what_both_splits_hold_is_booked_and_in_the_report(tmp_path):
     assert "12 of 24 utterances of the validation split are trained on too" in said
     assert "speakers of the validation split" not in said
     assert "compiled parts were missing (recurrent layers)" in said
-    assert "TFASR_INSTRUCTION_SET held its compiled layers to portable" in said
+    assert "TFASR_INSTRUCTION_SET limited its compiled layers to portable" in said
 
 
 def test_a_run_books_its_shards_and_what_they_share(trained_once, shard_dir):
