@@ -1,4 +1,4 @@
-"""The ledger for any training loop: what was done when, for ``tfasr report`` to read."""
+"""Records any training loop in a ledger that ``tfasr report`` reads."""
 
 import contextlib
 import difflib
@@ -37,7 +37,7 @@ from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
-# More insertions than that is a rate in percent: an untrained model may well reach 5.
+# A larger rate is probably in percent; an untrained model can reach 5.
 _LARGEST_ERROR_RATE = 10.0
 _SURROGATE = re.compile("[\ud800-\udfff]")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
@@ -90,7 +90,7 @@ class Step:
         for name in AMOUNTS:
             value = getattr(self, name)
             if value is not None:
-                # A count, the usual case, costs nothing: this stands in every step.
+                # The usual case, a count, must be fast: this runs in every step.
                 values[name] = value if type(value) is int and value >= 0 else amount(name, value)
         values["input_wait_s"] = round(waited, 6)
         values["compile_s"] = round(took, 6) if self.compiled else 0.0
@@ -592,7 +592,7 @@ class Recorder:
             _log.warning(
                 "The loss of step %d (epoch %d) is NaN or infinite. Such losses are recorded as "
                 "missing. If it stays so, the weights are lost: lower the learning rate or clip "
-                "gradients, and go on from the last checkpoint.",
+                "gradients, and continue from the last checkpoint.",
                 *(self.steps_done + 1, self._order.epoch),
             )
         self._warned = True
@@ -632,7 +632,7 @@ def _in_order(texts: Iterable[str]) -> list[str]:
 
 
 class Comparable:
-    """What makes the results of another run comparable, for a run that is to be ranked with it."""
+    """The comparability of another run, for a run that will be ranked with it."""
 
     def __init__(self, run_dir: Path, stated: dict[str, Any]):
         comparability = load_run(run_dir).comparability
@@ -657,12 +657,12 @@ class Comparable:
         if self._references == _in_order(references):
             own["validation_references"] = self._theirs.get("validation_references")
         taken = {name: value for name, value in self._theirs.items() if name != "hash"}
-        both = {**taken, **own, **self._stated}
-        if both == taken:
+        ours = {**taken, **own, **self._stated}
+        if ours == taken:
             return dict(self._theirs)
-        differing = ", ".join(name for name in both if both[name] != taken.get(name, both))
+        differing = ", ".join(name for name in ours if ours[name] != taken.get(name, ours))
         _log.warning("Reports will not rank this run with %s: %s.", self._run_dir, differing)
-        return both
+        return ours
 
 
 def _system() -> dict[str, Any]:
