@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def doctor_text(examination: Examination, buffer: "BufferNeed | None" = None) -> str:
-    """Returns what was found as two columns, and advice below."""
+    """Returns the findings as two columns, and advice below."""
     rows = _rows(examination, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]

@@ -254,9 +254,8 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
     entries, steps_s = _with_rest(entries)
     history = History(target, entries, {}, {}, list(notes))
     for name in SERIES:
-        known = [entry.values[name] for entry in entries]
-        values = [math.nan if value is None else value for value in known]
-        # What is no step is a part of an epoch, and a change of it counts by its share of that.
+        values = [math.nan if e.values[name] is None else e.values[name] for e in entries]
+        # Time outside steps is part of an epoch: a change counts by its share of the epoch.
         base = steps_s if name == "rest_s" else 0.0
         history.changes[name] = changes(values, history.starts(), base=base)
         slowdown = standing_slowdown(values, history.changes[name], base=base)
@@ -392,8 +391,8 @@ def history_table(history: History) -> Table:
 
     def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
         def value(entries: list[Entry]) -> float | None:
-            known = [entry.values[name] for entry in entries if entry.values[name] is not None]
-            return SERIES[name][1] * statistics.median(known) if known else None
+            values = [entry.values[name] for entry in entries if entry.values[name] is not None]
+            return SERIES[name][1] * statistics.median(values) if values else None
 
         return Column(heading, "", value, "{:.4g}".format, missing)
 
@@ -446,24 +445,24 @@ def history_chart(history: History) -> Chart:
 def _panel(history: History, name: str) -> Panel:
     label, scale, unit = SERIES[name]
     entries, changes = history.entries, history.changes[name]
-    known = [
+    points = [
         (place, scale * entry.values[name])
         for place, entry in enumerate(entries)
         if entry.values[name] is not None
     ]
-    span = _span([y for _, y in known]) if known else (0.0, 1.0)
+    span = _span([y for _, y in points]) if points else (0.0, 1.0)
     marks: list[Mark] = []
     for change in changes:
         look = (SLOWER, "slower from here") if change.z > 0 else (FASTER, "faster from here")
         about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
         marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
     for begin, end in pairwise([0, *(change.index for change in changes), len(entries)]):
-        values = [y for x, y in known if begin <= x < end]
+        values = [y for x, y in points if begin <= x < end]
         if values:
             level = [statistics.median(values)] * 2
             marks.append(Line(x=[begin - 0.4, end - 0.6], y=level, colour=INK, width=1.2))
-    if known:
-        x, y = zip(*known, strict=True)
+    if points:
+        x, y = zip(*points, strict=True)
         texts = [f"{entries[at].name}\n{entries[at].mark}" for at in x]
         marks.append(Points(x=x, y=y, colour=run_colour(0), size=5, texts=texts))
     ticks = [n for n, first in enumerate(history.starts()) if first]

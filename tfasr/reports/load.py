@@ -87,8 +87,8 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
     if processes > 1:
         try:
             context = get_context("spawn")  # a fork would inherit the locks of the parent's threads
-            known = os.getpid(), loaded_plugins(), declared()
-            with ProcessPoolExecutor(processes, context, _begin, known) as pool:
+            arguments = os.getpid(), loaded_plugins(), declared()
+            with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
             _log.warning("The processes that read the runs died; this process reads the rest.")

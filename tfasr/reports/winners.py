@@ -253,11 +253,11 @@ def profile_charts(report: Report, results: Results) -> list[Chart]:
     if not report.question.profile:
         return []
     by_metric = profiles_of_groups(group_profiles(report))
-    known = {
+    with_range = {
         m: [profile for profile in of_metric if profile.result is not None]
         for m, of_metric in by_metric.items()
     }
-    charts = [_chart(metric, profiles) for metric, profiles in known.items() if profiles]
+    charts = [_chart(metric, profiles) for metric, profiles in with_range.items() if profiles]
     if not charts:
         raise NotDrawnError("Winner by target: no two groups share a range of targets.")
     return charts

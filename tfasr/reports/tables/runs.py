@@ -415,12 +415,12 @@ def _power(result: GroupResult) -> str:
     if variation is None or not met:
         return f"{result.group}: an estimate of how many show a gap needs two runs at the target."
     bracket = sum(b.first_hit_s / b.last_miss_s - 1 for b in met) / len(met)
-    known = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
-    known += f"{100 * bracket:.2g} % of its time, "
+    spread = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
+    spread += f"{100 * bracket:.2g} % of its time, "
     if bracket >= 0.10:
-        return f"{known}no number of runs would show a gap of 10 %: evaluate more often."
+        return f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
     needed = runs_to_detect(variation, bracket=bracket) or "more than 1000"
-    return f"{known}{needed} runs per arm would show a gap of 10 % (5 % level, 80 % power)."
+    return f"{spread}{needed} runs per arm would show a gap of 10 % (5 % level, 80 % power)."
 
 
 _FACTOR_HEADINGS = {
@@ -458,8 +458,8 @@ _FACTORS: list[Column[GroupResult]] = [
 def factor_tables(report: Report, results: Results) -> list[Table]:
     tables = []
     for of_target in results:
-        known = [result for result in of_target if result.decomposition is not None]
-        if not known:
+        decomposed = [result for result in of_target if result.decomposition is not None]
+        if not decomposed:
             continue
         first = of_target[0].group
         sizes = [result.statistics.n for result in of_target]
@@ -468,20 +468,20 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
             "The factors multiply to the ratio of times from the creation of the model, "
             "of groups of their geometric means; above 1 makes slower. Each is weighted by "
             "its part of the time (logarithmic mean Divisia index) and isn't a ratio of "
-            "amounts: those follow. Statistical efficiency: how many utterances, "
+            "amounts, which follow. Statistical efficiency: how many utterances, "
             "evaluations and epochs it takes; the other factors are what each costs.",
-            *(_amounts(result, first) for result in known),
+            *(_amounts(result, first) for result in decomposed),
         ]
         if single:
             notes.append(f"Of these times {single}, above all in statistical efficiency.")
         tables.append(
             table_of(
-                f"Why: {target_label(*known[0].target)}, factors of the time of {first}",
+                f"Why: {target_label(*decomposed[0].target)}, factors of the time of {first}",
                 _FACTORS,
-                known,
+                decomposed,
                 notes,
-                colours=[result.members[0] for result in known],
-                name=f"why_{target_name(known[0].target)}",
+                colours=[result.members[0] for result in decomposed],
+                name=f"why_{target_name(decomposed[0].target)}",
             )
         )
     return tables
