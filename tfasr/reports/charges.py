@@ -85,7 +85,7 @@ class RunCharges:
     hardware: HardwareConfig | None  # its machine, None where it is not known
     targets: list[TargetCharge | None]  # one for each target of the report; None if never met
     counters: list[str]  # the energy counters that were sampled
-    notes: list[str]  # what a reader has to know
+    notes: list[str]  # caveats for readers
 
     @property
     def known(self) -> bool:
@@ -95,8 +95,8 @@ class RunCharges:
 class Machines:
     """On which machine a run ran: what ``--hardware`` names, else what the run recorded.
 
-    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which goes
-    before the file for all. Raises `UsageError` for a wrong or repeated description.
+    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which
+    takes precedence. Raises `UsageError` for a wrong or repeated description.
     """
 
     def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
