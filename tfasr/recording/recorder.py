@@ -161,7 +161,7 @@ class Evaluation:
         """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
         A later value replaces an earlier one. Raises UsageError for a metric that is neither built
-        in nor declared, or a value that isn't a number, or of a rate no fraction.
+        in nor declared, or a value that isn't a number, or for a rate no fraction.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
@@ -178,7 +178,9 @@ class Evaluation:
 
     def _check_running(self, method: str) -> None:
         if not self._running:
-            raise UsageError(f"{method} must be called within its own with run.evaluation() as e:.")
+            raise UsageError(
+                f"{method} must be called in the block of its evaluation: with run.evaluation() as e:."
+            )
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("evaluation")
@@ -203,7 +205,7 @@ class Evaluation:
             )
         elif kind is None:
             raise UsageError(
-                f"An evaluation must find {', '.join(missing) or 'something'}: call e.score("
+                f"An evaluation must measure {', '.join(missing) or 'something'}: call e.score("
                 "references, hypotheses) for cer and wer, e.measure(accuracy=...) for others."
             )
 
@@ -232,8 +234,8 @@ class Mark:
 
     def __enter__(self) -> None:
         raise UsageError(
-            "run.checkpoint() says that a checkpoint has been saved. To book the time of saving, "
-            "write with run.saving(): instead."
+            "run.checkpoint() records that a checkpoint has been saved. To book the time of "
+            "saving, write with run.saving(): instead."
         )
 
     def __exit__(self, *_) -> None: ...
@@ -318,7 +320,7 @@ class Recorder:
     ::
 
         with tfasr.Recorder("runs/mine", train_samples=948, targets=[("cer", 0.15)]) as run:
-            model = build()  # what comes before the first epoch counts as initialisation
+            model = build()  # time before the first epoch counts as initialisation
             for _ in range(run.epochs_done, 20):
                 run.epoch()
                 for batch in batches:  # waiting for it counts as waiting for input
@@ -344,19 +346,18 @@ class Recorder:
         global_batch_size: utterances per update.
         seed: the run's random seed.
         facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
-        comparability: what makes results comparable, JSON: reports refuse to rank runs that differ
-            in it. By default the references that are scored, and the targets' rule.
-        comparable_with: another run's folder, which this one is meant to be ranked with. What makes
-            that run's results comparable is taken over, but for ``comparability`` and what the
-            recorder knows: if other references are scored, or the targets' rule is another, reports
-            still refuse to rank the two.
+        comparability: what makes results comparable, JSON: reports don't rank runs that differ in
+            it. By default the scored references and the targets' rule.
+        comparable_with: the folder of a run to be ranked with this one. Copies that run's
+            comparability, except for ``comparability`` and what the recorder knows: if the scored
+            references or the targets' rule differ, reports still don't rank the two.
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
         resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
-        longer: how a finished run is trained on, such as "to 40 epochs"; reports refuse to rank it
-            with runs that were not extended so.
+        longer: how a finished run is trained on, such as "to 40 epochs"; reports don't rank it with
+            runs that were not extended in this way.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
-        own_process: whether this process was started for this run alone, and its start counts.
+        own_process: whether this process was started only for this run, so its start counts.
 
     Raises:
         UsageError: for invalid settings; when the block begins, if another process writes the
@@ -427,7 +428,7 @@ class Recorder:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The scores of the evaluations that count, in order."""
+        """The scores of all evaluations outside lost work, in order."""
         return list(self._history)
 
     @property
