@@ -178,9 +178,7 @@ class Evaluation:
 
     def _check_running(self, method: str) -> None:
         if not self._running:
-            raise UsageError(
-                f"{method} must be called in the block of its evaluation: with run.evaluation() as e:."
-            )
+            raise UsageError(f"{method} must be called in a block: with run.evaluation() as e:.")
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("evaluation")
