@@ -437,7 +437,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
     """
     bindings = list(bindings)
     macros = {statement.name for statement in bindings if not statement.parameter}
-    used = {one.name for s in bindings for one in references(s.value) if one.kind == "macro"}
+    used = {r.name for s in bindings for r in references(s.value) if r.kind == "macro"}
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]

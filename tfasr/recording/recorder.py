@@ -650,13 +650,13 @@ class Comparable:
     def fact(self) -> dict[str, Any]:
         return {"run": str(self._run_dir), "stated": self._stated}
 
-    def taken_over(self, own: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
+    def taken_over(self, recorded: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
         """Returns the other run's comparability with what the recorder knows to be different."""
         # tfasr train hashes the references with their utterances' ids, which no recorder knows.
         if self._references == _in_order(references):
-            own["validation_references"] = self._theirs.get("validation_references")
+            recorded["validation_references"] = self._theirs.get("validation_references")
         taken = {name: value for name, value in self._theirs.items() if name != "hash"}
-        ours = {**taken, **own, **self._stated}
+        ours = {**taken, **recorded, **self._stated}
         if ours == taken:
             return dict(self._theirs)
         differing = ", ".join(name for name in ours if ours[name] != taken.get(name, ours))

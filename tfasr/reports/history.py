@@ -109,7 +109,7 @@ def standing_slowdown(
         return None
     before, after = (math.exp(levels[place]) - base for place in (best, -1))
     slowdowns = (change for change in changes[best:] if change.z > 0)
-    return next((replace(one, before=before, after=after) for one in slowdowns), None)
+    return next((replace(change, before=before, after=after) for change in slowdowns), None)
 
 
 def _known_logs(values: Sequence[float], base: float) -> tuple[list[int], np.ndarray]:

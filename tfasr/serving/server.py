@@ -63,7 +63,7 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
     a proxy has another.
     """
     name = _part(f"//{host}", "hostname") if host else None
-    names = ("localhost", *(known.partition(":")[0] for known in allowed))
+    names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
             f"The server must be asked for by its address, as localhost, or by a name that was "
