@@ -61,7 +61,7 @@ def test_own_runs_stand_first_and_are_ranked_among_themselves_alone(small, large
     unlike.write(tmp_path / "unlike")
     text = report([small, large, tmp_path / "unlike"], beside="paper", out=tmp_path / "out")
     table = text[text.index("Time to accuracy at each system's own") :]
-    table = table[: table.index("beside Table 5")]
+    table = table[: table.index("with Table 5")]
     lines = [line.split() for line in table.splitlines() if line.startswith(" ")]
     times = {line[0]: line for line in lines}
     assert times["small"][1:3] == ["0.133", "(100"]
