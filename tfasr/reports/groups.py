@@ -21,7 +21,10 @@ from tfasr.tta.run import Run
 # What names of runs end in before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _ALONE = "Delete the file: the run then stands alone."
-_SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
+# Seeds, and defaults that an older tfasr did not write.
+_PASSED_OVER = re.compile(
+    r'^[\w./@]*seed\s*=|^"seed":|.*\b(evaluations_per_epoch = 1|evaluation_utterances = 0)$'
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def configuration(run: Run) -> str | None:
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
-    lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
+    lines = [line for line in text.splitlines() if not _PASSED_OVER.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     cluster = run.fact("cluster")
     if isinstance(cluster, dict):  # flags name the workers, and no gin file

@@ -38,6 +38,7 @@ from tfasr.tta.policies import (
     Bracket,
     Policy,
     TimeToAccuracy,
+    at_epoch_ends,
     bracket,
     first_sustained,
     policy_named,
@@ -331,7 +332,7 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
-        return max((len(points) for points in self.curves.values()), default=0)
+        return max((len(at_epoch_ends(points)) for points in self.curves.values()), default=0)
 
 
 @dataclass(frozen=True)
