@@ -51,6 +51,12 @@ def check_until(until: str, plan: Plan) -> None:
             "--until decided compares two experiments. StudyConfig.experiments has "
             f"{len(names)}: {', '.join(names)}. Bind two of them."
         )
+    of_each = [[run.seed for run in _runs(plan, name)] for name in names]
+    if plan.config.test != "groups" and of_each[0] != of_each[1]:
+        raise UsageError(
+            f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
+            f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
+        )
     for name in names:
         seeds = len(_runs(plan, name))
         looks = looks_of(plan.config.test)
