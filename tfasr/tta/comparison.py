@@ -40,8 +40,8 @@ _OTHER = {"first": "second", "second": "first"}
 LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
 MOST_PAIRS = 24  # after each of them "always_valid" looks
 # What all looks at pairs may spend. With few pairs, t tests of successive looks are less alike than
-# normal statistics, for which `levels` are computed: this spends 5 % (benchmarks/pairs.py).
-_LEVEL_OF_PAIRS = 0.044
+# the normal statistics for which `levels` are computed: this spends just under 5 %.
+_LEVEL_OF_PAIRS = 0.042
 TESTS = ("groups", "pairs", "always_valid")
 TEST_NAMES = {
     "welch": "Welch's t",
