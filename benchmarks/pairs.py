@@ -157,9 +157,9 @@ def always(groups: tuple[Ends, Ends]) -> tuple[np.ndarray, np.ndarray]:
             low, high = logs_of(ends)
             middles.append((low + high) / 2)
             widths.append(high - low)
-    count = np.arange(1, first[0].shape[1] + 1)
-    shift = np.cumsum(middles[1] - middles[0], axis=1) / count
-    width = np.maximum(*(np.cumsum(each, axis=1) / count for each in widths))
+        count = np.arange(1, first[0].shape[1] + 1)
+        shift = np.cumsum(middles[1] - middles[0], axis=1) / count
+        width = np.maximum(*(np.cumsum(each, axis=1) / count for each in widths))
     shown = ~np.isfinite(shift) | (np.abs(shift) > width)
     now = known & shown
     decided = now.any(axis=1)
