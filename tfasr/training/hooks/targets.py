@@ -88,7 +88,7 @@ class WatchTargets(Hook):
                     history[:number], [target], window, per_epoch
                 ):
                     self.met.append(MetTarget(*target, epoch, elapsed_s))
-                    _announce(self.met[-1], window)
+                    _announce(self.met[-1], window, single=window * per_epoch == 1)
             for metric, points in self._points.items():
                 value = history[number - 1][metric]
                 points.append(AccuracyPoint(epoch, elapsed_s, value, per_epoch))
@@ -121,9 +121,10 @@ class WatchTargets(Hook):
             self._late_before = bool(late)
 
 
-def _announce(target: MetTarget, window: int) -> None:
+def _announce(target: MetTarget, window: int, *, single: bool) -> None:
     name = f"{target.metric.upper().replace('_', ' ')} {100 * target.value:g} %"
-    rule = f"median of the last {window} epochs" if window > 1 else "first crossing"
+    epochs = f"the last {window} epochs" if window > 1 else "the last epoch"
+    rule = "first crossing" if single else f"median of {epochs}"
     message = "target met: %s, %.1f s after the creation of the model, at epoch %g (%s)"
     log.info(message, name, target.elapsed_s, target.epoch, rule)
 
