@@ -340,6 +340,8 @@ def together(count: int, folder: Path, *, run: str = "run", **more) -> list[dict
 def scenarios(tmp: Path) -> dict[str, list[dict]]:
     mirrored = {**SETTINGS["training"], "num_replicas": 2}
     rounded = {**SETTINGS["training"], "epochs": 1, "gradient_exchange": "bfloat16"}
+    finer = {**SETTINGS["training"], "epochs": 1, "evaluations_per_epoch": 3}
+    finer |= {"targets": [["cer", 1.0]], "target_window": 1}
     # One run in three sessions, each of other workers.
     run = {"run": "together", **SETTINGS}
     stopped = {1: {"die": [STOPPED, signal.SIGTERM]}}
@@ -354,6 +356,7 @@ def scenarios(tmp: Path) -> dict[str, list[dict]]:
         "three": together(3, tmp, **run, resume=True, own=killed),
         "two_again": together(2, tmp, **run, resume=True, own=chief_killed),
         "rounded": together(2, tmp, run="rounded", **{**SETTINGS, "training": rounded}),
+        "finer": together(2, tmp, run="finer", **{**SETTINGS, "training": finer}),
         "unlike": together(2, tmp, run="unlike", own={1: {"training": {"seed": 2}}}),
     }
 
@@ -437,6 +440,20 @@ def test_error_rates_are_those_of_one_process(ended):
         assert own["cer"] == other["cer"]
         assert own["loss"] == pytest.approx(other["loss"], rel=1e-4)
     assert (ended["two"].run_dir / "hypotheses/validation-epoch-0008.jsonl").is_file()
+
+
+def test_all_workers_evaluate_within_an_epoch(ended):
+    run_dir = well(ended["finer"])
+    points = load_run(run_dir).accuracy_curve("loss")
+    assert [point.epoch for point in points] == [0.3333, 0.6667, 1]
+    whole = load_run(well(ended["one"])).accuracy_curve("loss")
+    assert points[-1].value == pytest.approx(whole[0].value, rel=1e-3)
+    shares = [
+        event["metadata"]["at_epoch"]
+        for event in read_events(run_dir / worker_events_file(1))
+        if event["key"] == "eval_forward_start"
+    ]
+    assert shares == [0.3333, 0.6667, 1.0]
 
 
 def test_the_ledger_says_who_trained(ended):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tfasr
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
@@ -106,6 +107,37 @@ def test_a_folder_of_runs_is_a_group(tmp_path, large):
     found = groups(tmp_path / "mine", large)
     assert [(one["group"], one["n"]) for one in found] == [("mine/run", 2), ("large", 1)]
     assert found[0]["runs"] == ["mine/run-seed0", "mine/run-seed1"]
+
+
+def of_seeds(folder, name, paces):
+    """Runs of one group, of which each seed has its own pace."""
+    run_dirs = []
+    for seed, pace in paces.items():
+        ledger = ledger_of([0.9 * 0.8**n for n in range(1, 30)], train_s=pace).event("seed", seed)
+        run_dirs.append(ledger.write(folder / f"{name}-seed{seed}"))
+        (run_dirs[-1] / "config.gin").write_text(f"batch = '{name}'\nseed = {seed}\n")
+    return run_dirs
+
+
+def test_runs_of_equal_seeds_are_compared_by_pairs_too(tmp_path):
+    paces = {seed: 1 + 0.2 * (seed % 4) for seed in range(1, 8)}
+    slower = {seed: 1.15 * pace for seed, pace in paces.items() if seed > 1}
+    runs = of_seeds(tmp_path, "plain", paces) + of_seeds(tmp_path, "slowed", slower)
+    text = " ".join(report(runs).split())
+    assert "undecided: slowed takes" in text
+    assert "by 6 pairs of equal seeds, paired t, 1." in text
+    found = tfasr.compare(runs, test="pairs").results[0][1].comparison
+    assert (found.test, found.sooner, found.pairs) == ("paired_t", "first", 6)
+    assert found.interval[0] < 1.15 < found.interval[1] < 1.3
+    (shown,) = tfasr.compare(runs, test="pairs").findings
+    assert "plain is faster: slowed takes" in shown
+    assert "paired t on logarithms, n = 7 and 6, 6 pairs of equal seeds" in shown
+    always = tfasr.compare(runs, test="always_valid").results[0][1].comparison
+    assert (always.test, always.sooner, always.pairs) == ("evidence", "first", 6)
+    (few,) = tfasr.compare([runs[0], runs[2], *runs[7:9]], test="pairs").findings
+    assert "too few pairs of equal seeds for a test: 1" in few
+    with pytest.raises(UsageError, match="The test must be one of groups, pairs, always_valid"):
+        tfasr.compare(runs, test="luck")
 
 
 def test_text_says_what_the_groups_allow_to_say(tmp_path):

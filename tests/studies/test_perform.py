@@ -13,16 +13,19 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
 from tfasr.errors import UsageError
 from tfasr.kit.gin import presets_folder
+from tfasr.reports.groups import group_results
 from tfasr.studies.perform import (
     SEEDS,
     check_until,
     decision,
     decision_text,
+    load_until_plan,
     perform,
     perform_until_decided,
     study,
 )
 from tfasr.studies.plan import begin, grow, grown_from, load_plan
+from tfasr.studies.report import _chapter
 from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.training.from_gin import load_config
 
@@ -373,7 +376,7 @@ def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer
                 failed.append(step.name)
             elif step.kind == "train":
                 seed = int(step.name.rsplit("_", 1)[1])
-                ledger = LedgerBuilder().begin(targets=targets)
+                ledger = LedgerBuilder().begin(targets=targets).event("seed", seed)
                 for epoch in range(1, 8):
                     pace = pace_of(step.alike) * (1 + 0.01 * (seed % 5))
                     ledger.epoch(epoch, 0.9 * 0.6**epoch, steps=1, train_s=pace)
@@ -415,6 +418,49 @@ def test_no_gap_takes_all_seeds_and_stays_undecided(plan, tmp_path):
     names, _ = performed(plan, tmp_path, {"slow": 1.0, "fast": 1.0}.get)
     assert len([name for name in names if name.startswith("train")]) == 24
     assert "undecided after all looks" in decision_text(plan, decision(plan, tmp_path))
+
+
+def of_pairs(tmp_path, test):
+    path = tmp_path / "mine.gin"
+    path.write_text(f"{TWO_EXPERIMENTS}StudyConfig.test = {test!r}\n")
+    return load_until_plan(str(path), [])
+
+
+def test_the_verdict_stands_on_the_declared_test(tmp_path):
+    plan = of_pairs(tmp_path, "pairs")
+    check_until("decided", plan)
+    names, _ = performed(plan, tmp_path / "pairs", {"slow": 2.0, "fast": 1.0}.get)
+    assert len([name for name in names if name.startswith("train")]) == 6
+    found = decision(plan, tmp_path / "pairs")
+    assert (found.comparison.test, found.sooner) == ("paired_t", "second")
+    # After each pair: six coins are the fewest that can decide.
+    plan = of_pairs(tmp_path, "always_valid")
+    check_until("decided", plan)
+    names, _ = performed(plan, tmp_path / "always", {"slow": 2.0, "fast": 1.0}.get)
+    assert len([name for name in names if name.startswith("train")]) == 12
+    found = decision(plan, tmp_path / "always")
+    assert (found.comparison.test, found.sooner, found.runs) == ("evidence", "second", 6)
+    report = _chapter(plan, tmp_path / "always", "runs").report
+    compared = group_results(report)[0][1].comparison
+    assert (compared.test, compared.pairs) == ("evidence", 6)
+
+
+def test_a_test_is_declared_before_the_runs(tmp_path):
+    plan, other = of_pairs(tmp_path, "pairs"), of_pairs(tmp_path, "groups")
+    assert "test" not in other.identity
+    for number, (begun, resumed) in enumerate([(plan, other), (other, plan)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        begin(folder, begun, None, resume=False)
+        begin(folder, begun, None, resume=True)
+        with pytest.raises(UsageError, match="test: '(pairs|groups)' then, '(pairs|groups)' now"):
+            begin(folder, resumed, None, resume=True)
+    path = tmp_path / "mine.gin"
+    lines = ["StudyConfig.test = 'pairs'", "slow/ExperimentConfig.seeds = (3, 4)"]
+    with pytest.raises(UsageError, match="compares runs of equal seeds. slow has the seeds"):
+        check_until("decided", load_until_plan(str(path), lines))
+    with pytest.raises(UsageError, match="StudyConfig.test must be"):
+        load_plan(str(path), ["StudyConfig.test = 'luck'"])
 
 
 def test_a_run_that_failed_ends_the_looks(plan, tmp_path):

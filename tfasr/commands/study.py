@@ -24,14 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
-        from tfasr.studies.perform import SEEDS, alternating, check_until, undecidable
+        from tfasr.studies.perform import alternating, check_until, load_until_plan, undecidable
         from tfasr.studies.plan import load_plan
         from tfasr.studies.steps import study_steps
 
         shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
         # An upper limit: a decision skips the rest.
-        bindings = [*arguments.gin_binding, *([SEEDS] if arguments.until else [])]
-        plan = load_plan(arguments.gin_file, bindings)
+        load = load_until_plan if arguments.until else load_plan
+        plan = load(arguments.gin_file, arguments.gin_binding)
         if arguments.until:
             check_until(arguments.until, plan)
         steps = study_steps(plan, folder, shard_dir)

@@ -111,6 +111,7 @@ def run(arguments: argparse.Namespace) -> None:
         data = {"shard_dir": arguments.shard_dir, "lexicon": arguments.lexicon}
         print(dry_run(config.experiment, **data, memory_probe=probe))
         return
+    from tfasr.training.run_folder import epochs_done
     from tfasr.training.train import train
     from tfasr.training.workers.team import joined
 
@@ -133,6 +134,6 @@ def run(arguments: argparse.Namespace) -> None:
     if history and team.workers.rank == 0:
         last = history[-1]
         print(
-            f"{Path(arguments.run_dir)}: {len(history)} epochs, validation CER "
+            f"{Path(arguments.run_dir)}: {epochs_done(history)} epochs, validation CER "
             f"{last['cer']:.2%}, WER {last['wer']:.2%}"
         )

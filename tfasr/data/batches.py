@@ -337,6 +337,14 @@ class BatchSource:
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
         files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
+        if self.split.partial:
+            wanted = tf.constant([u.position for u in self.split.utterances], tf.int64)
+
+            def within(record: tf.Tensor) -> tf.Tensor:
+                position = tf.io.parse_single_example(record, {"position": RECORD["position"]})
+                return tf.reduce_any(wanted == position["position"])
+
+            records = records.filter(within)
         return (
             self._padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))

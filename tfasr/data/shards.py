@@ -1,6 +1,8 @@
 """Shards: compressed TFRecord files of features and labels, and opening a prepared split."""
 
 import contextlib
+import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +109,15 @@ class ShardedSplit:
     index: dict[str, Any]
     utterances: HeldUtterances | PackedUtterances = field(repr=False)
     states: dict[str, FileState] = field(repr=False, default_factory=dict)  # of shards as opened
+    partial: bool = False  # whether the shards hold more utterances than these
+
+    def part(self, utterances: int) -> "ShardedSplit":
+        """Returns a fixed part of the split, drawn by the hashes of ids, whatever their order."""
+        if utterances >= len(self.utterances):
+            return self
+        drawn = sorted(self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
+        chosen = sorted(drawn[:utterances], key=lambda u: u.position)
+        return dataclasses.replace(self, utterances=HeldUtterances(chosen), partial=True)
 
     @property
     def files(self) -> list[str]:

@@ -15,6 +15,7 @@ import importlib
 import inspect
 import json
 import logging
+import math
 import numbers
 import operator
 import os
@@ -268,8 +269,17 @@ def worker_events_file(rank: int) -> str:
     return WORKER_EVENTS.replace("*", str(rank))
 
 
-def hypotheses_file(run_dir: Path, epoch: int) -> Path:
-    return run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch:04d}.jsonl"
+def epoch_name(epoch: float) -> str:
+    """Returns an evaluation's part of a file name: "0003", or "0003-0.5000" for epoch 2.5.
+
+    Names sort in the order of the evaluations.
+    """
+    within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
+    return f"{math.ceil(epoch):04d}{within}"
+
+
+def hypotheses_file(run_dir: Path, epoch: float) -> Path:
+    return run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch_name(epoch)}.jsonl"
 
 
 _TYPE = "$type"

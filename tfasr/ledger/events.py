@@ -37,6 +37,8 @@ A training run writes, in order:
   deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``, all with metadata
   ``epoch_num``, from 1. An overlapped evaluation writes its result when it is known, between a
   second pair of ``eval_start`` and ``eval_stop``, possibly in a later epoch.
+- if a run also evaluates within its epochs: the fact ``evaluations_per_epoch``, and metadata
+  ``at_epoch`` in the events of all evaluations, such as 2.5 in the middle of epoch 3.
 - ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, the
   changes in words; ``comparability`` then lists all of them. Earlier work isn't lost work.
 - if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None

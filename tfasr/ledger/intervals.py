@@ -14,6 +14,7 @@ _ABSENT = object()
 # Microseconds must fit into 64 bits, with room for sums.
 _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
+_LARGEST_EPOCH = 2**53
 INTERVALS = (
     "init", "compile", "input_wait", "train", "averaging", "swap", "eval_forward", "decode",
     "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
@@ -42,6 +43,24 @@ _STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "i
 def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
     about = event.get("metadata")
     return about if isinstance(about, dict) else {}
+
+
+def evaluated_epoch(about: Mapping[str, Any]) -> Any:
+    """Returns after how many epochs an evaluation is, from its metadata: 2.5 within the third."""
+    at = about.get("at_epoch")
+    if type(at) not in (int, float) or not abs(at) < _LARGEST_EPOCH:
+        return about.get("epoch_num")
+    return at if at % 1 else int(at)
+
+
+def evaluation_place(epoch: float) -> dict[str, Any]:
+    """Returns the metadata of an evaluation's events, which `evaluated_epoch` reads.
+
+    ``epoch`` is an int if a run evaluates only at the ends of its epochs, otherwise a float.
+    """
+    if isinstance(epoch, int):
+        return {"epoch_num": epoch}
+    return {"epoch_num": math.ceil(epoch), "at_epoch": epoch}
 
 
 def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list[range]:

@@ -64,6 +64,10 @@ class Timeline:
         indices = self.indices.get(key)
         return self.events[indices[-1]].get("value") if indices else None
 
+    @property
+    def evaluations_per_epoch(self) -> int:
+        return max(1, self.fact("evaluations_per_epoch") or 1)
+
     @cached_property
     def sessions(self) -> list[range]:
         return session_ranges(self.keys, self.metadata)
@@ -291,7 +295,8 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "an object with an object for each metric",
     ),
     **dict.fromkeys(
-        ("global_batch_size", "num_replicas", "train_samples"), (_whole, "a whole number")
+        ("global_batch_size", "num_replicas", "train_samples", "evaluations_per_epoch"),
+        (_whole, "a whole number"),
     ),
     "tracked_stats": (
         lambda value: type(value) is not dict or not any(map(_too_large, value.values())),

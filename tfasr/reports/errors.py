@@ -6,6 +6,7 @@ A report on times alone does without this module, and so without jiwer and SciPy
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -121,9 +122,11 @@ def _notes(run: RunAnalysis, path: Path) -> list[str]:
     return notes
 
 
-def _epoch(path: Path) -> int:
-    digits = path.stem.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
+def _epoch(path: Path) -> float:
+    parts = re.fullmatch(r"validation-epoch-(\d+)(-0\.\d+)?", path.stem)
+    if parts is None:
+        return 0
+    return int(parts[1]) - 1 - float(parts[2]) if parts[2] else int(parts[1])
 
 
 # Systems whose speakers, confusions and alignments are shown; files have them all

@@ -11,7 +11,14 @@ from pathlib import Path
 from tfasr.display.table import REFUSED
 from tfasr.kit.files import EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
 from tfasr.reports.numbers import Report, RunAnalysis, target_label
-from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups, interval_text
+from tfasr.tta.comparison import (
+    TEST_NAMES,
+    GroupComparison,
+    adjusted,
+    compare_groups,
+    compare_pairs,
+    interval_text,
+)
 from tfasr.tta.decomposition import FACTORS, Decomposition, decompose
 from tfasr.tta.groups import FEWEST_FOR_INTERVAL, FEWEST_FOR_TEST, GroupStatistics, group_statistics
 from tfasr.tta.metrics import Target
@@ -21,7 +28,10 @@ from tfasr.tta.run import Run
 # Endings of run names before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _ALONE = "Delete the file: the run then stands alone."
-_SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
+# Seeds, and defaults that an older tfasr did not write.
+_PASSED_OVER = re.compile(
+    r'^[\w./@]*seed\s*=|^"seed":|.*\b(evaluations_per_epoch = 1|evaluation_utterances = 0)$'
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ def configuration(run: Run) -> str | None:
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
-    lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
+    lines = [line for line in text.splitlines() if not _PASSED_OVER.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     cluster = run.fact("cluster")
     if isinstance(cluster, dict):  # flags name the workers, and no gin file
@@ -124,16 +134,43 @@ def _results(
     report: Report, members: dict[str, list[int]], index: int, target: Target
 ) -> list[GroupResult]:
     first: list[int] = next(iter(members.values()))
-    reference = [report.runs[run].results[index].bracket for run in first]
     results: list[GroupResult] = []
     for group, runs in members.items():
         brackets = [report.runs[run].results[index].bracket for run in runs]
         statistics, comparison, factors = group_statistics(brackets), None, None
         if runs is not first and not any(map(report.refused, runs)):
-            comparison = compare_groups(reference, brackets)
+            comparison = _compared(report, first, runs, index)
             factors = _decomposition(report, first, runs, index)
         results.append(GroupResult(group, target, runs, brackets, statistics, comparison, factors))
     return results
+
+
+def _compared(
+    report: Report, first: Sequence[int], other: Sequence[int], target: int
+) -> GroupComparison:
+    groups = [[report.runs[run].results[target].bracket for run in each] for each in (first, other)]
+    pairs = equal_seeds(*([report.runs[run].facts.seed for run in each] for each in (first, other)))
+    partners = [[group[place] for place in of] for group, of in zip(groups, pairs, strict=True)]
+    test = report.question.test
+    if test != "groups":
+        return compare_pairs(*partners, test)
+    compared = compare_groups(*groups)
+    by_pairs = compare_pairs(*partners)
+    return compared if by_pairs.p_value is None else replace(compared, by_pairs=by_pairs)
+
+
+def equal_seeds(
+    first: Sequence[int | None], second: Sequence[int | None]
+) -> tuple[list[int], list[int]]:
+    """Returns the places of runs that have a partner of the same seed, by their seeds."""
+    places: tuple[list[int], list[int]] = ([], [])
+    known = ({seed for seed in seeds if isinstance(seed, int)} for seeds in (first, second))
+    for seed in sorted(set.intersection(*known)):
+        of_seed = [[n for n, s in enumerate(seeds) if s == seed] for seeds in (first, second)]
+        for pair in zip(*of_seed, strict=False):
+            for chosen, place in zip(places, pair, strict=True):
+                chosen.append(place)
+    return places
 
 
 def _decomposition(
@@ -202,7 +239,10 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
 def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
     compared = other.comparison
     if compared.interval is not None:
-        text = f"{times} ({compared.interval_text}; Welch's t on logarithms, "
+        name = TEST_NAMES[compared.test]
+        text = f"{times} ({compared.interval_text}; {name} on logarithms, "
+    elif compared.pairs is not None and compared.ratio_of_middles is not None:
+        text = f"{times} ("
     else:
         text = f"{_arrived(first)}, {_arrived(other)}"
         if compared.ratio is not None:
@@ -214,12 +254,14 @@ def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
         text += " ("
     if compared.p_value is None:
         return f"{text}{_few(first, other)})"
-    return f"{text}n = {first.statistics.n} and {other.statistics.n}); {_tested(compared)}"
+    sizes = f"n = {first.statistics.n} and {other.statistics.n}"
+    sizes += "" if compared.pairs is None else f", {compared.pairs} pairs of equal seeds"
+    return f"{text}{sizes}); {_tested(compared)}"
 
 
 def _tested(compared: GroupComparison) -> str:
-    gehan = "Gehan's permutation test " if compared.test == "gehan" else ""
-    text = f"{gehan}p = {compared.p_value:.2g}"
+    named = "" if compared.test in ("welch", "paired_t") else f"{TEST_NAMES[compared.test]} "
+    text = f"{named}p = {compared.p_value:.2g}"
     if compared.comparisons > 1:
         text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
     if not compared.decidable:
@@ -227,6 +269,10 @@ def _tested(compared: GroupComparison) -> str:
         text += "more runs or fewer comparisons"
     if compared.test == "welch" and compared.permutation_p is not None:
         text += f"; permutation test p = {compared.permutation_p:.2g}"
+    if (pairs := compared.by_pairs) is not None:
+        text += f"; by {pairs.pairs} pairs of equal seeds, {TEST_NAMES[pairs.test]}, "
+        text += "" if pairs.interval is None else f"{interval_text(*pairs.interval)}, "
+        text += f"p = {pairs.p_value:.2g}"
     if compared.below_bracket:
         share = f"{100 * compared.bracket:.2g} % of the time to the target"
         text += f"; the gap is no larger than the time between evaluations, {share}"
@@ -238,6 +284,8 @@ def _tested(compared: GroupComparison) -> str:
 
 
 def _few(first: GroupResult, other: GroupResult) -> str:
+    if other.comparison.pairs is not None:
+        return f"too few pairs of equal seeds for a test: {other.comparison.pairs}"
     sizes = (first.statistics.n, other.statistics.n)
     if min(sizes) < FEWEST_FOR_INTERVAL:
         few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"

@@ -29,6 +29,7 @@ from tfasr.reports.cluster import (
     times_of_workers,
 )
 from tfasr.reports.series import RunSeries, run_series
+from tfasr.tta.comparison import TESTS
 from tfasr.tta.decomposition import Parts, Throughput, parts_until
 from tfasr.tta.energy import used_joules
 from tfasr.tta.metrics import METRICS, Target, metric_named, written_target
@@ -38,6 +39,7 @@ from tfasr.tta.policies import (
     Bracket,
     Policy,
     TimeToAccuracy,
+    at_epoch_ends,
     bracket,
     first_sustained,
     policy_named,
@@ -108,6 +110,7 @@ class RunFacts:
     global_batch_size: int | None  # utterances of one optimizer update
     num_replicas: int | None  # devices that shared it
     train_samples: int | None  # utterances of an epoch
+    seed: int | None  # of its training
     optimizer: str | None  # its name
     decoder: str | None  # the name of the decoder of the evaluations
     beam_width: int | None  # its beam width
@@ -138,6 +141,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
     return RunFacts(
         system=run.system.get("system") or {},
         **{key: run.fact(key) for key in ("global_batch_size", "num_replicas", "train_samples")},
+        seed=run.fact("seed"),
         optimizer=run.fact("opt_name"),
         decoder=decoder.get("name"),
         # A greedy decoder has no beam, whatever its config says.
@@ -269,6 +273,7 @@ class Question:
     utilisation: bool = False  # whether to read the use of processors and GPUs in any case
     force: bool = False  # whether runs are compared whose results are not comparable
     profile: bool = False  # whether groups are compared over all targets that they reached
+    test: str = "groups"  # on which verdicts stand, see `tfasr.tta.comparison.TESTS`
 
     @property
     def own_window(self) -> int:
@@ -281,13 +286,17 @@ def ask(
     window: int | None = None,
     *,
     beside: Iterable[Policy] = (),
+    test: str = "groups",
     **options: bool,
 ) -> Question:
     """Returns a question whose parts may be written as a user writes them, such as "cer=0.10"."""
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
+    if test not in TESTS:
+        raise UsageError(f"The test must be one of {', '.join(TESTS)}. Received: {test!r}.")
     written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
-    return Question(written, policy_named(policy), window, tuple(beside), **options)
+    about = (policy_named(policy), window, tuple(beside))
+    return Question(written, *about, test=test, **options)
 
 
 @dataclass(frozen=True)
@@ -332,7 +341,7 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
-        return max((len(points) for points in self.curves.values()), default=0)
+        return max((len(at_epoch_ends(points)) for points in self.curves.values()), default=0)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfasr.ledger.intervals import Steps
+from tfasr.ledger.intervals import Steps, evaluated_epoch
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
@@ -152,7 +152,7 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
 def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
     evaluations, started = [], {}
     for index in line.of("eval_start", "eval_stop"):
-        epoch = line.metadata[index].get("epoch_num")
+        epoch = evaluated_epoch(line.metadata[index])
         if not line.useful[index] or epoch is None:
             continue
         if line.keys[index] == "eval_start":

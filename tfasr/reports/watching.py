@@ -15,7 +15,7 @@ from tfasr.ledger.events import read_ledger
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.metrics import Target, check_target, metric_named
-from tfasr.tta.policies import PAPER, Policy
+from tfasr.tta.policies import PAPER, Policy, at_epoch_ends
 from tfasr.tta.published import load_log
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Watched:
     name: str  # the folder's name, with as many parents as tell it from the others
     # "starting", "training", "silent", "finished", "aborted", "interrupted" or "unreadable"
     status: str
-    epoch: int = 0  # evaluations so far
+    epoch: int = 0  # evaluated so far
     epochs: int | None = None  # at most so many; None where that is not known
     now_s: float = 0.0  # seconds since the creation of the model, as of when it was looked at
     ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
@@ -96,7 +96,7 @@ class Watch:
         targets = [check_target(*target) for target in self._targets] or run.targets
         metrics = dict.fromkeys([*(metric for metric, _ in targets), "wer", "cer"])
         curves = {metric: run.accuracy_curve(metric, self._policy) for metric in metrics}
-        longest = max(curves.values(), key=len)
+        longest = at_epoch_ends(max(curves.values(), key=len))
         status = _ENDED.get(run.status, "training")
         epochs = object_or_empty(path / PROGRESS_FILE).get("epochs")
         ends_s = None

@@ -31,7 +31,7 @@ from tfasr.reports.tables.runs import minutes_of
 from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups, interval_text
 from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, mean_difference
 from tfasr.tta.metrics import LOWER, metric_named
-from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, medians
+from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, evaluations_of, medians
 
 FINE_TARGETS = 97  # targets of the line; the first and the last are the ends of the range
 VERDICT_TARGETS = 9  # those at which a verdict is given: evenly spread, the ends among them
@@ -74,7 +74,10 @@ def common_range(
 ) -> tuple[float, float] | None:
     """Returns the hardest and the easiest target that all runs missed once and then reached."""
     kind = metric_named(metric)
-    runs = [medians([point.value for point in curve], window, kind.worst) for curve in curves]
+    runs = [
+        medians([point.value for point in curve], evaluations_of(curve, window), kind.worst)
+        for curve in curves
+    ]
     reached = [list(map(kind.hardness, values)) for values in runs]
     if not reached or any(len(run) < 2 for run in reached):
         return None

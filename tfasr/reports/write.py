@@ -182,6 +182,7 @@ def compare(
     policy: str | Policy = PAPER,
     window: int | None = None,
     force: bool = False,
+    test: str = "groups",
 ) -> Comparison:
     """Returns how the times to accuracy of runs stand to each other.
 
@@ -194,13 +195,15 @@ def compare(
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
         window: the evaluations whose median must meet a target; by default the policy's.
         force: compare runs whose results are not comparable.
+        test: on which verdicts stand, declared before the runs: "groups", or "pairs" of equal
+            seeds, or "always_valid", of pairs too, see `tfasr.tta.comparison`.
 
     Raises:
         UsageError: if there is no run, a path holds none, a target is wrong, there is no such
-            policy, or the window is less than 1.
+            policy or test, or the window is less than 1.
     """
     sources = [runs] if isinstance(runs, str | Path) else list(runs)
-    report = load_report(sources, ask(targets, policy, window, force=force))
+    report = load_report(sources, ask(targets, policy, window, force=force, test=test))
     return Comparison(report, group_results(report))
 
 

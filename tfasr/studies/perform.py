@@ -16,7 +16,7 @@ from tfasr.kit.process import call, start_module
 from tfasr.studies.plan import PLAN_FILE, Plan, PlannedRun, begin, check_runs, grow, load_plan
 from tfasr.studies.progress import Lap, StudyProgress
 from tfasr.studies.steps import Step, finished, study_steps
-from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p
+from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p, looks_of
 from tfasr.tta.groups import FEWEST_FOR_TEST
 from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import PAPER, Bracket, bracket
@@ -24,9 +24,21 @@ from tfasr.tta.run import load_run
 
 DECISION_FILE = "decision.txt"  # in a study's folder: the result of its looks
 DECIDED = "decided"  # what ``--until`` may be
-# gives a study as many seeds as the last look takes
-SEEDS = f"StudyConfig.seeds = {tuple(range(1, LOOKS[-1] + 1))}"
 log = logging.getLogger("tfasr")
+
+
+def enough_seeds(test: str = "groups") -> str:
+    """Returns the binding that gives a study as many seeds as the last look of a test takes."""
+    return f"StudyConfig.seeds = {tuple(range(1, looks_of(test)[-1] + 1))}"
+
+
+SEEDS = enough_seeds()
+
+
+def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
+    """Reads a study with as many seeds as the last look of its test takes."""
+    test = load_plan(gin_file, bindings).config.test
+    return load_plan(gin_file, [*bindings, enough_seeds(test)])
 
 
 def check_until(until: str, plan: Plan) -> None:
@@ -39,11 +51,19 @@ def check_until(until: str, plan: Plan) -> None:
             "--until decided compares two experiments. StudyConfig.experiments has "
             f"{len(names)}: {', '.join(names)}. Bind two of them."
         )
+    of_each = [[run.seed for run in _runs(plan, name)] for name in names]
+    if plan.config.test != "groups" and of_each[0] != of_each[1]:
+        raise UsageError(
+            f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
+            f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
+        )
     for name in names:
         seeds = len(_runs(plan, name))
-        if seeds < LOOKS[-1]:
+        looks = looks_of(plan.config.test)
+        if seeds < looks[-1]:
+            times = f"1 to {looks[-1]}" if looks != LOOKS else ", ".join(map(str, LOOKS))
             raise UsageError(
-                f"--until decided looks after {', '.join(map(str, LOOKS))} runs of each "
+                f"--until decided looks after {times} runs of each "
                 f"experiment. {name} has {seeds} seeds of its own: leave "
                 f"{name}/ExperimentConfig.seeds out."
             )
@@ -65,7 +85,8 @@ def undecidable(plan: Plan) -> list[str]:
     for part, names in plan.parts().items():
         runs = min(len(_runs(plan, name)) for name in names)
         comparisons = (len(names) - 1) * plan.number_of_targets(names[0])
-        least_p = least_order_p(runs, runs)
+        by_groups = plan.config.test == "groups"
+        least_p = least_order_p(runs, runs) if by_groups else 2.0 ** (1 - runs)
         if runs >= FEWEST_FOR_TEST and comparisons * least_p >= LEVEL:
             sentences.append(
                 f"{part}: where runs never arrive, {runs} seeds can't decide {comparisons} "
@@ -77,7 +98,8 @@ def undecidable(plan: Plan) -> list[str]:
 
 def decision(plan: Plan, folder: Path) -> Decision:
     """Returns what the finished runs of two experiments, in the order of seeds, decide."""
-    return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
+    brackets = (_brackets(plan, folder, name) for name in plan.experiments)
+    return decide(*brackets, test=plan.config.test)
 
 
 def decision_text(plan: Plan, look: Decision) -> str:
@@ -94,7 +116,7 @@ def perform_until_decided(
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
-    look = decision(plan, folder) if begun else decide([], [])
+    look = decision(plan, folder) if begun else decide([], [], test=plan.config.test)
     while not failed and not look.over:
         for name in plan.experiments:
             wanted |= {folder / run.folder for run in _runs(plan, name)[: look.next_look]}
@@ -169,7 +191,7 @@ def study(
         UsageError: if the gin file, an experiment or the folder is wrong.
         RunError: if a step failed; the report on the others is written.
     """
-    plan = load_plan(gin_file, [*bindings, SEEDS] if until else bindings)
+    plan = (load_until_plan if until else load_plan)(gin_file, bindings)
     if until:
         check_until(until, plan)
     folder = Path(run_dir)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
@@ -72,6 +72,9 @@ class StudyConfig:
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
+    # on which verdicts stand: "groups" of runs, "pairs" of equal seeds, or "always_valid", of pairs
+    # too, which ``--until decided`` looks at after each pair (docs/statistics.md)
+    test: Literal["groups", "pairs", "always_valid"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
     final_beam_width: int = 512  # of word beam search then
@@ -171,7 +174,10 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     statements = {folder: [lines.text for lines in of_run] for folder, of_run in texts.items()}
     for run in runs:
         statements[str(run.folder)] += run.environment
-    return Plan(config, experiments, runs, {"corpus": config.corpus, "runs": statements})
+    identity = {"corpus": config.corpus, "runs": statements}
+    if config.test != StudyConfig.test:  # files stay as those of an older tfasr, which knew one
+        identity["test"] = config.test
+    return Plan(config, experiments, runs, identity)
 
 
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> list[PlannedRun]:
@@ -308,6 +314,9 @@ def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
         for name in ("corpus", "shard_dir")
         if then.get(name) != now[name]
     ]
+    tests = [content.get("test", StudyConfig.test) for content in (then, now)]
+    if tests[0] != tests[1]:
+        lines.append(f"test: {tests[0]!r} then, {tests[1]!r} now")
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before, after = old.get(folder), now["runs"].get(folder)

@@ -147,7 +147,8 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
         return None
     windows = {run.target_window for run in runs}
     window = windows.pop() if len(windows) == 1 else None
-    question = ask(window=window, beside=POLICIES.values(), over_time=True)
+    options = {"over_time": True, "test": plan.config.test}
+    question = ask(window=window, beside=POLICIES.values(), **options)
     loaded = load_report(list(runs), question, machines=Machines())
     labels = {run.name: label for run, label in runs.items()}
     # A group is an experiment, also where two of them have one configuration.

@@ -3,7 +3,6 @@
 import logging
 import os
 import queue
-import re
 import signal
 import threading
 import time
@@ -13,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import CHECKPOINTS_FOLDER, hypotheses_file
+from tfasr.kit.files import CHECKPOINTS_FOLDER, epoch_name, hypotheses_file
 from tfasr.kit.process import ChildError, Correspondence, load_tensorflow, received
 from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.intervals import evaluated_epoch, evaluation_place
 from tfasr.training.checkpoint import give_second_name, restore_for_use
 from tfasr.training.placement import PendingScores, Placement, Scores, named_devices
 from tfasr.training.trained import open_trained
@@ -67,7 +67,6 @@ def _listen(jobs: queue.SimpleQueue) -> None:
 log = logging.getLogger("tfasr")
 
 _MOST_DEATHS = 3
-_HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
 
 
 class OtherProcess(Placement):
@@ -89,33 +88,33 @@ class OtherProcess(Placement):
         self._devices = named_devices(devices)
         self._ledger = ledger
         self._process: Correspondence | None = None
-        self._asked: dict[int, Path] = {}
-        self._answers: dict[int, dict[str, Any]] = {}
+        self._asked: dict[float, Path] = {}
+        self._answers: dict[float, dict[str, Any]] = {}
         self._deaths = 0
 
-    def begin(self, unscored: range) -> list[PendingScores]:
+    def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
         """Starts the process, and has it evaluate what earlier sessions left."""
+        kept = {self._held(epoch) for epoch in unscored}
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
-            match = _HELD.fullmatch(path.name)
-            if match and int(match[1]) not in unscored:
+            if path not in kept:
                 path.unlink()  # its scores are in the checkpoint, or its epoch is trained again
         left = [self._left(epoch) for epoch in unscored]
         self._start()
         return left
 
-    def start(self, epoch: int, checkpoint: Path) -> PendingScores:
+    def start(self, epoch: float, checkpoint: Path) -> PendingScores:
         held = self._held(epoch)
         give_second_name(checkpoint, held)
         self._asked[epoch] = held
         self._send(epoch)
         return RemoteScores(epoch, held, self)
 
-    def answered(self, epoch: int) -> bool:
+    def answered(self, epoch: float) -> bool:
         while epoch not in self._answers and self._take(0):
             pass
         return epoch in self._answers
 
-    def answer(self, epoch: int) -> dict[str, Any]:
+    def answer(self, epoch: float) -> dict[str, Any]:
         """Waits for an epoch's scores; raises RunError if the process keeps dying over them."""
         while epoch not in self._answers:
             self._take(None)
@@ -125,10 +124,10 @@ class OtherProcess(Placement):
         if self._process is not None:
             self._process.close()
 
-    def _held(self, epoch: int) -> Path:
-        return self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch:04d}.npz"
+    def _held(self, epoch: float) -> Path:
+        return self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch_name(epoch)}.npz"
 
-    def _left(self, epoch: int) -> PendingScores:
+    def _left(self, epoch: float) -> PendingScores:
         held = self._held(epoch)
         if held.is_file():
             self._asked[epoch] = held
@@ -137,7 +136,7 @@ class OtherProcess(Placement):
         # are of came before it, and are the same.
         for event in reversed(read_events(self._run_dir)):
             about = event.get("metadata") or {}
-            if event["key"] == "tracked_stats" and about.get("epoch_num") == epoch:
+            if event["key"] == "tracked_stats" and evaluated_epoch(about) == epoch:
                 return KnownScores(epoch, event["value"])
         raise UsageError(
             f"A run whose evaluations run in parallel must keep {held} until epoch {epoch} is "
@@ -145,7 +144,7 @@ class OtherProcess(Placement):
             "begin a new run."
         )
 
-    def _send(self, epoch: int) -> None:
+    def _send(self, epoch: float) -> None:
         hypotheses = hypotheses_file(self._run_dir, epoch)
         checkpoint = self._asked[epoch]
         self._process.send({"epoch": epoch, "checkpoint": checkpoint, "hypotheses": hypotheses})
@@ -179,7 +178,8 @@ class OtherProcess(Placement):
         self._deaths += 1
         epoch = min(self._asked, default=None)
         value = {"exit_code": error.exit_code, "deaths": self._deaths}
-        self._ledger.event("evaluator_died", value, epoch_num=epoch)
+        place = {"epoch_num": None} if epoch is None else evaluation_place(epoch)
+        self._ledger.event("evaluator_died", value, **place)
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
                 f"The process that evaluates in parallel with training died {self._deaths} times "
@@ -196,7 +196,7 @@ class OtherProcess(Placement):
 class RemoteScores(PendingScores):
     """An evaluation in the other process, which writes the hypotheses too."""
 
-    epoch: int
+    epoch: float
     checkpoint: Path
     process: OtherProcess
     waiting = "eval_wait"
@@ -216,7 +216,7 @@ class RemoteScores(PendingScores):
 class KnownScores(PendingScores):
     """Scores that an earlier session recorded and this one records again."""
 
-    epoch: int
+    epoch: float
     values: dict[str, float]
     checkpoint = None
     waiting = "eval_wait"

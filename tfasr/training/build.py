@@ -3,7 +3,7 @@
 import inspect
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -231,6 +231,22 @@ def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
     """Tries to build a user's own model before a run begins; tfasr's own have been tested."""
     if MODELS.entry(model_name(experiment.model)).attribute is None:  # not built in
         build_model(experiment, alphabet, compiled=False)
+
+
+def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -> ShardedSplit:
+    """Returns what a run's evaluations score: the validation split, or the declared part of it.
+
+    Raises UsageError if the training split is too small for so many evaluations an epoch.
+    """
+    training, sizes = experiment.training, experiment.pipeline.batch_sizes
+    most = len(splits["train"].utterances) // max(sizes)
+    if training.evaluations_per_epoch > max(most, 1):
+        raise UsageError(
+            "TrainingConfig.evaluations_per_epoch must leave each of them a step of its epoch. "
+            f"Received: {training.evaluations_per_epoch}, and epochs of {most} whole batches."
+        )
+    whole = splits["validation"]
+    return whole.part(training.evaluation_utterances) if training.evaluation_utterances else whole
 
 
 def check_batch_size(experiment: Experiment) -> None:

@@ -46,6 +46,20 @@ class TrainingState:
     step_in_epoch: int = 0  # batches of it that are done
     epoch_trained: bool = False  # whether it lacks only its evaluation
     history: list[dict[str, float]] = field(default_factory=list)  # metrics by evaluated epoch
+    # Evaluations that are begun and not scored, by their epochs; where an epoch has several.
+    evaluating: list[float] = field(default_factory=list)
+
+    @property
+    def last_evaluated(self) -> float | None:
+        """The epoch, such as 2.5, of the last evaluation begun, where an epoch has several."""
+        scored = [scores["epoch"] for scores in self.history[-1:] if "epoch" in scores]
+        return (self.evaluating or scored or [None])[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        values = dataclasses.asdict(self)
+        if not self.evaluating:  # files stay as those of an older tfasr, which did not know it
+            del values["evaluating"]
+        return values
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
@@ -115,7 +129,7 @@ def save_checkpoint(
             "over the good ones before. Lower the learning rate or clip gradients (clipnorm)."
         )
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
-    arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
+    arrays[_STATE] = np.asarray(json.dumps(state.to_json()))
     if ledger is not None:
         arrays[_LEDGER] = np.asarray(json.dumps(ledger))
     with whole_file(path) as file:

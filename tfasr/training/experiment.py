@@ -36,6 +36,7 @@ BEFORE = {
     "augmentation": {"frequency_masks_over": "all_features"},
 }
 
+_GRID = {"evaluations_per_epoch": 1, "evaluation_utterances": 0}
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
 _MOST = 2**31 - 1  # epochs, steps and the like
 
@@ -96,6 +97,12 @@ class TrainingConfig:
         keep_checkpoints: how many are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
         target_window: epochs whose median must meet a target.
+        evaluations_per_epoch: into how many equal shares of its utterances an epoch is cut, with an
+            evaluation after each; the last one is at the epoch's end. 1 evaluates there alone. Each
+            of them saves a checkpoint first. A median of ``target_window`` epochs is then over the
+            evaluations of so many epochs (`tfasr.tta.policies.evaluations_in`).
+        evaluation_utterances: how many of the validation split's utterances every evaluation
+            scores: always the same ones, drawn by the hashes of their ids. 0 takes all of them.
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
             "swapped": by another model, loaded from the epoch's checkpoint, for which the training
@@ -138,6 +145,8 @@ class TrainingConfig:
     keep_checkpoints: int = 2
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
     target_window: int = 3
+    evaluations_per_epoch: int = 1
+    evaluation_utterances: int = 0
     overlap_evaluation: bool = False
     evaluation_placement: Literal["shared", "swapped", "beside"] = "shared"
     evaluation_devices: tuple[str, ...] = ()
@@ -151,8 +160,10 @@ class TrainingConfig:
         at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
         for name in (*at_least_1.split(), "gradient_accumulation_steps"):
             require_within(self, 1, **{name: _MOST})
+        require_within(self, 1, evaluations_per_epoch=1000)
         at_least_0 = "seed sentences_every_steps num_sentences batch_norm_window_utterances"
-        for name in (*at_least_0.split(), "averaged_statistics_utterances"):
+        more = ("averaged_statistics_utterances", "evaluation_utterances")
+        for name in (*at_least_0.split(), *more):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
@@ -222,7 +233,11 @@ class Experiment:
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
         """Writes ``experiment.json`` and ``alphabet.json``."""
-        text = json.dumps(self.to_json(), indent=1) + "\n"
+        content = self.to_json()
+        for name, default in _GRID.items():  # only where it is finer than an older tfasr's
+            if content["training"][name] == default:
+                del content["training"][name]
+        text = json.dumps(content, indent=1) + "\n"
         write_whole(run_dir / EXPERIMENT_FILE, text)
         alphabet.save(run_dir / ALPHABET_FILE)
 

@@ -35,6 +35,9 @@ class Hook:
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         """Called after each step's checkpoint, when finished evaluations have been booked."""
 
+    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+        """Called after an evaluation within an epoch, at 2.5 in the middle of the third."""
+
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
         """Called after an epoch's last step, before its checkpoint and its evaluation."""
 
@@ -79,7 +82,7 @@ class Loop:
             self._train_epoch(epoch)
             self._save_epoch(epoch)
             run.batches.prefetch(epoch + 1)  # which are read during the evaluation
-            self._evaluate(epoch)
+            self._evaluate_end(epoch)
             run.advance(epoch=epoch + 1, step_in_epoch=0, epoch_trained=False)
             for hook in self._hooks:
                 hook.on_epoch_end(run, epoch)
@@ -100,6 +103,8 @@ class Loop:
             hook.on_epoch_begin(run, epoch)
         run.interruption.agree_between(run.team.workers)  # of a signal during the evaluation
         self._stop_if_interrupted()
+        if not run.state.epoch_trained:
+            self._evaluate_within()  # as where the session before was killed during it
         # A resumed epoch may lack its evaluation alone: the session before was killed during it.
         batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
         while batches is not None and not run.stop_requested:
@@ -124,6 +129,20 @@ class Loop:
         for hook in self._hooks:
             hook.on_step_end(run, step)
         self._stop_if_interrupted()
+        self._evaluate_within()
+
+    def _evaluate_within(self) -> None:
+        run = self._run
+        epoch = run.evaluated_within
+        if epoch is None or epoch == run.state.last_evaluated:
+            return
+        average_statistics(run.team.workers, run.model)
+        self._save()
+        self._evaluate(epoch)
+        for hook in self._hooks:
+            hook.on_evaluation(run, epoch)
+        if run.team.workers.gather(run.stop_requested)[0]:
+            run.request_stop()
 
     def _save_epoch(self, epoch: int) -> None:
         run = self._run
@@ -139,7 +158,13 @@ class Loop:
             self._evaluations.settle(self._run)
             self._checkpoints.save(self._run)
 
-    def _evaluate(self, epoch: int) -> None:
+    def _evaluate_end(self, epoch: int) -> None:
+        finer = self._run.training.evaluations_per_epoch > 1
+        within = self._run.evaluated_within
+        if within is None or within != self._run.state.last_evaluated:  # not if it ended there
+            self._evaluate(float(epoch) if finer else epoch)
+
+    def _evaluate(self, epoch: float) -> None:
         newest = self._checkpoints.newest if self._checkpoints is not None else None
         wait = any(hook.needs_scores for hook in self._hooks)
         self._evaluations.evaluate(self._run, epoch, newest, wait=wait)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfasr.errors import RunError
 from tfasr.kit.files import hypotheses_file
+from tfasr.ledger.intervals import evaluation_place
 from tfasr.training.beside import OtherProcess
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
@@ -82,17 +83,20 @@ class Evaluations:
 
     def begin(self, run: TrainingRun) -> None:
         """Takes up the evaluations that earlier sessions left."""
-        unscored = range(len(run.state.history) + 1, run.state.epoch)
+        state, finer = run.state, run.training.evaluations_per_epoch > 1
+        unscored = state.evaluating if finer else range(len(state.history) + 1, state.epoch)
         self._pending.extend(self._placement.begin(unscored))
 
-    def evaluate(self, run: TrainingRun, epoch: int, checkpoint: Path, *, wait: bool) -> None:
+    def evaluate(self, run: TrainingRun, epoch: float, checkpoint: Path, *, wait: bool) -> None:
         """Evaluates an epoch, or starts to; ``wait`` waits for the scores."""
-        most_pending = self._placement.most_pending
-        run.ledger.start("eval", epoch_num=epoch)
+        most_pending, where = self._placement.most_pending, evaluation_place(epoch)
+        run.ledger.start("eval", **where)
         self._pending.append(self._placement.start(epoch, checkpoint))
+        if isinstance(epoch, float):
+            run.advance(evaluating=[*run.state.evaluating, epoch])
         if not most_pending:
             self._book(run)
-        run.ledger.stop("eval", epoch_num=epoch)
+        run.ledger.stop("eval", **where)
         while len(self._pending) > (0 if wait else most_pending):
             self._book_first(run)
 
@@ -116,28 +120,29 @@ class Evaluations:
         self._placement.close()
 
     def _book_first(self, run: TrainingRun) -> None:
-        epoch = self._pending[0].epoch
-        run.ledger.start("eval", epoch_num=epoch)
+        where = evaluation_place(self._pending[0].epoch)
+        run.ledger.start("eval", **where)
         self._book(run)
-        run.ledger.stop("eval", epoch_num=epoch)
+        run.ledger.stop("eval", **where)
 
     def _book(self, run: TrainingRun) -> None:
         pending, ledger, history = self._pending.popleft(), run.ledger, run.state.history
-        epoch = pending.epoch
-        with ledger.interval(pending.waiting, epoch_num=epoch):
+        epoch, where = pending.epoch, evaluation_place(pending.epoch)
+        with ledger.interval(pending.waiting, **where):
             scores = pending.scores()
         values = scores.values
         for key, value in scores.work.items():
-            ledger.event(key, value, epoch_num=epoch)
-        ledger.event("eval_accuracy", values["wer"], epoch_num=epoch)
-        ledger.event("tracked_stats", values, epoch_num=epoch)
+            ledger.event(key, value, **where)
+        ledger.event("eval_accuracy", values["wer"], **where)
+        ledger.event("tracked_stats", values, **where)
         pending.write_hypotheses(hypotheses_file(run.run_dir, epoch))
         best = min((past["cer"] for past in history), default=math.inf)
         if values["cer"] < best and pending.checkpoint is not None:
             keep_as_best(pending.checkpoint)
         ledger.sync()
         pending.booked()
-        run.advance(history=[*history, {metric: values[metric] for metric in KEPT_SCORES}])
+        scored = [*history, kept_scores(epoch, values)]
+        run.advance(history=scored, evaluating=run.state.evaluating[1:])
         loss, cer, wer = values["loss"], 100 * values["cer"], 100 * values["wer"]
         second = [
             f"; {name.removesuffix('_wer')}: WER {100 * value:.2f} %"
@@ -145,7 +150,13 @@ class Evaluations:
             if name.endswith("_wer")
         ]
         scored = f"validation loss {loss:.3f}, CER {cer:.2f} %, WER {wer:.2f} %"
-        log.info("epoch %d: %s%s", epoch, scored, "".join(second))
+        log.info("epoch %g: %s%s", epoch, scored, "".join(second))
+
+
+def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
+    """The scores of an evaluation in a run's history, with its epoch where epochs have several."""
+    place = {"epoch": epoch} if isinstance(epoch, float) else {}
+    return {**place, **{metric: values[metric] for metric in KEPT_SCORES}}
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:

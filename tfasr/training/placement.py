@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfasr.errors import UsageError
 from tfasr.ledger.events import Ledger
+from tfasr.ledger.intervals import evaluation_place
 from tfasr.training.checkpoint import model_variables, restore_for_use, state_variables, values_kept
 from tfasr.training.ctc import CtcModel
 from tfasr.training.evaluation import Evaluator, PendingEvaluation
@@ -81,7 +82,7 @@ class Scores:
 class PendingScores:
     """An evaluation, running or finished."""
 
-    epoch: int
+    epoch: float
     checkpoint: Path | None  # None if it was another session's
     waiting: str  # the ledger's interval in which training waits for the scores
 
@@ -106,11 +107,11 @@ class Placement:
     outlives_checkpoints: bool = False  # whether a checkpoint may be saved in the meantime
     traces: int | None = None  # of the forward pass; None if unknown
 
-    def start(self, epoch: int, checkpoint: Path) -> PendingScores:
+    def start(self, epoch: float, checkpoint: Path) -> PendingScores:
         """Starts to evaluate the current weights, which are also in a checkpoint."""
         raise NotImplementedError
 
-    def begin(self, unscored: range) -> list[PendingScores]:
+    def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
         """Resumes earlier sessions' evaluations of unscored epochs, before the first step."""
         return []
 
@@ -120,7 +121,7 @@ class Placement:
 
 @dataclass
 class DecodingScores(PendingScores):
-    epoch: int
+    epoch: float
     checkpoint: Path
     pending: PendingEvaluation
     waiting = "decode"
@@ -160,17 +161,17 @@ class SharedModel(Placement):
     def traces(self) -> int:
         return self.evaluator.traces
 
-    def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
+    def start(self, epoch: float, checkpoint: Path) -> DecodingScores:
         with contextlib.ExitStack() as training_weights:
             if self.averaged:
-                with self.ledger.interval("swap", epoch_num=epoch):
+                with self.ledger.interval("swap", **evaluation_place(epoch)):
                     saved = values_kept(model_variables(self.model).values())
                     training_weights.enter_context(saved)
                     restore_for_use(checkpoint, self.model)
-            with self.ledger.interval("eval_forward", epoch_num=epoch):
+            with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
                 pending = self.evaluator.start()
             if self.averaged:
-                with self.ledger.interval("swap", epoch_num=epoch):
+                with self.ledger.interval("swap", **evaluation_place(epoch)):
                     training_weights.close()
         return DecodingScores(epoch, checkpoint, pending)
 
@@ -205,14 +206,14 @@ class SwappedModel(Placement):
     def traces(self) -> int:
         return self.evaluating[1].traces if self.evaluating else 0
 
-    def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
+    def start(self, epoch: float, checkpoint: Path) -> DecodingScores:
         with contextlib.ExitStack() as away:
-            with self.ledger.interval("swap", epoch_num=epoch):
+            with self.ledger.interval("swap", **evaluation_place(epoch)):
                 away.enter_context(off_device(self.model))
                 model, evaluator = self._loaded(checkpoint)
-            with self.ledger.interval("eval_forward", epoch_num=epoch):
+            with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
                 pending = evaluator.start()
-            with self.ledger.interval("swap", epoch_num=epoch):
+            with self.ledger.interval("swap", **evaluation_place(epoch)):
                 release(model)
                 away.close()
         return DecodingScores(epoch, checkpoint, pending)

@@ -25,6 +25,7 @@ from tfasr.training.build import (
     check_batch_size,
     check_decoder,
     check_splits,
+    evaluated_part,
     make_strategy,
     moving_momentum,
     set_moving_momentum,
@@ -122,6 +123,20 @@ class TrainingRun:
     def training(self) -> TrainingConfig:
         return self.experiment.training
 
+    @property
+    def evaluated_within(self) -> float | None:
+        """The epoch, such as 2.5, whose evaluation comes after the last step, or None."""
+        state, parts = self.state, self.training.evaluations_per_epoch
+        if parts == 1:
+            return None
+        utterances = len(self.splits["train"].utterances)
+        size = self.experiment.pipeline.batch_size(state.epoch)
+        before, now = (
+            min(parts * steps * size // utterances, parts - 1)
+            for steps in (state.step_in_epoch - 1, state.step_in_epoch)
+        )
+        return None if now <= max(before, 0) else round(state.epoch - 1 + now / parts, 4)
+
     @functools.cached_property
     def lexicon(self) -> list[str]:
         """The words of the dictionary: the training transcripts' unless a file has others."""
@@ -155,6 +170,7 @@ def open_run(
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
+    splits["validation"] = evaluated_part(experiment, splits)
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     statistics = splits["train"].feature_statistics()

@@ -3,9 +3,10 @@
 import contextlib
 import json
 import logging
+import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.ledger.events import is_ledger, last_value, read_events
+from tfasr.ledger.intervals import evaluated_epoch
 from tfasr.recording.session import (
     WRITTEN_AT_START,
     claimed,
@@ -226,7 +228,7 @@ def claim_run_folder(
     free = {f"training.{name}" for name in _SCHEDULE}
     others = {name: value for name, value in known.items() if name not in free}
     others = differences({name: before.get(name) for name in others}, others)
-    done = 0 if history is None else len(history)
+    done = epochs_done(history or [])
     if others or history is None or experiment.training.epochs <= done:
         longer = f", or TrainingConfig.epochs above {done} to train it longer" if done else ""
         raise UsageError(
@@ -268,16 +270,26 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
 
 
 def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
-    """The metrics of each epoch of a finished run, else None."""
+    """The metrics of each evaluation of a finished run, else None."""
     if not is_finished(events):
         return None
     by_epoch = {
-        metadata(event).get("epoch_num"): event.get("value")
+        evaluated_epoch(metadata(event)): (event.get("value"), "at_epoch" in metadata(event))
         for event in events
         if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
     }
     metrics = ("cer", "cer_reference", "wer", "loss")
-    return [{metric: value.get(metric) for metric in metrics} for value in by_epoch.values()]
+    return [
+        {
+            **({"epoch": float(epoch)} if finer else {}),
+            **{name: value.get(name) for name in metrics},
+        }
+        for epoch, (value, finer) in by_epoch.items()
+    ]
+
+
+def epochs_done(history: Sequence[Mapping[str, float]]) -> int:
+    return math.ceil(history[-1].get("epoch", len(history))) if history else 0
 
 
 def log_resumption(run_dir: Path, step: int | None) -> None:

@@ -43,6 +43,7 @@ from tfasr.training.run_folder import (
     Claim,
     Interruption,
     RunInterruptedError,
+    epochs_done,
     log_resumption,
     own_run_folder,
     record_sources,
@@ -66,7 +67,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
-    in_cluster = run.team.share is not None
+    in_cluster, per_epoch = run.team.share is not None, training.evaluations_per_epoch
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -81,6 +82,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         },
         **_second_decoder_facts(training.second_decoder),
         **({} if run.dictionary is None else {"dictionary_words": len(run.dictionary)}),
+        **({"evaluations_per_epoch": per_epoch} if per_epoch > 1 else {}),
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
@@ -119,6 +121,8 @@ def comparability(
     references = hashlib.sha256()
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
+    per_epoch = experiment.training.evaluations_per_epoch
+    finer = f", {per_epoch} evaluations each" if per_epoch > 1 else ""
     facts = {
         "validation_references": references.hexdigest()[:16],
         "validation_utterances": len(validation.utterances),
@@ -128,7 +132,7 @@ def comparability(
         "decoder": to_json(experiment.decoder),
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
-        "target_rule": f"median of {experiment.training.target_window} epochs",
+        "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
         # Open runs do not state it, as none did before: they stay comparable with those.
         **({"division": CLOSED} if is_closed(experiment) else {}),
     }
@@ -189,7 +193,8 @@ def train(
             run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
 
     Returns:
-        Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
+        Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss"; with several
+        evaluations an epoch, those of each of them, and "epoch", such as 2.5.
 
     Raises:
         UsageError: if shards, folder or configuration do not fit together, or what a log needs
@@ -219,7 +224,7 @@ def train(
         offer = offered(experiment, hashes, claim, run.dictionary)
         check_offers(team.workers, team.gate.passed(offer))
         if claim.history is not None:
-            log.info(_FINISHED, run_dir, len(claim.history))
+            log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
         if claim.session and lexicon is not None and run.lexicon != load_lexicon(run_dir):
             raise UsageError(

@@ -91,21 +91,31 @@ class TrainedRun:
         return build_model(experiment, self.alphabet, compiled=False)
 
     def source(
-        self, split: str, shard_dir: str | Path | None = None, *, checked: bool = True
+        self,
+        split: str,
+        shard_dir: str | Path | None = None,
+        *,
+        checked: bool = True,
+        part: int = 0,
     ) -> BatchSource:
-        """Batches of a prepared split, normalised as in training; ``checked`` reads all of it."""
+        """Batches of a prepared split, normalised as in training; ``checked`` reads all of it.
+
+        ``part`` takes so many of its utterances, see `ShardedSplit.part`; 0 takes all.
+        """
         prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
         if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
             raise UsageError(
                 f"The split must be prepared with the run's alphabet {self.alphabet}. Received: "
                 f"{prepared.index['alphabet']} in {prepared.folder}."
             )
+        prepared = prepared.part(part) if part else prepared
         features, pipeline = self.experiment.features, self.experiment.pipeline
         return BatchSource(prepared, features, pipeline, statistics=self.statistics)
 
     def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
         """An untrained model and its evaluator, as in the run's own evaluations."""
-        source = self.source("validation", checked=False)  # the training has checked it
+        part = self.experiment.training.evaluation_utterances
+        source = self.source("validation", checked=False, part=part)  # the training has checked it
         model, words = self.untrained_model(), load_lexicon(self.path)
         return model, make_evaluator(self.experiment, model, source, self.alphabet, words)
 

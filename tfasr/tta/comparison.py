@@ -1,4 +1,8 @@
-"""Whether runs of one configuration reach a target sooner than those of another."""
+"""Whether runs of one configuration reach a target sooner than those of another.
+
+A verdict stands on one of three tests, declared before the runs: of ``groups``, of ``pairs`` of
+equal seeds, both looked at after fixed numbers of runs, or ``always_valid``, of pairs at any time.
+"""
 
 import itertools
 import math
@@ -17,6 +21,15 @@ from tfasr.tta.groups import (
     mean_difference,
     restricted_mean_s,
 )
+from tfasr.tta.pairs import (
+    FEWEST_FOR_ORDER,
+    evidence,
+    evidence_interval,
+    least_signed_rank_p,
+    pair_scores,
+    paired_difference,
+    signed_rank_p,
+)
 from tfasr.tta.policies import Bracket
 
 _RESAMPLES = 19_999
@@ -25,6 +38,18 @@ _MOST_KEPT = 2**22
 LEVEL = 0.05
 _OTHER = {"first": "second", "second": "first"}
 LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
+MOST_PAIRS = 24  # after each of them "always_valid" looks
+# What all looks at pairs may spend. With few pairs, t tests of successive looks are less alike than
+# the normal statistics for which `levels` are computed: this spends just under 5 %.
+_LEVEL_OF_PAIRS = 0.042
+TESTS = ("groups", "pairs", "always_valid")
+TEST_NAMES = {
+    "welch": "Welch's t",
+    "gehan": "Gehan's permutation test",
+    "paired_t": "paired t",
+    "signed_rank": "signed-rank test",
+    "evidence": "always-valid test",
+}
 _GRID_STEPS = 1001
 
 
@@ -132,17 +157,21 @@ class GroupComparison:
     # 95 %, by Welch's t, which ignores brackets
     interpolated_interval: tuple[float, float] | None = None
     p_value: float | None = None  # two-sided
-    test: str | None = None  # "welch" with an interval, "gehan" if some runs never arrived, or None
+    # "welch" with an interval, "gehan" if some runs never arrived, or None; of pairs "paired_t",
+    # "signed_rank" and "evidence"
+    test: str | None = None
     permutation_p: float | None = None  # of Gehan's test; needs 5 runs in each group
     later: str | None = None  # "first" or "second", the group that takes longer by the test
     adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
     comparisons: int = 1  # their number
-    least_p: float | None = None  # the smallest possible in Gehan's test of groups of these sizes
+    least_p: float | None = None  # the smallest possible in an exact test of so many runs
+    pairs: int | None = None  # of equal seeds, if the test is of pairs
+    by_pairs: "GroupComparison | None" = None  # the same by pairs, where the verdict is by groups
 
     @property
     def decidable(self) -> bool:
         """Whether the p-value could be below 5 % after adjustment for the report's comparisons."""
-        return self.test != "gehan" or self.least_p * self.comparisons < LEVEL
+        return self.least_p is None or self.least_p * self.comparisons < LEVEL
 
     @property
     def below_bracket(self) -> bool:
@@ -231,9 +260,63 @@ def compare_groups(
     p_value = float(welch.p_value)
     return replace(
         comparison, interval=_exponentials(shift, float(welch.reach)), p_value=p_value,
-        test="welch", later=_later(shift), adjusted_p=p_value,
+        test="welch", later=_later(shift), adjusted_p=p_value, least_p=None,
         at_least=any(bool(mean.coarse) for mean in means),
     )  # fmt: skip
+
+
+def compare_pairs(
+    first: Sequence[Bracket], second: Sequence[Bracket], test: str = "pairs"
+) -> GroupComparison:
+    """Compares the times of two groups whose runs are partners, in the order of their pairs.
+
+    ``test`` is "pairs", for one look or those of `levels`: the paired t test on logarithms, or the
+    signed-rank test from 6 pairs on if a run never arrived; or "always_valid", whose p-value and
+    interval hold however often one looks (`tfasr.tta.pairs.evidence`).
+    """
+    if not first:
+        return GroupComparison(None, pairs=0)
+    comparison = compare_groups(first, second, by_order=False)
+    comparison = replace(
+        comparison, interval=None, at_least=False, p_value=None, test=None, later=None,
+        adjusted_p=None, pairs=len(first),
+    )  # fmt: skip
+    ends = _ends(first), _ends(second)
+    scores = pair_scores(*ends)
+    whole = comparison.ratio_of_middles is not None  # all arrived, none at its first evaluation
+    if test == "always_valid":
+        sides = evidence(scores)
+        most = sides.mean(axis=0).argmax()
+        p_value = min(1.0, 2 / float(sides[:, most].sum()))
+        found = {"test": "evidence", "later": _later(float(sides[0, most] - sides[1, most]))}
+        interval = evidence_interval(scores, LEVEL) if whole else None
+        if interval is not None:
+            found["interval"] = tuple(map(math.exp, interval))
+    elif whole and len(first) >= FEWEST_FOR_INTERVAL:
+        logs = [(np.log(low), np.log(high)) for low, high in ends]
+        result = paired_difference(*logs)
+        if not result.reach > 0:
+            return comparison
+        shift, p_value = float(result.shift), float(result.p_value)
+        interval = _exponentials(shift, float(result.reach))
+        found = {"test": "paired_t", "interval": interval, "later": _later(shift)}
+    elif not whole and len(first) >= FEWEST_FOR_ORDER:
+        p_value, least_p = signed_rank_p(scores), least_signed_rank_p(scores)
+        later = _later(float(scores.sum()))
+        found = {"test": "signed_rank", "later": later, "least_p": least_p}
+    else:
+        return comparison
+    return replace(comparison, p_value=p_value, adjusted_p=p_value, **found)
+
+
+def compare(
+    first: Sequence[Bracket], second: Sequence[Bracket], test: str = "groups"
+) -> GroupComparison:
+    """Compares two groups by one of `TESTS`; pairs are in the order of both groups."""
+    if test == "groups":
+        return compare_groups(first, second)
+    n = min(len(first), len(second))
+    return compare_pairs(first[:n], second[:n], test)
 
 
 def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:
@@ -327,22 +410,27 @@ class Decision:
 
 
 def decide(
-    first: Sequence[Bracket], second: Sequence[Bracket], looks: Sequence[int] = LOOKS
+    first: Sequence[Bracket],
+    second: Sequence[Bracket],
+    looks: Sequence[int] | None = None,
+    test: str = "groups",
 ) -> Decision:
     """Decides which group is faster, looking again and again as runs come in.
 
-    Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing. At
-    each look the p-value of `compare_groups` must be below the look's level (see `levels`), which
-    keeps the probability of calling one of two equal groups faster at 5 % or less over all looks.
+    Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing, by
+    default those of `looks_of`. At each look the p-value of `compare` must be below the look's
+    level (see `levels`), which keeps the probability of calling one of two equal groups faster at
+    5 % or less over all looks. The p-value of "always_valid" is compared with 5 % after each pair.
     The first look that decides is final, whatever later runs show.
     """
-    have = min(len(first), len(second))
+    have, looks = min(len(first), len(second)), looks_of(test) if looks is None else looks
     decision = Decision(None, 0, None, None, looks[0])
     coming = [*looks[1:], None]
-    for n, level, after in zip(looks, levels(tuple(looks)), coming, strict=True):
+    of_looks = levels_of(test, looks)
+    for n, level, after in zip(looks, of_looks, coming, strict=True):
         if n > have:
             break
-        comparison = compare_groups(first[:n], second[:n])
+        comparison = compare(first[:n], second[:n], test)
         shown = comparison.p_value is not None and comparison.p_value < level
         if shown and not comparison.below_bracket and comparison.later is not None:
             return Decision(_OTHER[comparison.later], n, level, comparison, None)
@@ -350,8 +438,20 @@ def decide(
     return decision
 
 
+def looks_of(test: str) -> tuple[int, ...]:
+    return tuple(range(1, MOST_PAIRS + 1)) if test == "always_valid" else LOOKS
+
+
+def levels_of(test: str, looks: Sequence[int]) -> tuple[float, ...]:
+    if test == "always_valid":
+        return (LEVEL,) * len(looks)
+    return levels(tuple(looks), LEVEL if test == "groups" else _LEVEL_OF_PAIRS)
+
+
 def run_until_decided(
-    train: Callable[[str, int], Bracket], looks: Sequence[int] = LOOKS
+    train: Callable[[str, int], Bracket],
+    looks: Sequence[int] | None = None,
+    test: str = "groups",
 ) -> Decision:
     """Trains runs of two groups until a decision is reached, and returns it.
 
@@ -359,13 +459,13 @@ def run_until_decided(
     its bracket. Groups take turns, so a machine that slows down affects both.
     """
     brackets: dict[str, list[Bracket]] = {"first": [], "second": []}
-    decision = decide([], [], looks)
+    decision = decide([], [], looks, test)
     while decision.next_look is not None:
         for seed in range(len(brackets["first"]) + 1, decision.next_look + 1):
             # The second group goes first for every other seed.
             for group in sorted(brackets, reverse=seed % 2 == 0):
                 brackets[group].append(train(group, seed))
-        decision = decide(brackets["first"], brackets["second"], looks)
+        decision = decide(brackets["first"], brackets["second"], looks, test)
     return decision
 
 

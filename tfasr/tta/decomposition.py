@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfasr.ledger.intervals import EVALUATION
+from tfasr.ledger.intervals import EVALUATION, evaluated_epoch
 from tfasr.ledger.timeline import Timeline
 
 WARMUP_STEPS = 10
@@ -207,7 +207,7 @@ def decompose(
 def _numbers_until(timeline: Timeline, until_s: float, *keys: str) -> int:
     until_us = timeline.zero_us + round(until_s * 1e6)
     named = [
-        timeline.metadata[index].get("epoch_num", f"event {index}")
+        f"event {index}" if (epoch := evaluated_epoch(timeline.metadata[index])) is None else epoch
         for index in timeline.of(*keys)
         if timeline.useful[index] and timeline.clock_us[index] <= until_us
     ]

@@ -8,9 +8,17 @@ from typing import Any
 
 from tfasr.display.table import Column, Table, fixed, html_table, table_of, to_text, values_of
 from tfasr.kit.files import EVENTS_FILE
+from tfasr.ledger.intervals import evaluated_epoch
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
-from tfasr.tta.policies import Bracket, Policy, Reading, TimeToAccuracy, medians
+from tfasr.tta.policies import (
+    Bracket,
+    Policy,
+    Reading,
+    TimeToAccuracy,
+    evaluations_in,
+    medians,
+)
 
 _CLOCK_TEXT = fixed(3)
 
@@ -164,7 +172,8 @@ def _start(evidence: _Evidence) -> Iterator[Reason]:
 def _evaluations(
     evidence: _Evidence, readings: list[Reading], result: TimeToAccuracy
 ) -> Iterator[Reason]:
-    kind, metric, window = metric_named(result.metric), result.metric, result.window
+    kind, metric = metric_named(result.metric), result.metric
+    window = evaluations_in(result.window, evidence.timeline.evaluations_per_epoch)
     middles = [None] * (window - 1) + list(
         medians([reading.value for reading in readings], window, kind.worst)
     )
@@ -187,7 +196,7 @@ def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
     for index in line.of("tracked_stats"):
         value = line.events[index].get("value")
         if not line.useful[index] and isinstance(value, dict) and metric in value:
-            epoch = line.metadata[index].get("epoch_num")
+            epoch = evaluated_epoch(line.metadata[index])
             text = f"left out: the evaluation of epoch {epoch}, lost work that was repeated"
             yield evidence.reason("left out", text, index)
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfasr.tta.metrics import LOWER, metric_named
-from tfasr.tta.policies import WINDOW, AccuracyPoint, first_sustained, medians
+from tfasr.tta.policies import (
+    WINDOW,
+    AccuracyPoint,
+    at_epoch_ends,
+    first_sustained,
+    medians,
+)
 
 # Quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. "latest" (95 %) decides
 # whether there is an interval; "middle" estimates how many evaluations are left. Of runs with as
@@ -90,6 +96,7 @@ def forecast(
     if met.reached:
         return Forecast(metric, target, met_s=met.seconds)
     kind, wanted = metric_named(metric), target
+    points = at_epoch_ends(points)  # such were the curves that the regressions were fitted to
     if kind.better != LOWER:
         if not kind.rate:
             return Forecast(metric, target, reason="forecasts are of numbers that fall, and rates")

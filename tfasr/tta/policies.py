@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from tfasr.display.table import html_table
 from tfasr.kit.registry import Registry
-from tfasr.ledger.intervals import EVALUATION, INTERVALS
+from tfasr.ledger.intervals import EVALUATION, INTERVALS, evaluated_epoch
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
 
@@ -22,9 +22,10 @@ _EVALUATION = frozenset(EVALUATION)
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPoint:
-    epoch: int  # counted from 1
+    epoch: float  # counted from 1; 2.5 in the middle of the third
     elapsed_s: float  # the policy's clock when the result is read
     value: float  # the metric; error rates are fractions
+    per_epoch: int = 1  # the run's evaluations an epoch
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class TimeToAccuracy:
     target: float
     window: int
     seconds: float | None = None  # on the policy's clock
-    epoch: int | None = None
+    epoch: float | None = None
     value: float | None = None  # the median that met the target
 
     @property
@@ -63,7 +64,7 @@ class TimeToAccuracy:
 class Reading:
     """An evaluation that counts, and the event at which its time is read."""
 
-    epoch: int
+    epoch: float
     index: int
     value: float
     scored: int | None = None  # the event with the value
@@ -75,10 +76,11 @@ def readings(
     """Returns a metric's value and time for each evaluation that counts, as results arrived.
 
     Evaluations in lost work don't count. Times are read at the end of the epoch if
-    ``at_epoch_end``, otherwise at the end of the evaluation. If the log ends the epoch before its
-    evaluation, as MLPerf's do, the latter is used. An overlapped evaluation's result arrives after
-    further training. A clock that counts evaluation is then read at its arrival; one that doesn't
-    is read where training handed over the weights. Values that are not numbers become NaN.
+    ``at_epoch_end``, otherwise, and within an epoch, at the end of the evaluation. If the log ends
+    the epoch before its evaluation, as MLPerf's do, the latter is used. An overlapped evaluation's
+    result arrives after further training. A clock that counts evaluation is then read at its
+    arrival; one that doesn't is read where training handed over the weights. Values that are not
+    numbers become NaN.
     """
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
@@ -86,10 +88,11 @@ def readings(
     stopped: dict[int, int] = {}
     by_epoch: dict[int, Reading] = {}
     for index in timeline.of(*_CURVE_KEYS):
-        epoch = timeline.metadata[index].get("epoch_num")
+        epoch = evaluated_epoch(timeline.metadata[index])
         if epoch is None or not timeline.useful[index]:
             continue
         key, value = timeline.keys[index], timeline.events[index].get("value")
+        read_here = epoch in ended or not at_epoch_end or epoch % 1
         if key == "eval_start" and epoch not in evaluating:
             evaluating.add(epoch)
             stopped.pop(epoch, None)
@@ -99,7 +102,7 @@ def readings(
             pending.setdefault(epoch, (_number(value), index))
         elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
             pending[epoch] = (_number(value[metric]), index)
-        if key == "epoch_stop" or (key == "eval_stop" and (epoch in ended or not at_epoch_end)):
+        if key == "epoch_stop" or (key == "eval_stop" and read_here):
             first = stopped.setdefault(epoch, index)
             if epoch in pending:
                 by_epoch.pop(epoch, None)
@@ -109,18 +112,40 @@ def readings(
     return list(by_epoch.values())
 
 
+def evaluations_in(window: int, per_epoch: int) -> int:
+    """Returns over how many evaluations the median of a rule is, on a grid of any fineness.
+
+    A window of ``window`` evaluations, one an epoch, is stretched to the evaluations of so many
+    epochs, made odd: so more looks don't make noise meet a target earlier, and the rule is met
+    as long after the crossing as with one evaluation an epoch (docs/statistics.md).
+    """
+    return window if per_epoch <= 1 else window * per_epoch | 1
+
+
+def evaluations_of(points: Sequence[AccuracyPoint], window: int) -> int:
+    return evaluations_in(window, points[0].per_epoch if points else 1)
+
+
+def at_epoch_ends(points: Sequence[AccuracyPoint]) -> Sequence[AccuracyPoint]:
+    """Returns a curve without its evaluations within epochs."""
+    finer = any(point.per_epoch > 1 for point in points[:1])
+    return [point for point in points if point.epoch % 1 == 0] if finer else points
+
+
 def first_sustained(
     points: Sequence[AccuracyPoint], target: float, *, metric: str = "cer", window: int = WINDOW
 ) -> TimeToAccuracy:
     """Returns when the median of the last ``window`` points of a curve first meets a target.
 
+    With several evaluations an epoch the median is over more points, see `evaluations_in`.
+
     Source: the paper (arXiv 2003.12366), section 4.1.2.
     """
     if window < 1:
         raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
-    kind = metric_named(metric)
-    middles = medians([point.value for point in points], window, kind.worst)
-    for point, median in zip(points[window - 1 :], middles, strict=True):
+    kind, count = metric_named(metric), evaluations_of(points, window)
+    middles = medians([point.value for point in points], count, kind.worst)
+    for point, median in zip(points[count - 1 :], middles, strict=True):
         if kind.met(median, target):
             return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
     return TimeToAccuracy(metric, target, window)
@@ -130,11 +155,13 @@ def rule_met(
     history: Sequence[Mapping[str, float]],
     targets: Sequence[tuple[str, float]],
     window: int = WINDOW,
+    per_epoch: int = 1,
 ) -> bool:
     """Whether the last ``window`` evaluations meet every target, as in `first_sustained`.
 
     False if there are no targets.
     """
+    window = evaluations_in(window, per_epoch)
     recent = history[-window:]
     if len(recent) < window or not targets:
         return False
@@ -194,7 +221,7 @@ def bracket(
 def brackets_at(
     points: Sequence[AccuracyPoint], targets: Iterable[float], *, window: int, metric: str = "cer"
 ) -> list[Bracket]:
-    kind = metric_named(metric)
+    kind, window = metric_named(metric), evaluations_of(points, window)
     values, times = [p.value for p in points], [p.elapsed_s for p in points]
     # Before the first full window, smaller ones down to a single evaluation.
     smaller = sorted({1, *range(window - 2, 0, -2)} - {window}) if len(points) >= window else []
@@ -275,9 +302,9 @@ class Policy:
         return readings(timeline, metric, **ends)
 
     def curve(self, timeline: Timeline, metric: str) -> list[AccuracyPoint]:
-        times = self.times_s(timeline)
+        times, per_epoch = self.times_s(timeline), timeline.evaluations_per_epoch
         return [
-            AccuracyPoint(reading.epoch, times[reading.index], reading.value)
+            AccuracyPoint(reading.epoch, times[reading.index], reading.value, per_epoch)
             for reading in self.readings(timeline, metric)
         ]
 

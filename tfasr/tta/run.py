@@ -116,7 +116,7 @@ class Run:
     def target_window(self) -> int | None:
         """How many evaluations' median must meet the run's own targets; None if unknown."""
         rule = str((self.comparability or {}).get("target_rule"))
-        match = re.fullmatch(r"median of (\d+) epochs", rule)
+        match = re.fullmatch(r"median of (\d+) epochs(, \d+ evaluations each)?", rule)
         return int(match[1]) if match else None
 
     @property

@@ -27,6 +27,7 @@ from tfasr.display.table import Column, Table, check_format, fixed, records_of, 
 from tfasr.errors import UsageError
 from tfasr.kit.files import read_object
 from tfasr.kit.process import call
+from tfasr.ledger.intervals import evaluated_epoch
 from tfasr.reports.cluster import worker_times
 from tfasr.reports.numbers import difference_text, differences
 from tfasr.tta.decomposition import WARMUP_STEPS
@@ -120,12 +121,13 @@ def _read_target(
     until_s = max(
         line.elapsed_s[index]
         for index in line.of("eval_stop", "epoch_stop")
-        if line.useful[index] and line.metadata[index].get("epoch_num") == reached.epoch
+        if line.useful[index] and evaluated_epoch(line.metadata[index]) == reached.epoch
     )
     before = [
         number
         for number, index in enumerate(line.steps.indices)
         if line.metadata[index].get("epoch_num", 0) <= reached.epoch
+        or (reached.epoch % 1 and line.elapsed_s[index] <= until_s)
     ]
     utterances = float(line.steps.amounts("utterances")[before].sum())
     intervals = run.intervals_until(until_s)

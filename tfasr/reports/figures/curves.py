@@ -205,10 +205,14 @@ def chart_of_views(name: str, caption: str, views: dict[str, list[Panel]]) -> Ch
     return Chart(name, caption, views["minutes"], views if len(views) > 1 else {})
 
 
-def places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
+def places(run: RunAnalysis, epoch: float, elapsed_s: float) -> dict[str, float]:
     at = {"minutes": elapsed_s / 60, "epochs": float(epoch)}
     done = {} if run.series is None else run.series.utterances_by_epoch
-    return at | ({"utterances": float(done[epoch])} if epoch in done else {})
+    last = math.ceil(epoch)
+    if last not in done:
+        return at
+    before = done.get(last - 1, 0.0)
+    return at | {"utterances": float(done[last] - (last - epoch) * (done[last] - before))}
 
 
 def error_rate_chart(report: Report, metric: str) -> Chart:

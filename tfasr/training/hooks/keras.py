@@ -47,7 +47,8 @@ class KerasCallbacks(Hook):
             run.request_stop()
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        logs = {f"val_{name}": value for name, value in run.state.history[-1].items()}
+        scores = run.state.history[-1]
+        logs = {f"val_{name}": value for name, value in scores.items() if name != "epoch"}
         if self._utterances:  # none where a crash came between the epoch and its evaluation
             logs = {"loss": self._loss_sum / self._utterances, **logs}
         self._callbacks.on_epoch_end(epoch - 1, logs)

@@ -161,7 +161,7 @@ class ScalarLog(Hook):
     def __init__(self, logs: Sequence[Log]):
         self._logs = list(logs)
         self._written = 0
-        self._last_steps: dict[int, int] = {}
+        self._last_steps: dict[float, int] = {}
 
     def on_train_begin(self, run: TrainingRun) -> None:
         self._written = len(run.state.history)
@@ -180,7 +180,10 @@ class ScalarLog(Hook):
             self._write(run, scalars, run.state.step)
         self._write_evaluations(run)
 
-    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
+    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+        self.on_epoch_end(run, epoch)
+
+    def on_epoch_end(self, run: TrainingRun, epoch: float) -> None:
         self._last_steps[epoch] = run.state.step
         self._write_evaluations(run)
 
@@ -192,8 +195,9 @@ class ScalarLog(Hook):
         if not self._logs or len(history) == self._written:
             return
         with run.ledger.interval("logging", step=last_step):
-            for epoch, scores in enumerate(history[self._written :], start=self._written + 1):
-                scalars = {f"validation/{metric}": value for metric, value in scores.items()}
+            for number, scores in enumerate(history[self._written :], start=self._written + 1):
+                scalars = {f"validation/{name}": scores[name] for name in scores if name != "epoch"}
+                epoch = scores.get("epoch", number)
                 self._write(run, scalars, self._last_steps.get(epoch, last_step))
             self._written = len(history)
             self._call("flush")

@@ -190,7 +190,7 @@ class WriteProgress(Hook):
         evaluation = None
         if state.history:
             scores = {m: v if math.isfinite(v) else None for m, v in state.history[-1].items()}
-            evaluation = {"epoch": len(state.history), **scores}
+            evaluation = {"epoch": len(state.history)} | scores
         return {
             "status": self._status,
             "updated_ms": int(time.time() * 1000),

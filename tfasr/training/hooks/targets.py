@@ -19,7 +19,7 @@ class MetTarget:
 
     metric: str
     value: float  # to come down to, a fraction
-    epoch: int  # at whose evaluation it was met
+    epoch: float  # at whose evaluation it was met
     elapsed_s: float  # from the model's creation until that was known
 
 
@@ -56,6 +56,10 @@ class WatchTargets(Hook):
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         self._look(run)
 
+    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+        self._look(run)
+        self._stop_if_wanted(run)
+
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         news = self._look(run)
         self._stop_if_wanted(run)
@@ -74,15 +78,20 @@ class WatchTargets(Hook):
         history, window = run.state.history, run.training.target_window
         if len(history) == self._seen:
             return False
-        for epoch in range(self._seen + 1, len(history) + 1):
+        per_epoch = run.training.evaluations_per_epoch
+        for number in range(self._seen + 1, len(history) + 1):
+            epoch = history[number - 1].get("epoch", number)
             elapsed_s = run.clock.elapsed_s()
             known = {(target.metric, target.value) for target in self.met}
             for target in run.training.targets:
-                if tuple(target) not in known and rule_met(history[:epoch], [target], window):
+                if tuple(target) not in known and rule_met(
+                    history[:number], [target], window, per_epoch
+                ):
                     self.met.append(MetTarget(*target, epoch, elapsed_s))
-                    _announce(self.met[-1], window)
+                    _announce(self.met[-1], window, single=window * per_epoch == 1)
             for metric, points in self._points.items():
-                points.append(AccuracyPoint(epoch, elapsed_s, history[epoch - 1][metric]))
+                value = history[number - 1][metric]
+                points.append(AccuracyPoint(epoch, elapsed_s, value, per_epoch))
         self._seen = len(history)
         self._forecast(run)
         return True
@@ -95,8 +104,9 @@ class WatchTargets(Hook):
         ]
 
     def _stop_if_wanted(self, run: TrainingRun) -> None:
-        training, window = run.training, run.training.target_window
-        if training.stop_at_targets and rule_met(run.state.history, training.targets, window):
+        training, history = run.training, run.state.history
+        rule = training.targets, training.target_window, training.evaluations_per_epoch
+        if training.stop_at_targets and rule_met(history, *rule):
             run.request_stop()
 
     def _give_up_if_late(
@@ -111,10 +121,11 @@ class WatchTargets(Hook):
             self._late_before = bool(late)
 
 
-def _announce(target: MetTarget, window: int) -> None:
+def _announce(target: MetTarget, window: int, *, single: bool) -> None:
     name = f"{target.metric.upper().replace('_', ' ')} {100 * target.value:g} %"
-    rule = f"median of the last {window} epochs" if window > 1 else "first crossing"
-    message = "target met: %s, %.1f s after the creation of the model, at epoch %d (%s)"
+    epochs = f"the last {window} epochs" if window > 1 else "the last epoch"
+    rule = "first crossing" if single else f"median of {epochs}"
+    message = "target met: %s, %.1f s after the creation of the model, at epoch %g (%s)"
     log.info(message, name, target.elapsed_s, target.epoch, rule)
 
 

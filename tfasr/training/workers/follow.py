@@ -9,13 +9,14 @@ from tfasr.data.shards import content_hashes
 from tfasr.errors import RunError
 from tfasr.kit.files import make_folder, worker_events_file
 from tfasr.ledger.events import Ledger
+from tfasr.ledger.intervals import evaluation_place
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.hooks.record import CheckData
 from tfasr.training.hooks.show import ShowProgress
 from tfasr.training.loop import Hook, Loop
-from tfasr.training.phases import KEPT_SCORES, Evaluations, evaluator_of
+from tfasr.training.phases import Evaluations, evaluator_of, kept_scores
 from tfasr.training.placement import Placement
 from tfasr.training.run import TrainingRun, build, open_run
 from tfasr.training.run_folder import Interruption
@@ -71,13 +72,13 @@ class EvaluationShare(Evaluations):
         super().__init__(Placement())
         self._evaluator = evaluator
 
-    def evaluate(self, run: TrainingRun, epoch: int, checkpoint: None, *, wait: bool) -> None:
-        with run.ledger.interval("eval_forward", epoch_num=epoch):
+    def evaluate(self, run: TrainingRun, epoch: float, checkpoint: None, *, wait: bool) -> None:
+        where = evaluation_place(epoch)
+        with run.ledger.interval("eval_forward", **where):
             pending = self._evaluator.start()
-        with run.ledger.interval("decode", epoch_num=epoch):
+        with run.ledger.interval("decode", **where):
             values = pending.result()[0].scores()
-        scores = {metric: values[metric] for metric in KEPT_SCORES}
-        run.advance(history=[*run.state.history, scores])
+        run.advance(history=[*run.state.history, kept_scores(epoch, values)])
 
     def close(self) -> None:
         self._evaluator.close()

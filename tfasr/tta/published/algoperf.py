@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
+from tfasr.ledger.intervals import evaluated_epoch
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.results import TableEvents
 from tfasr.tta.run import Run
@@ -82,7 +83,7 @@ def _evaluation_s(run: Run) -> dict[int, float]:
         elif began is not None:
             spent += times[index] - began
             began = None
-            by_epoch[line.metadata[index].get("epoch_num")] = spent
+            by_epoch[evaluated_epoch(line.metadata[index])] = spent
     return by_epoch
 
 

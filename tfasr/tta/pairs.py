@@ -1,0 +1,137 @@
+"""Two groups as pairs of runs: a pair shares its seed, and its runs took turns on one machine.
+
+What both runs of a pair have in common, such as the order of the data or a slow hour of the
+machine, cancels in the difference of their logarithms. All functions take brackets of the pairs as
+arrays ``(..., pairs)``, of which the last axis is in the order in which the pairs were run.
+"""
+
+import math
+
+import numpy as np
+
+from tfasr.tta.groups import CONFIDENCE, MeanDifference, bracketed_mean
+
+FEWEST_FOR_ORDER = 6  # with 5 pairs the smallest p of the signed-rank test is 2 / 2**5
+_BETS = np.array([1.0, 2.0, 4.0])  # how strongly a difference of usual size is bet on
+_SHIFTS = 801  # tried for an interval
+Ends = tuple[np.ndarray, np.ndarray]
+
+
+def paired_difference(
+    first: Ends, second: Ends, *, confidence: float = CONFIDENCE
+) -> MeanDifference:
+    """Returns the paired t test and interval of the mean of second minus first, on logarithms.
+
+    ``first`` and ``second`` are the logarithms of brackets. As in `mean_difference`, the spread is
+    at least what brackets hide, and the interval is widened by the most that a grid of evaluations
+    can shift the mean. That is the sum for both groups, and no less than a bracket if all pairs are
+    as many evaluations apart: then it is unknown by which part of one they differ.
+    """
+    from scipy.stats import t
+
+    means = [bracketed_mean(*ends) for ends in (first, second)]
+    middles = [(low + high) / 2 for low, high in (first, second)]
+    apart, n = middles[1] - middles[0], first[0].shape[-1]
+    shift, spread = np.mean(apart, axis=-1), np.std(apart, axis=-1, ddof=1)
+    width, hidden = np.maximum(*(mean.width for mean in means)), sum(m.width**2 for m in means) / 48
+    error = np.sqrt(np.maximum(spread**2, hidden) / n)
+    share = np.divide(spread, width, out=np.full_like(width, np.inf), where=width > 0)
+    bound = np.maximum(sum(m.bound for m in means), width * np.exp(-2 * (np.pi * share) ** 2))
+    reach = np.hypot(t.ppf((1 + confidence) / 2, n - 1) * error, bound)
+    beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_value = np.where(beyond > 0, 2 * t.sf(beyond / error, n - 1), 1.0)
+    return MeanDifference(shift, reach, p_value)
+
+
+def pair_scores(first: Ends, second: Ends) -> np.ndarray:
+    """Returns by how much the second run of each pair is later, as a logarithm of the ratio.
+
+    If one run never arrived, the score is the least by which it is later, or 0 if it was last seen
+    before the other arrived; if both never arrived, it is 0. Exchanging the two runs of a pair only
+    changes the score's sign, which makes tests of these scores exact.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = [
+            np.where(low > 0, (np.log(low) + np.log(high)) / 2, np.log(high / 2))
+            for low, high in (first, second)
+        ]
+        seen = [np.log(low) for low, _ in (first, second)]
+        arrived = [np.isfinite(high) for _, high in (first, second)]
+        both, later = arrived[0] & arrived[1], np.maximum(seen[1] - logs[0], 0)
+        earlier = np.minimum(logs[1] - seen[0], 0)
+        scores = np.where(arrived[0] & ~arrived[1], later, np.where(~arrived[0], earlier, 0.0))
+        return np.where(both, logs[1] - logs[0], np.where(arrived[0] | arrived[1], scores, 0.0))
+
+
+def signed_rank_p(scores: np.ndarray) -> float:
+    """Returns the two-sided p-value of Wilcoxon's signed-rank test, exact also with ties.
+
+    Scores of 0 are left out: pairs whose order is unknown.
+
+    Source: Wilcoxon 1945 (doi 10.2307/3001968).
+    """
+    from scipy.stats import rankdata
+
+    scores = scores[scores != 0]
+    ranks = np.rint(2 * rankdata(np.abs(scores))).astype(int)  # ties have halves
+    shares = np.ones(1)
+    for rank in ranks:
+        shares = (np.pad(shares, (0, rank)) + np.pad(shares, (rank, 0))) / 2
+    observed = ranks[scores > 0].sum()
+    tails = shares[: observed + 1].sum(), shares[observed:].sum()
+    return min(1.0, 2 * float(min(tails)))
+
+
+def least_signed_rank_p(scores: np.ndarray) -> float:
+    return min(1.0, 2.0 ** (1 - np.count_nonzero(scores)))
+
+
+def evidence(scores: np.ndarray) -> np.ndarray:
+    """Returns the evidence, after each pair, that second runs are later, and earlier.
+
+    ``(2, ..., pairs)``; the mean of both is an e-process: one bets on the sign of each score, given
+    its size. If the runs of a pair may as well be exchanged, its sign is a fair coin, whatever the
+    distribution of sizes, and whatever came before; each factor ``exp(b x) / cosh(b x)`` then has
+    mean 1. The probability that the mean of both is ever 20 or more is at most 1 / 20, however
+    often one looks. ``x`` is a score over the median size so far; bets ``b`` are averaged.
+
+    Source: V. Vovk and R. Wang, Nonparametric e-tests of symmetry, 2024 (arXiv 2208.08925);
+    J. Ville, Etude critique de la notion de collectif, 1939.
+    """
+    sizes = np.abs(scores)
+    usual = np.stack(
+        [_usual(sizes[..., : number + 1]) for number in range(scores.shape[-1])], axis=-1
+    )
+    x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
+    signed = np.stack([x, -x])[..., None] * _BETS
+    # exp(b x) / cosh(b x) is 2 / (1 + exp(-2 b x)).
+    logs = math.log(2) - np.logaddexp(0, -2 * signed)
+    return np.exp(np.cumsum(logs, axis=-2)).mean(axis=-1)
+
+
+def _usual(sizes: np.ndarray) -> np.ndarray:
+    """Returns the median of sizes above 0; 0 without any."""
+    known = np.where(sizes > 0, sizes, np.inf)
+    count = np.count_nonzero(sizes > 0, axis=-1)
+    ordered = np.sort(known, axis=-1)
+    at = np.maximum(count - 1, 0)[..., None] // 2
+    middle = np.take_along_axis(ordered, at, axis=-1)[..., 0]
+    return np.where(count > 0, middle, 0.0)
+
+
+def evidence_interval(scores: np.ndarray, level: float) -> tuple[float, float] | None:
+    """Returns the shifts ``(pairs,)`` that no look so far has rejected; None if without an end.
+
+    It covers the true shift with ``1 - level`` at all looks together, if scores spread evenly
+    around it.
+    """
+    least, most = float(scores.min()), float(scores.max())
+    room = 2 * (most - least) or 1e-6 + abs(most)
+    shifts = np.linspace(least - room, most + room, _SHIFTS)
+    known = evidence(scores - shifts[:, None]).mean(axis=0).max(axis=-1) < 1 / level
+    kept = shifts[known]
+    if known[0] or known[-1] or not kept.size:
+        return None
+    step = shifts[1] - shifts[0]
+    return float(kept[0] - step), float(kept[-1] + step)
