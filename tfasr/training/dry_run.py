@@ -3,6 +3,7 @@
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -11,9 +12,10 @@ from tfasr.models.model import model_name
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.layer_groups import named_layers
 from tfasr.training.memory import buffer_need, check_memory, longest_batch
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import EpochBatches, open_run
+from tfasr.training.run import EpochBatches, first_weights, open_run
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.team import Team
 
@@ -24,6 +26,13 @@ _ENOUGH_S = 30.0  # of measured steps: those of a large model take minutes on pr
 def _limited(training: TrainingConfig) -> str:
     hours = training.stop_after_hours
     return f" or the {hours:g} h after which it ends" if hours else ""
+
+
+def _start(fact: dict[str, Any] | None) -> str:
+    if fact is None:
+        return "random weights"
+    new = ", ".join(fact["new_layers"]) or "no layer"
+    return f"{', '.join(fact['layers'])} from {fact['run']}; new: {new}"
 
 
 def dry_run(
@@ -43,8 +52,10 @@ def dry_run(
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
     strategy = make_strategy(experiment.training.num_replicas)
+    begin = first_weights(run)
     with strategy.scope():
-        model = build_model(experiment, alphabet, compiled=True)
+        model = build_model(experiment, alphabet, compiled=True, begin=begin)
+    model.groups.enter(1, 0)
     # The second epoch, because the first may go from short batches to long ones.
     batches = EpochBatches(source, experiment.training, strategy)
     dataset = batches.dataset(TrainingState(epoch=2))
@@ -72,6 +83,8 @@ def dry_run(
     return (
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"
+        f"layers: {', '.join(named_layers(model.recogniser))}\n"
+        f"start: {_start(run.started_from)}\n"
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "

@@ -49,6 +49,7 @@ from tfasr.training.run_folder import (
     recorded_lexicon,
 )
 from tfasr.training.step import book_traces
+from tfasr.training.warm_start import open_start
 from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.team import Team, check_clustered, check_offers, offered
 from tfasr.tta.costs import HardwareConfig
@@ -67,6 +68,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
     in_cluster = run.team.share is not None
+    started_from = run.started_from
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -85,7 +87,11 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
         "comparability": comparability(
-            experiment, *compared, in_cluster=in_cluster, extended=run.extended
+            experiment,
+            *compared,
+            in_cluster=in_cluster,
+            extended=run.extended,
+            start=None if started_from is None else started_from["sha256"][:16],
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
@@ -111,6 +117,7 @@ def comparability(
     *,
     in_cluster: bool = False,
     extended: Sequence[dict[str, Any]] = (),
+    start: str | None = None,
 ) -> dict[str, Any]:
     """The facts that make two times-to-accuracy comparable, and a hash of them.
 
@@ -137,6 +144,8 @@ def comparability(
         facts["gradient_exchange"] = exchange
     if extended:
         facts["extended"] = list(extended)
+    if start is not None:  # a hash of the weights that the run began with
+        facts["start_from"] = start
     content = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
 
@@ -212,6 +221,8 @@ def train(
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
+        if not resume:
+            open_start(experiment)  # whose faults are known before anything is written
         if team.share is None:  # in a cluster nothing may be built before the workers have met
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
