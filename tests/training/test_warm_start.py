@@ -196,8 +196,10 @@ def updates(optimizer, **training):
     holder.retrace = lambda: None
     groups = LayerGroups(holder, config)
     rng = np.random.default_rng(1)
-    history = []
+    history = [[plain_array(v) for v in model.weights]]
     for step in range(12):
+        if step == 6:  # as after many steps more
+            getattr(made, "inner_optimizer", made).iterations.assign(3000)
         groups.enter(1 + step // 6, step % 6)
         variables = holder.trainable_variables
         drawn = [rng.standard_normal(v.shape).astype(np.float32) for v in model.weights]
@@ -213,14 +215,14 @@ def updates(optimizer, **training):
 def test_a_thawed_layer_begins_as_gently_as_a_new_one(optimizer, precision):
     plain = updates(optimizer, precision=precision)
     frozen = updates(optimizer, precision=precision, freeze=(("a", 1),))
-    assert equal(frozen[0][:2], frozen[5][:2])
+    assert equal(frozen[0][:2], frozen[6][:2])
     # The other layer learns as ever, whether the first one does or not.
     for one, other in zip(plain, frozen, strict=True):
         np.testing.assert_allclose(one[2], other[2], rtol=1e-5, atol=1e-6)
     # Without its own count of updates Adam's first step is 3 times as large, Schedule-Free's 30.
     first = np.abs(plain[1][0] - plain[0][0]).max()
-    thawed = np.abs(frozen[6][0] - frozen[5][0]).max()
-    assert 0 < thawed < 2.5 * first
+    thawed = np.abs(frozen[7][0] - frozen[6][0]).max()
+    assert 0 < thawed < 2 * first
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS[:4], ids=lambda make: make().name)
@@ -272,7 +274,8 @@ def killable(start, run_dir, maker, *kill_at):
 )
 def test_a_run_killed_in_and_after_the_freeze_resumes_bit_for_bit(trained, tmp_path, maker):
     whole, killed = killable(trained, tmp_path / "whole", maker), tmp_path / "killed"
-    for place in (("0", "4"), ("2", "2")):  # with all frozen layers frozen, with none
+    places = (("0", "4"), ("2", "2"))[: 1 if maker == "ema" else 2]  # in the freeze, after it
+    for place in places:
         words = [sys.executable, "-m", "tests.training.test_warm_start", trained, killed, maker]
         died = subprocess.run([*words, *place], capture_output=True, text=True, check=False)
         assert died.returncode == -signal.SIGKILL, died.stderr
@@ -282,7 +285,8 @@ def test_a_run_killed_in_and_after_the_freeze_resumes_bit_for_bit(trained, tmp_p
         killable(trained, killed, maker)
     finally:
         trained.with_name("moved").rename(trained)
-    assert [e["value"]["resumed_from_step"] for e in of(killed, "session_start")] == [None, 4, 12]
+    resumed_from = [e["value"]["resumed_from_step"] for e in of(killed, "session_start")]
+    assert resumed_from == [None, 4, 12][: 1 + len(places)]
     assert same_weights(whole, killed)
     facts = [load_run(run_dir).comparability for run_dir in (whole, killed)]
     assert facts[0] == facts[1]

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ ABSENT = "not stated"
 _LONGEST = 60
 # Their values are hashes: a reader is told what they are of.
 _HASHES = {"validation_references": "the transcripts that are scored", "lexicon": "the lexicon"}
+_HASHES["start_from"] = "the trained weights that it began with"
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
@@ -318,6 +320,7 @@ class RunAnalysis:
     workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
     exchange: Exchange | None = None  # of their gradients; None where it is not known
     machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
+    start: Mapping[str, Any] = MappingProxyType({})  # whose weights it began with, and their cost
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -328,6 +331,11 @@ class RunAnalysis:
     @property
     def wall_s(self) -> float:
         return sum(self.intervals_s.values())
+
+    def with_start_s(self, seconds: float | None) -> float | None:
+        """Returns a time with that of the start; None if one of the two is unknown."""
+        start_s = self.start["seconds"] if self.start else 0.0
+        return None if seconds is None or start_s is None else seconds + start_s
 
     @property
     def epochs(self) -> int:
@@ -433,6 +441,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
+        start=_start(run),
         **{name: getattr(run, name) for name in same},
     )
 
@@ -480,6 +489,25 @@ def make_report(
     return Report(list(runs), question, of_runs, notes)
 
 
+def _start(run: Run) -> dict[str, Any]:
+    fact = run.fact("start_from")
+    fact = dict(fact) if isinstance(fact, dict) else {}
+    unknown = [n for n in ("seconds", "joules") if not isinstance(fact.get(n), int | float)]
+    return {**fact, **dict.fromkeys(unknown)} if fact else {}
+
+
+def _start_note(start: Mapping[str, Any]) -> str:
+    copied, new = (len(start.get(name) or ()) for name in ("layers", "new_layers"))
+    seconds, joules = start["seconds"], start["joules"]
+    cost = "at a cost that is unknown" if seconds is None else f"which took {seconds / 60:.3g} min"
+    cost += "" if joules is None else f" and {joules:.3g} J"
+    return (
+        f"it began with {copied} of {copied + new} layers of {start.get('run')} (SHA-256 "
+        f"{str(start.get('sha256'))[:16]}), {cost}: its times leave that out, those with the start "
+        "count it"
+    )
+
+
 def _notes(run: Run, evaluated: bool) -> list[str]:
     notes = []
     if run.cut:
@@ -516,6 +544,8 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
         known = {"validation_references", "validation_utterances", "target_rule", "hash"}
         declared = ", ".join(name for name in run.comparability if name not in known)
         notes.append(f"as its program declares after {model.get('run')}, unchecked: {declared}")
+    start = _start(run)
+    notes += [_start_note(start)] if start else []
     shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None
