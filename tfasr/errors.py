@@ -85,7 +85,8 @@ def received_path(
     """Returns "Received: ...", and what the missing path might have been, or else ``otherwise``."""
     path = Path(name)
     if path.exists():
-        return f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} that is no such one."
+        kind = "a folder" if path.is_dir() else "a file"
+        return f"Received: {name}, which is {kind} of another kind."
     around = {p.name: str(p) for p in path.parent.iterdir()} if path.parent.is_dir() else {}
     near = nearest(path.name, [*around, *others])
     meant = f"Did you mean {around.get(near, near)}?" if near else otherwise

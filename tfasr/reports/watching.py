@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfasr.errors import UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE, object_or_empty
+from tfasr.ledger.events import read_ledger
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.metrics import Target, check_target, metric_named
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 SILENT_AFTER_S = 60.0  # a run without news for so long may be dead
 _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
+
+
+def _has_no_events(path: Path) -> bool:
+    try:
+        return path.is_dir() and not read_ledger(path).events
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Watch:
         try:
             run = load_log(path)
         except UsageError as error:
-            if "holds none: the run has not begun" in str(error):
+            if _has_no_events(path):
                 return Watched(path, name, "starting", note="its ledger is empty yet")
             return Watched(path, name, "unreadable", note=str(error))
         # What a run declares of its metrics is known once it is read.
