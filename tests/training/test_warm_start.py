@@ -20,6 +20,8 @@ from tfasr.errors import UsageError
 from tfasr.exporting.export import export
 from tfasr.ledger.events import read_events
 from tfasr.models.recurrent import GruModelConfig
+from tfasr.reports.numbers import analyse_run, ask, make_report
+from tfasr.reports.tables.runs import tables
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.dry_run import dry_run
@@ -104,7 +106,7 @@ def test_a_deeper_model_takes_the_layers_that_fit(trained):
     _, fact = begun(experiment)
     assert fact["new_layers"] == ["lstm_1", "normalisation_2"]
     text = dry_run(experiment, shard_dir=SHARDS, memory_probe=False)
-    assert "new: lstm_1, normalisation_2" in text
+    assert "start: convolution, lstm_0" in text
 
 
 def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(trained, tmp_path):
@@ -119,7 +121,30 @@ def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(traine
     assert "start_from" not in before.comparability
     # A start from a start costs both.
     again = open_start(tones_experiment(start_from=str(run.path)))
-    assert again.seconds == pytest.approx(before.wall_s + run.wall_s, abs=0.01)
+    assert again.fact["seconds"] == pytest.approx(before.wall_s + run.wall_s, abs=0.01)
+
+
+def record_of(report):
+    records = tables(report)[0].records
+    return dict(zip(records.columns, records.rows[0], strict=True))
+
+
+def test_a_report_gives_times_with_and_without_the_start_and_keeps_warm_from_cold(
+    trained, tmp_path
+):
+    run_dir = warm(tmp_path / "warm", trained, epochs=1, targets=(("cer", 1.0),), target_window=1)
+    run, options = load_run(run_dir), {"targets": ["cer=1.0"], "window": 1}
+    report = make_report([analyse_run(run, ask(**options))], ask(**options))
+    record = record_of(report)
+    seconds = run.fact("start_from")["seconds"]
+    assert record["with_start_s"] == pytest.approx(record["time_to_accuracy_s"] + seconds)
+    assert any(str(trained) in note and "5 of 5 layers" in note for note in report.runs[0].notes)
+    both = [analyse_run(load_run(folder), ask(**options)) for folder in (trained, run_dir)]
+    report = make_report(both, ask(**options))
+    assert "start_from" in report.differences[1]
+    assert "weights that it began with" in " ".join(report.notes)
+    cold = make_report(both[:1], ask(**options))
+    assert "with_start_s" not in record_of(cold)
 
 
 def frozen_values(run_dir, step):

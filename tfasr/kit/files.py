@@ -242,11 +242,6 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
         )
 
 
-# Files in the folder of an exported recogniser.
-SPEC_FILE = "recogniser.json"
-SUMS_FILE = "SHA256SUMS"  # of all other files, for ``sha256sum --check``; written last
-KERAS_FILE = "model.keras"
-
 # The files in a run's folder.
 EVENTS_FILE = "events.jsonl"  # the ledger: all events, append-only; see `tfasr.ledger.events`
 WORKER_EVENTS = "events-worker-*.jsonl"  # each cluster worker's steps; see `worker_events_file`

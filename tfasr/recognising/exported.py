@@ -15,16 +15,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json
-from tfasr.kit.files import (
-    ALPHABET_FILE,
-    KERAS_FILE,
-    LEXICON_FILE,
-    SPEC_FILE,
-    SUMS_FILE,
-    read_object,
-    read_text,
-    write_whole,
-)
+from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE, read_object, read_text, write_whole
 from tfasr.recognising.spec import RecogniserSpec
 
 GRAPH_FILE = "model.onnx"
@@ -33,10 +24,12 @@ ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"
 MODEL_FILES = {
     ONNX: GRAPH_FILE,
     LITERT: "model.tflite",
-    KERAS: KERAS_FILE,
+    KERAS: "model.keras",
     SAVED_MODEL: "saved_model",
 }
+SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
+SUMS_FILE = "SHA256SUMS"  # of all other files, for ``sha256sum --check``; written last
 _WEIGHTS = {**MODEL_FILES, SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001"}
 _FORMAT = 1
 _AGAIN = "Export the run again."

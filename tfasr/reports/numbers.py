@@ -8,10 +8,9 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -320,7 +319,7 @@ class RunAnalysis:
     workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
     exchange: Exchange | None = None  # of their gradients; None where it is not known
     machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
-    start: Mapping[str, Any] = MappingProxyType({})  # whose weights it began with, and their cost
+    start: dict[str, Any] = field(default_factory=dict)  # whose weights it began with, and costs
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -334,7 +333,7 @@ class RunAnalysis:
 
     def with_start_s(self, seconds: float | None) -> float | None:
         """Returns a time with that of the start; None if one of the two is unknown."""
-        start_s = self.start["seconds"] if self.start else 0.0
+        start_s = self.start.get("seconds") if self.start else 0.0
         return None if seconds is None or start_s is None else seconds + start_s
 
     @property
@@ -441,7 +440,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
-        start=_start(run),
+        start=run.fact("start_from") or {},
         **{name: getattr(run, name) for name in same},
     )
 
@@ -489,22 +488,14 @@ def make_report(
     return Report(list(runs), question, of_runs, notes)
 
 
-def _start(run: Run) -> dict[str, Any]:
-    fact = run.fact("start_from")
-    fact = dict(fact) if isinstance(fact, dict) else {}
-    unknown = [n for n in ("seconds", "joules") if not isinstance(fact.get(n), int | float)]
-    return {**fact, **dict.fromkeys(unknown)} if fact else {}
-
-
 def _start_note(start: Mapping[str, Any]) -> str:
     copied, new = (len(start.get(name) or ()) for name in ("layers", "new_layers"))
-    seconds, joules = start["seconds"], start["joules"]
-    cost = "at a cost that is unknown" if seconds is None else f"which took {seconds / 60:.3g} min"
+    minutes, joules = start.get("seconds"), start.get("joules")
+    cost = "at an unknown cost" if minutes is None else f"after {minutes / 60:.3g} min of training"
     cost += "" if joules is None else f" and {joules:.3g} J"
     return (
         f"it began with {copied} of {copied + new} layers of {start.get('run')} (SHA-256 "
-        f"{str(start.get('sha256'))[:16]}), {cost}: its times leave that out, those with the start "
-        "count it"
+        f"{str(start.get('sha256'))[:16]}), {cost}, which only its time with the start counts"
     )
 
 
@@ -544,7 +535,7 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
         known = {"validation_references", "validation_utterances", "target_rule", "hash"}
         declared = ", ".join(name for name in run.comparability if name not in known)
         notes.append(f"as its program declares after {model.get('run')}, unchecked: {declared}")
-    start = _start(run)
+    start = run.fact("start_from")
     notes += [_start_note(start)] if start else []
     shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):

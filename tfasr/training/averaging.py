@@ -85,11 +85,6 @@ def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
     return cls is not None and isinstance(optimizer, cls)
 
 
-def learning_normalisations(model: CtcModel) -> list[keras.layers.BatchNormalization]:
-    layers = batch_normalisations(model.recogniser)
-    return [layer for layer in layers if layer.trainable and layer.momentum < 1]
-
-
 class StatisticsEstimate:
     """Estimates batch normalisation's moving statistics from a few batches, all of equal weight.
 
@@ -105,7 +100,8 @@ class StatisticsEstimate:
 
     def __init__(self, model: CtcModel, num_features: int):
         self._model = model
-        self._layers = learning_normalisations(model)
+        layers = batch_normalisations(model.recogniser)
+        self._layers = [layer for layer in layers if layer.trainable and layer.momentum < 1]
         self.variables = [v for layer in self._layers for v in layer.non_trainable_variables]
         # One signature with open dimensions: no shape of a batch is ever traced again.
         frames = tf.TensorSpec([None, None, num_features], tf.float32)
@@ -172,8 +168,8 @@ class WeightsForUse:
         self._model = model
         self._source = source
         self._experiment = experiment
-        self._estimate: StatisticsEstimate | None = None
-        self._learning: list = []  # layers, of which some may be frozen at first
+        self._statistics: StatisticsEstimate | None = None
+        self._learning: list[bool] = []  # which layers it was made for: some may be frozen at first
         self._in_memory: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
@@ -181,23 +177,19 @@ class WeightsForUse:
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
-        statistics = self._statistics()
-        differing = {id(variable) for variable in (*trained, *statistics.variables)}
+        learning = [layer.trainable for layer in batch_normalisations(model.recogniser)]
+        if self._statistics is None or learning != self._learning:
+            features = self._experiment.features.num_features
+            self._learning, self._statistics = learning, StatisticsEstimate(model, features)
+        differing = {id(variable) for variable in (*trained, *self._statistics.variables)}
         with values_kept(variables.values()):
             averages = averaged_values(model.optimizer, trained)
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
-            if statistics.variables:
+            if self._statistics.variables:
                 # As the next epoch's are made: the first epoch's may go from short to long.
-                statistics.estimate(self._batches(state.epoch + 1))
+                self._statistics.estimate(self._batches(state.epoch + 1))
             return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
-
-    def _statistics(self) -> StatisticsEstimate:
-        learning = learning_normalisations(self._model)
-        if self._estimate is None or learning != self._learning:
-            features = self._experiment.features.num_features
-            self._estimate, self._learning = StatisticsEstimate(self._model, features), learning
-        return self._estimate
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
         """An epoch's batches; reading the first one costs as much as the statistics of all."""

@@ -28,11 +28,10 @@ def _limited(training: TrainingConfig) -> str:
     return f" or the {hours:g} h after which it ends" if hours else ""
 
 
-def _start(fact: dict[str, Any] | None) -> str:
+def _beginning(fact: dict[str, Any] | None) -> str:
     if fact is None:
         return "random weights"
-    new = ", ".join(fact["new_layers"]) or "no layer"
-    return f"{', '.join(fact['layers'])} from {fact['run']}; new: {new}"
+    return f"{', '.join(fact['layers'])} of {fact['run']}, other layers new"
 
 
 def dry_run(
@@ -84,7 +83,7 @@ def dry_run(
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"
         f"layers: {', '.join(named_layers(model.recogniser))}\n"
-        f"start: {_start(run.started_from)}\n"
+        f"start: {_beginning(run.started_from)}\n"
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "

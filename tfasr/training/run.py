@@ -17,6 +17,7 @@ from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import read_lexicon, require_lexicon_use
 from tfasr.decoding.decoder import lexicon_from_transcripts
+from tfasr.errors import UsageError
 from tfasr.ledger.events import Ledger, last_value, read_events
 from tfasr.ledger.intervals import Event, kept_index
 from tfasr.ledger.timeline import Timeline
@@ -37,7 +38,7 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.run_folder import Interruption, finished_history
 from tfasr.training.step import TimedStep
-from tfasr.training.warm_start import check_same_start, open_start
+from tfasr.training.warm_start import open_start
 from tfasr.training.workers.exchange import Link
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
@@ -194,7 +195,11 @@ def first_weights(
     start = open_start(run.experiment)
     if start is None:
         return lambda recogniser: None
-    check_same_start(start, recorded)
+    if recorded and recorded.get("sha256") != start.fact["sha256"]:
+        raise UsageError(
+            f"A resumed run must begin as it began before. {start.file} has changed since, and the "
+            "run has no checkpoint to go on from: bring the file back, or begin a new run."
+        )
     layers = start.layers()
 
     def begin(recogniser: keras.Model) -> None:

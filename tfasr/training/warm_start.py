@@ -12,16 +12,13 @@ import numpy as np
 from tfasr.alphabet import Alphabet
 from tfasr.data.features import FeatureConfig
 from tfasr.data.manifest import file_sha256
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json
 from tfasr.kit.files import (
     ALPHABET_FILE,
     BEST_CHECKPOINT,
     CHECKPOINTS_FOLDER,
     EXPERIMENT_FILE,
-    KERAS_FILE,
-    SPEC_FILE,
-    SUMS_FILE,
     read_object,
     read_text,
 )
@@ -35,28 +32,20 @@ from tfasr.training.trained import open_trained
 from tfasr.tta.run import load_run
 
 _FIELD = "TrainingConfig.start_from"
-_RETRAINED = f"Name another run, or leave {_FIELD} out."
+_OTHER = f"Name another run, or leave {_FIELD} out."
+# In the folder of `tfasr.recognising.exported`, which is above this module.
+_SPEC, _KERAS, _SUMS = "recogniser.json", "model.keras", "SHA256SUMS"
 
 
 @dataclass(frozen=True)
 class Start:
     """What a run begins with, opened and checked; its weights are read by `layers`."""
 
-    folder: Path
     file: Path  # which holds the weights
     alphabet: Alphabet
+    features: FeatureConfig
     experiment: Experiment | None  # of a run; None for an export
-    sha256: str  # of the file
-    ledger_hash: str | None  # None for an export
-    seconds: float | None  # all that its training took, its own start included; None if unknown
-    joules: float | None
-
-    def fact(self, copied: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
-        """The ledger's description of a start, with the names of copied and of new layers."""
-        names = ("sha256", "ledger_hash", "seconds", "joules")
-        values = {name: getattr(self, name) for name in names}
-        about = {"run": str(self.folder), "file": self.file.name, **values}
-        return {**about, "layers": list(copied), "new_layers": list(new)}
+    fact: dict[str, Any]  # the ledger's description
 
     def layers(self) -> dict[str, list[np.ndarray]]:
         """The weights of each layer, by name; UsageError if they cannot be used."""
@@ -72,7 +61,7 @@ class Start:
         }
         if not all(np.isfinite(value).all() for values in weights.values() for value in values):
             raise UsageError(
-                f"{_FIELD} must name finite weights. Some in {self.file} are not. {_RETRAINED}"
+                f"{_FIELD} must name finite weights. Some in {self.file} are not. {_OTHER}"
             )
         return weights
 
@@ -104,11 +93,12 @@ class Start:
         if not copied:
             raise UsageError(
                 f"{_FIELD} must name a run whose model shares layers with this one, by name and "
-                f"shapes. {self.folder} has {_shapes(layers)}; this model has "
+                f"shapes. {self.fact['run']} has {_shapes(layers)}; this model has "
                 f"{_shapes({name: layer.weights for name, layer in ours.items()})}. Take its "
                 "model's settings, or name another run."
             )
-        return self.fact(copied, [name for name in ours if name not in copied])
+        new = [name for name in ours if name not in copied]
+        return {**self.fact, "layers": copied, "new_layers": new}
 
 
 def _shapes(layers: Mapping[str, Sequence[Any]]) -> str:
@@ -126,15 +116,15 @@ def open_start(experiment: Experiment) -> Start | None:
         return None
     folder = Path(experiment.training.start_from)
     if (folder / EXPERIMENT_FILE).is_file():
-        start, features = _of_run(folder)
-    elif (folder / SPEC_FILE).is_file():
-        start, features = _of_export(folder)
+        start = _of_run(folder)
+    elif (folder / _SPEC).is_file():
+        start = _of_export(folder)
     else:
         raise UsageError(
             f"{_FIELD} must be the folder of a run, or of tfasr export --to keras. Received: "
             f"{folder}, which {'holds neither' if folder.is_dir() else 'is no folder'}."
         )
-    theirs, ours = to_json(features), to_json(experiment.features)
+    theirs, ours = to_json(start.features), to_json(experiment.features)
     differing = [f"{n} {theirs[n]}, here {ours[n]}" for n in ours if theirs[n] != ours[n]]
     if differing:
         raise UsageError(
@@ -145,53 +135,43 @@ def open_start(experiment: Experiment) -> Start | None:
     return start
 
 
-def _of_run(folder: Path) -> tuple[Start, FeatureConfig]:
+def _of_run(folder: Path) -> Start:
     trained, run = open_trained(folder), load_run(folder)
-    file = folder / CHECKPOINTS_FOLDER / BEST_CHECKPOINT
-    path = file if file.is_file() else newest_checkpoint(folder)
-    cause = "it has no checkpoint that can be read" if path is None else damage(path)
-    if path is None or cause is not None:
+    best = folder / CHECKPOINTS_FOLDER / BEST_CHECKPOINT
+    file = best if best.is_file() else newest_checkpoint(folder)
+    cause = "it has no checkpoint that can be read" if file is None else damage(file)
+    if file is None or cause is not None:
         raise UsageError(
-            f"{_FIELD} must name a run whose weights can be read. {folder}: {cause}. {_RETRAINED}"
+            f"{_FIELD} must name a run whose weights can be read. {folder}: {cause}. {_OTHER}"
         )
     energy = measured_energy(run).use(run, math.inf)
     costs = {"seconds": run.wall_s, "joules": None if energy is None else energy.total_joules}
-    before = run.fact("start_from") or {}  # whose cost is part of this one's
+    before = run.fact("start_from")  # whose cost is part of this one's
     for name, cost in costs.items():
         earlier = before.get(name) if before else 0.0
         costs[name] = None if cost is None or earlier is None else round(cost + earlier, 3)
-    alphabet, digest = trained.alphabet, file_sha256(path)
-    start = Start(folder, path, alphabet, trained.experiment, digest, run.ledger_hash, **costs)
-    return start, trained.experiment.features
+    fact = _fact(folder, file, run.ledger_hash) | costs
+    return Start(file, trained.alphabet, trained.experiment.features, trained.experiment, fact)
 
 
-def _of_export(folder: Path) -> tuple[Start, FeatureConfig]:
-    content = read_object(folder / SPEC_FILE, "Export the run again.", ("features",))
-    file = folder / KERAS_FILE
+def _of_export(folder: Path) -> Start:
+    file, again = folder / _KERAS, "Export the run again, or name the run itself."
     if not file.is_file():
         raise UsageError(
-            f"{_FIELD} must name a run, or its export to Keras. {folder} is an export without "
-            f"{KERAS_FILE}. Name the run itself, or export it with --to keras."
+            f"{_FIELD} must name a run, or its export with --to keras. {folder} is an export "
+            f"without {_KERAS}. {again}"
         )
-    sha256 = file_sha256(file)
-    sums = read_text(folder / SUMS_FILE, "Export the run again.")
-    if f"{sha256}  {KERAS_FILE}" not in sums.splitlines():
+    fact = _fact(folder, file, None)
+    if f"{fact['sha256']}  {_KERAS}" not in read_text(folder / _SUMS, again).splitlines():
         raise UsageError(
-            f"{file} must be as it was exported: its SHA-256 is not the one in {SUMS_FILE}. Export "
-            "the run again, or name the run itself."
+            f"{file} must be as it was exported: its SHA-256 is not the one in {_SUMS}. {again}"
         )
-    try:
+    content = read_object(folder / _SPEC, again, ("features",))
+    with wrong_values_are_wrong_use():
         features = FeatureConfig(**content["features"])
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{folder / SPEC_FILE} is damaged: {error}. {_RETRAINED}") from None
-    alphabet = Alphabet.load(folder / ALPHABET_FILE)
-    return Start(folder, file, alphabet, None, sha256, None, None, None), features
+    return Start(file, Alphabet.load(folder / ALPHABET_FILE), features, None, fact)
 
 
-def check_same_start(start: Start, recorded: Any) -> None:
-    """Raises UsageError if a run that begins again would begin with other weights than before."""
-    if isinstance(recorded, dict) and recorded.get("sha256") != start.sha256:
-        raise UsageError(
-            f"A resumed run must begin as it began before. {start.file} has changed since, and the "
-            "run has no checkpoint to go on from: bring the file back, or begin a new run."
-        )
+def _fact(folder: Path, file: Path, ledger_hash: str | None) -> dict[str, Any]:
+    about = {"run": str(folder), "file": file.name, "sha256": file_sha256(file)}
+    return {**about, "ledger_hash": ledger_hash, "seconds": None, "joules": None}
