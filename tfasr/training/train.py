@@ -92,6 +92,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
             in_cluster=in_cluster,
             extended=run.extended,
             start=None if started_from is None else started_from["sha256"][:16],
+            noisy="noise" in run.splits["train"].index,
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
@@ -118,6 +119,7 @@ def comparability(
     in_cluster: bool = False,
     extended: Sequence[dict[str, Any]] = (),
     start: str | None = None,
+    noisy: bool = False,
 ) -> dict[str, Any]:
     """The facts that make two times-to-accuracy comparable, and a hash of them.
 
@@ -137,13 +139,15 @@ def comparability(
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs",
         # Open runs do not state it, as none did before: they stay comparable with those.
-        **({"division": CLOSED} if is_closed(experiment) else {}),
+        **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
     if extended:
         facts["extended"] = list(extended)
+    if "noise" in validation.index:
+        facts["validation_noise"] = validation.index["noise"]
     if start is not None:  # a hash of the weights that the run began with
         facts["start_from"] = start
     content = json.dumps(facts, sort_keys=True).encode()
