@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,40 +146,51 @@ def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
 
 
 def copies_of(
-    config: NoiseConfig | None, noise_dir: str | Path | None, impulse_dir: str | Path | None
-) -> Copies | None:
-    """Returns which copies are to be made, or None; UsageError for a folder that can't be used."""
+    config: NoiseConfig | None,
+    noise_dir: str | Path | None,
+    impulse_dir: str | Path | None,
+    splits: Sequence[str] = ("train",),
+) -> dict[str, Copies]:
+    """Returns the copies that each of some splits gets, {} if none does.
+
+    Raises UsageError for a folder that can't be used, or settings that would make no copy.
+    """
     config = config or NoiseConfig()
-    folders = {"--noise_dir": noise_dir, "--impulse_dir": impulse_dir}
-    digest, found = hashlib.sha256(), {}
-    for flag, folder in folders.items():
-        paths = [] if folder is None else sorted(Path(folder).absolute().rglob("*"))
-        paths = [path for path in paths if path.suffix.lower() in _FILES]
-        if folder is not None and not paths:
-            raise UsageError(
-                f"{flag} must be a folder of recordings ({', '.join(sorted(_FILES))}). Received: "
-                f"{folder}, which holds none."
-            )
-        for path in paths:
-            try:
-                audio_duration_s(path)
-                if flag == "--impulse_dir" and not read_audio(path).any():
-                    raise ValueError(f"{path} is silent")
-            except ValueError as error:
-                raise UsageError(
-                    f"{flag} must hold sound recordings. {error}. Remove it."
-                ) from None
-            digest.update(f"{flag}\0{path.name}\0{file_sha256(path)}\n".encode())
-        found[flag] = tuple(paths)
-    if any(found.values()) and not config.copies:
+    digest = hashlib.sha256()
+    noises = _recordings("--noise_dir", noise_dir, digest)
+    impulses = _recordings("--impulse_dir", impulse_dir, digest)
+    if noises or impulses:
+        made, needs = bool(config.copies), "NoiseConfig.copies must be at least 1"
+    else:
+        made = bool(config.speeds) or config == NoiseConfig()
+        needs = "NoiseConfig needs --noise_dir, --impulse_dir or NoiseConfig.speeds"
+    if not made:
+        raise UsageError(f"{needs}, or it makes no copies. Received: {config}.")
+    if not (noises or impulses or config.speeds):
+        return {}
+    of_splits = [name for name in splits if name in config.splits]
+    if not of_splits:
         raise UsageError(
-            "NoiseConfig.copies must be at least 1 with --noise_dir or --impulse_dir. Received: 0."
+            f"NoiseConfig.splits must name a split that is prepared. Received: {config.splits}, "
+            f"while {', '.join(splits)} is prepared."
         )
-    if not any(found.values()) and not config.speeds:
-        if config != NoiseConfig():
-            raise UsageError(
-                "NoiseConfig makes copies only with --noise_dir, --impulse_dir or "
-                "NoiseConfig.speeds. Received: none of them."
-            )
-        return None
-    return Copies(config, *found.values(), digest.hexdigest()[:16])
+    return dict.fromkeys(of_splits, Copies(config, noises, impulses, digest.hexdigest()[:16]))
+
+
+def _recordings(flag: str, folder: str | Path | None, digest: Any) -> tuple[Path, ...]:
+    paths = [] if folder is None else sorted(Path(folder).absolute().rglob("*"))
+    paths = [path for path in paths if path.suffix.lower() in _FILES]
+    if folder is not None and not paths:
+        raise UsageError(
+            f"{flag} must be a folder of recordings ({', '.join(sorted(_FILES))}). Received: "
+            f"{folder}, which holds none."
+        )
+    for path in paths:
+        try:
+            audio_duration_s(path)
+            if flag == "--impulse_dir" and not read_audio(path).any():
+                raise ValueError(f"{path} is silent")
+        except ValueError as error:
+            raise UsageError(f"{flag} must hold sound. {error}. Remove the file.") from None
+        digest.update(f"{flag}\0{path.name}\0{file_sha256(path)}\n".encode())
+    return tuple(paths)

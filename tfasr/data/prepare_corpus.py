@@ -221,24 +221,18 @@ def prepare(
             f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "
             "none. Name a list with --manifest and its split with --split."
         )
-    copies = copies_of(noise, noise_dir, impulse_dir)
-    if copies is not None and not set(splits) & set(copies.config.splits):
-        raise UsageError(
-            f"NoiseConfig.splits must name a split that is prepared. Received: "
-            f"{copies.config.splits}, while {', '.join(splits)} is prepared."
-        )
+    copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
     indexes = {}
     for name in splits:
         utterances = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
-        with_copies = copies if copies is not None and name in copies.config.splits else None
         with _progress(name, progress) as callbacks:
             indexes[name] = pack_split(
                 utterances,
                 name,
                 Path(shard_dir),
-                dataclasses.replace(packing, copies=with_copies),
+                dataclasses.replace(packing, copies=copies.get(name)),
                 max_bad_fraction=max_bad_fraction,
                 num_workers=num_workers,
                 executor=executor,
