@@ -106,7 +106,7 @@ def test_a_deeper_model_takes_the_layers_that_fit(trained):
     _, fact = begun(experiment)
     assert fact["new_layers"] == ["lstm_1", "normalisation_2"]
     text = dry_run(experiment, shard_dir=SHARDS, memory_probe=False)
-    assert "start: convolution, lstm_0" in text
+    assert "from a trained run: convolution, lstm_0, normalisation_0" in text
 
 
 def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(trained, tmp_path):
@@ -166,6 +166,10 @@ def averaging_adam():
     return keras.optimizers.AdamW(
         0.01, weight_decay=0.1, use_ema=True, ema_momentum=0.6, name="adamw"
     )
+
+
+def overwriting():
+    return keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=2, name="adam")
 
 
 KEEP = {"keep_checkpoints": 100, "checkpoint_every_steps": 1}
@@ -421,6 +425,12 @@ def not_finite(trained, folder):
         (
             lambda t, f: tones_experiment(start_from=str(t), freeze=(("*", 1),)),
             "must leave a layer that learns",
+        ),
+        (
+            lambda t, f: tones_experiment(
+                start_from=str(t), freeze=(("lstm_0", 1),), optimizer=overwriting
+            ),
+            "ema_overwrite_frequency must be None",
         ),
     ],
 )

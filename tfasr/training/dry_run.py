@@ -3,7 +3,6 @@
 import math
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -28,12 +27,6 @@ def _limited(training: TrainingConfig) -> str:
     return f" or the {hours:g} h after which it ends" if hours else ""
 
 
-def _beginning(fact: dict[str, Any] | None) -> str:
-    if fact is None:
-        return "random weights"
-    return f"{', '.join(fact['layers'])} of {fact['run']}, other layers new"
-
-
 def dry_run(
     experiment: Experiment,
     *,
@@ -54,6 +47,7 @@ def dry_run(
     begin = first_weights(run)
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=begin)
+    start = run.started_from or {"layers": []}
     model.groups.enter(1, 0)
     # The second epoch, because the first may go from short batches to long ones.
     batches = EpochBatches(source, experiment.training, strategy)
@@ -83,7 +77,7 @@ def dry_run(
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"
         f"layers: {', '.join(named_layers(model.recogniser))}\n"
-        f"start: {_beginning(run.started_from)}\n"
+        f"of them from a trained run: {', '.join(start['layers']) or 'none'}\n"
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "

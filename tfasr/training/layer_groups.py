@@ -63,6 +63,11 @@ class LayerGroups:
                 "TrainingConfig.freeze must leave a layer that learns. Received: "
                 f"{training.freeze}, which fit all layers: {', '.join(layers)}."
             )
+        if frozen and self._optimizer.use_ema and self._optimizer.ema_overwrite_frequency:
+            raise UsageError(
+                "With TrainingConfig.freeze the optimizer's ema_overwrite_frequency must be None: "
+                "it would round frozen weights."
+            )
         # The optimizer's count of updates when layers thawed, by the epochs that they were frozen.
         self._thawed_at = {
             count: self._optimizer.add_variable((), dtype="int", name=f"thawed_after_{count}")
@@ -79,12 +84,10 @@ class LayerGroups:
 
     def enter(self, epoch: int, step_in_epoch: int) -> None:
         """Freezes and thaws layers for an epoch; call it before the epoch's first step."""
-        changed = False
-        for layer, count in self._frozen:
-            learns = epoch > count
-            changed = changed or layer.trainable != learns
-            layer.trainable = learns
-        if changed:
+        changing = [layer for layer, count in self._frozen if layer.trainable != (epoch > count)]
+        for layer in changing:
+            layer.trainable = not layer.trainable
+        if changing:
             self._model.retrace()
         if epoch - 1 in self._thawed_at and not step_in_epoch:
             self._thawed_at[epoch - 1].assign(self._optimizer.iterations)
