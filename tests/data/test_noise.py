@@ -265,6 +265,7 @@ def test_silent_noise_leaves_its_utterances_out_with_the_reason(corpus, tmp_path
         {"speeds": (1.0,)},
         {"speeds": (0.9, 0.9)},
         {"speeds": (3.0,)},
+        {"speeds": (0.90000001,)},
         {"copies": -1},
         {"seed": -1},
     ],

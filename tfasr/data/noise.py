@@ -53,9 +53,15 @@ class NoiseConfig:
         require(0 <= self.copies <= 1000, self, "copies", "in 0..1000")
         ordered = -100 <= self.snr_db[0] <= self.snr_db[1] <= 100
         require(ordered, self, "snr_db", "a lower and an upper number of decibels, in -100..100")
-        usable = all(0.5 <= speed <= 2 and speed != 1 for speed in self.speeds)
+        # A copy's id names its speed.
+        usable = all(0.5 <= s <= 2 and s != 1 and s == float(f"{s:g}") for s in self.speeds)
         distinct = len(set(self.speeds)) == len(self.speeds)
-        require(usable and distinct, self, "speeds", "different factors in 0.5..2, none of them 1")
+        require(
+            usable and distinct,
+            self,
+            "speeds",
+            "different factors in 0.5..2 of at most 6 digits, none of them 1",
+        )
         require(self.seed >= 0, self, "seed", "at least 0")
 
 
