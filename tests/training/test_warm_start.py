@@ -124,6 +124,26 @@ def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(traine
     assert again.fact["seconds"] == pytest.approx(before.wall_s + run.wall_s, abs=0.01)
 
 
+def test_the_joules_of_a_start_are_those_of_all_that_led_to_it(trained, tmp_path):
+    def metered(run_dir):
+        moments = [event["metadata"]["mono_s"] for event in read_events(run_dir)]
+        lines = ["time_ms,session,mono_s,counter,joules,range_joules"]
+        for at in np.linspace(min(moments) - 1, max(moments) + 1, 50):
+            lines.append(f"0,0,{at:.6f},package-0,{100 * at:.6f},")
+        (run_dir / "energy.csv").write_text("\n".join(lines) + "\n")
+        return 100 * (max(moments) - min(moments))
+
+    first = shutil.copytree(trained, tmp_path / "first")
+    expected = metered(first)
+    second = warm(tmp_path / "second", first, epochs=1)
+    assert load_run(second).fact("start_from")["joules"] == pytest.approx(expected, rel=0.05)
+    expected += metered(second)
+    both = open_start(tones_experiment(start_from=str(second))).fact["joules"]
+    assert both == pytest.approx(expected, rel=0.05)
+    (second / "energy.csv").unlink()
+    assert open_start(tones_experiment(start_from=str(second))).fact["joules"] is None
+
+
 def record_of(report):
     records = tables(report)[0].records
     return dict(zip(records.columns, records.rows[0], strict=True))
