@@ -192,7 +192,7 @@ def overwriting():
     return keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=2, name="adam")
 
 
-KEEP = {"keep_checkpoints": 100, "checkpoint_every_steps": 1}
+KEEP = {"keep_checkpoints": 100}
 
 
 @pytest.mark.parametrize(
