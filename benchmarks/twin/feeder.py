@@ -54,7 +54,11 @@ class Feeder:
         )
         training.close()
         validation.close()
-        self.plan: dict[str, Any] = _answer(self._validation)
+        try:
+            self.plan: dict[str, Any] = _answer(self._validation)
+        except BaseException:
+            self.close()
+            raise
 
     def training(self, epoch: int) -> Iterator[Arrays]:
         """Begins to read an epoch, counted from 1, and returns its batches."""

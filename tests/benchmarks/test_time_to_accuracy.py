@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 
 import pytest
@@ -79,8 +80,8 @@ def steps(run) -> list[tuple]:
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path, precision):
-    from twin.torch_training import train_twin
     from twin.tta_tables import tta_tables
+    from twin.worker import environment
 
     bindings = [
         *BINDINGS,
@@ -93,10 +94,25 @@ def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path,
         f"TrainingConfig.precision = {precision!r}",
     ]
     runs = {name: {1: tmp_path / name / "seed-1"} for name in ("first", "second")}
-    history = train_twin("demo.gin", bindings, shard_dir=shard_dir, run_dir=runs["first"][1])
+
+    def train_twin(run_dir):
+        code = f"""
+import json, sys
+from twin.torch_training import train_twin
+folders = {{"shard_dir": {str(shard_dir)!r}, "run_dir": {str(run_dir)!r}}}
+history = train_twin("demo.gin", {bindings!r}, **folders)
+print(json.dumps(history))
+assert "tensorflow" not in sys.modules
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, check=True
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    history = train_twin(runs["first"][1])
     assert len(history) == 3
     assert history[-1]["loss"] < history[0]["loss"]
-    again = train_twin("demo.gin", bindings, shard_dir=shard_dir, run_dir=runs["second"][1])
+    again = train_twin(runs["second"][1])
     assert [epoch["cer"] for epoch in again] == [epoch["cer"] for epoch in history]
     assert load_run(runs["first"][1]).status == "success"
     systems, _, ratios, factors = tta_tables(runs, ("cer", 1.0))

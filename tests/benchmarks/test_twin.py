@@ -16,6 +16,8 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 
 SMALL = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.3)
 NEEDS_TORCH = "needs PyTorch: see benchmarks/training_step.py"
+# The CUDA build of PyTorch looks for a GPU during a backward pass and warns if there is none.
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
 IMPORTS = """
