@@ -263,6 +263,7 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
     layer.synchronized = synchronised
     run = bare_run(TrainingConfig(epochs=1, checkpoint_every_steps=every))
     run.team, run.ledger, run.model = Team(workers), Silent(), SimpleNamespace(recogniser=model)
+    run.model.groups = SimpleNamespace(enter=lambda epoch, step_in_epoch: None)
     run.interruption, run.take_step = AgreedInterruption(Interruption()), BareStep(6)
     run.batches = SimpleNamespace(iterator=lambda state: [], prefetch=lambda epoch: None)
     seen = []
@@ -347,8 +348,14 @@ def scenarios(tmp: Path) -> dict[str, list[dict]]:
     stopped = {1: {"die": [STOPPED, signal.SIGTERM]}}
     killed = {2: {"die": [KILLED, signal.SIGKILL]}}
     chief_killed = {0: {"die": [CHIEF_KILLED, signal.SIGKILL]}}
+    start = {"start_from": str(tmp / "one"), "freeze": [["lstm_0", 1]], "epochs": 2}
+    warm = {**SETTINGS, "training": {**SETTINGS["training"], **start}}
+    warm_mirrored = {**warm, "training": {**mirrored, **start}, "devices": 2}
     return {
         "one": [{"run_dir": str(tmp / "one"), **SETTINGS}],
+        "warm": [{"run_dir": str(tmp / "warm"), **warm}],
+        "warm_mirrored": [{"run_dir": str(tmp / "warm_mirrored"), **warm_mirrored}],
+        "warm_two": together(2, tmp, run="warm_two", **warm),
         "mirrored": [
             {"run_dir": str(tmp / "mirrored"), "devices": 2, **SETTINGS, "training": mirrored}
         ],
@@ -373,7 +380,7 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
             request["log"] = str(tmp / f"{name}-{rank}.log")
     (tmp / "scenarios.json").write_text(json.dumps(requests))
     command = [sys.executable, "-m", "tests.cluster.forked", str(tmp / "scenarios.json")]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert finished.returncode == 0, finished.stderr
     codes = json.loads(finished.stdout.splitlines()[-1])
     return {
@@ -414,6 +421,17 @@ def test_two_workers_train_as_one_process_does(ended, reference):
         for fact in ("utterances", "audio_s", "frames", "padded_frames"):
             assert value[fact] == other[step][fact]
     assert sum(v["loss"] for v in two.values()) < 0.5 * len(two) * two[1]["loss"]
+
+
+@pytest.mark.parametrize("together", ["warm_mirrored", "warm_two"])
+def test_replicas_freeze_and_start_as_one_process_does(ended, together):
+    one = of_session(well(ended["warm"]), "train_step", 0)
+    several = of_session(well(ended[together]), "train_step", 0)
+    assert one.keys() == several.keys()
+    for step, value in several.items():
+        assert value["loss"] == pytest.approx(one[step]["loss"], rel=1e-5), step
+    (fact,) = values(ended[together].run_dir, "start_from")
+    assert fact["new_layers"] == []
 
 
 def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_same_losses(ended):

@@ -82,6 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num_workers", type=int, help="default: all cores")
     scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"
     add("--scheduler", metavar="tcp://HOST:PORT", help=scheduler)
+    add("--noise_dir", help="recordings to mix into copies of utterances; NoiseConfig says how")
+    add("--impulse_dir", help="rooms' impulse responses to convolve copies with")
     add("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 
 
@@ -96,6 +98,9 @@ def run(arguments: argparse.Namespace) -> None:
             subsets=arguments.subsets.split(",") if arguments.subsets else None,
             features=config.experiment.features,
             shards=config.shards,
+            noise=config.noise,
+            noise_dir=arguments.noise_dir,
+            impulse_dir=arguments.impulse_dir,
             model=config.experiment.model,
             num_workers=arguments.num_workers,
             audio_reader=arguments.audio_reader,

@@ -73,7 +73,8 @@ class ShardedUtterance:
     duration_s: float
     frames: int  # of features
     frames_needed: int  # the fewest output frames on which CTC has a path
-    content: str = ""  # a hash of the features; "" from an older tfasr
+    # A hash of the features, of a copy those of its recording; "" from an older tfasr.
+    content: str = ""
 
 
 def _content_code(content: str) -> int:

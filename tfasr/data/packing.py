@@ -17,6 +17,7 @@ from tfasr.corpora.utterance import Rejection, Utterance
 from tfasr.data.audio import read_audio
 from tfasr.data.features import FeatureConfig, compute_features
 from tfasr.data.manifest import FORMAT, ShardedUtterance, file_sha256
+from tfasr.data.noise import Copies
 from tfasr.data.shards import FeatureSums, ShardConfig, encode_record, write_shard
 from tfasr.kit.config import to_json
 from tfasr.models.model import RecogniserConfig, frame_geometry, output_frames
@@ -31,6 +32,7 @@ class Packing:
     shards: ShardConfig
     model: RecogniserConfig  # its output frames decide which utterances are too short
     audio_reader: str = "soundfile"
+    copies: Copies | None = None  # noisy ones, and of other speeds
 
     def content(self) -> dict[str, Any]:
         """Returns all settings that change the bytes, as JSON; normalisation happens later."""
@@ -45,6 +47,7 @@ class Packing:
             "packing": to_json(self.shards),
             "conv": frame_geometry(self.model),
             "audio_reader": self.audio_reader,
+            **({} if self.copies is None else {"noise": self.copies.content()}),
         }
 
     def output_frames(self, duration_s: float) -> int:
@@ -93,7 +96,9 @@ def _pack_utterance(
 ) -> Rejection | tuple[np.ndarray, list[int], FeatureSums, ShardedUtterance]:
     rate_hz = packing.features.sample_rate_hz
     try:
-        samples = read_audio(utterance.audio_path, rate_hz, packing.audio_reader)
+        recorded = read_audio(utterance.audio_path, rate_hz, packing.audio_reader)
+        copies = packing.copies
+        samples = recorded if copies is None else copies.changed(recorded, utterance.id, rate_hz)
     except (ValueError, OSError) as error:
         return Rejection(utterance.id, "unreadable audio", str(error))
     duration_s = len(samples) / rate_hz
@@ -103,6 +108,9 @@ def _pack_utterance(
         return fault
     # Values that a float16 cannot hold become infinite.
     features = _feature_function(packing.features, packing.shards.dtype)(samples).numpy()
+    original = features
+    if samples is not recorded:  # a copy is the recording, where splits must not share any
+        original = _feature_function(packing.features, packing.shards.dtype)(recorded).numpy()
     sums = FeatureSums()
     sums.add(features)
     if not sums.finite:
@@ -115,7 +123,7 @@ def _pack_utterance(
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),
-        content=hashlib.sha256(features.tobytes()).hexdigest()[:16],
+        content=hashlib.sha256(original.tobytes()).hexdigest()[:16],
     )
     return features, labels, sums, listed
 

@@ -20,7 +20,7 @@ from tfasr.data.executors import (
     finish_shard_elsewhere,
     room_in,
 )
-from tfasr.data.listing import Dropped, packing_order, select
+from tfasr.data.listing import Dropped, packing_order, select, utterance_of
 from tfasr.data.manifest import PackedIndex
 from tfasr.data.packing import Packing
 from tfasr.data.split_folder import (
@@ -68,8 +68,11 @@ def pack_split(
     with room_in(folder), own_split_folder(folder):
         with _threads(header_readers()) as threads:
             selection = select(corpus, why_not, folder, threads, on_listed)
-        num_kept = len(selection.kept)
-        order = packing_order(selection.kept, split, packing, folder)
+        kept = selection.kept
+        if packing.copies is not None:
+            kept = packing.copies.rows(kept, folder, lambda row: why_not(utterance_of(row)))
+        num_kept = len(kept)
+        order = packing_order(kept, split, packing, folder)
         size = packing.shards.utterances_per_shard
         shards = -(-num_kept // size)
         plan = ShardPlan(folder, split, packing, order.resume_key)

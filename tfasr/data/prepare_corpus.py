@@ -1,6 +1,7 @@
 """Prepares a corpus's splits, and warns of utterances and speakers that two splits share."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -23,6 +24,7 @@ from tfasr.data.manifest import (
 from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
+    from tfasr.data.noise import NoiseConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
@@ -106,15 +108,23 @@ def warn_of_overlap(shared: Overlap, split: str) -> None:
 
 def warn_of_overlaps(shard_dir: Path) -> None:
     """Logs what each finished split of a folder shares with its training split."""
-    splits = {}
+    splits, noises = {}, {}
     for folder in sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")):
         try:
-            splits[folder.name] = read_manifest(folder, read_index(folder))
+            index = read_index(folder)
+            splits[folder.name] = read_manifest(folder, index)
+            noises[folder.name] = index.get("noise", {}).get("files")
         except UsageError as error:
             log.warning("%s", error)
     training = splits.pop("train", None)
     for name, utterances in splits.items() if training is not None else ():
         warn_of_overlap(overlap(training, utterances), name)
+        if noises[name] and noises[name] == noises["train"]:
+            log.warning(
+                "%s: its noise and rooms are those of training. Its error rates are lower than in "
+                "other noise: name other recordings for it with --noise_dir and --impulse_dir.",
+                name,
+            )
 
 
 def prepare(
@@ -134,6 +144,9 @@ def prepare(
     executor: Executor | None = None,
     audio_reader: str = "soundfile",
     progress: bool = False,
+    noise: "NoiseConfig | None" = None,
+    noise_dir: str | Path | None = None,
+    impulse_dir: str | Path | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Prepares one split of a corpus, or all that it has; an interrupted call is resumed.
 
@@ -159,6 +172,10 @@ def prepare(
             are the same, bit for bit.
         audio_reader: "soundfile" or "tfio".
         progress: whether to draw a progress bar on stderr.
+        noise: a `NoiseConfig`: which copies of utterances are packed too; by default, one noisy
+            copy of each training utterance if there are noises or impulses.
+        noise_dir: a folder of recordings that are mixed into copies.
+        impulse_dir: a folder of rooms' impulse responses, which copies are convolved with.
 
     Returns:
         Each split's index.
@@ -172,6 +189,7 @@ def prepare(
     from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.corpora.utterance import check_split
     from tfasr.data.audio import check_audio_reader
+    from tfasr.data.noise import copies_of
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
@@ -203,6 +221,7 @@ def prepare(
             f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "
             "none. Name a list with --manifest and its split with --split."
         )
+    copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
     indexes = {}
@@ -213,7 +232,7 @@ def prepare(
                 utterances,
                 name,
                 Path(shard_dir),
-                packing,
+                dataclasses.replace(packing, copies=copies.get(name)),
                 max_bad_fraction=max_bad_fraction,
                 num_workers=num_workers,
                 executor=executor,

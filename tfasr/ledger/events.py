@@ -41,6 +41,9 @@ A training run writes, in order:
   ``at_epoch`` in the events of all evaluations, such as 2.5 in the middle of epoch 3.
 - ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, the
   changes in words; ``comparability`` then lists all of them. Earlier work isn't lost work.
+- if the run began with trained weights, ``start_from`` in ``init``: ``{"run", "file", "sha256" (of
+  that file), "ledger_hash", "seconds", "joules" (of the whole training behind it; None if unknown),
+  "layers" (copied), "new_layers"}``; ``comparability`` then has the hash's beginning.
 - if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
   if the budget was spent without a forecast)}``, metadata ``epoch_num``.
 - with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``

@@ -8,7 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ ABSENT = "not stated"
 _LONGEST = 60
 # Values that are hashes: readers see what was hashed instead.
 _HASHES = {"validation_references": "the transcripts that are scored", "lexicon": "the lexicon"}
+_HASHES["start_from"] = "the trained weights that it began with"
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
@@ -328,6 +329,7 @@ class RunAnalysis:
     workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
     exchange: Exchange | None = None  # of their gradients; None where it is not known
     machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
+    start: dict[str, Any] = field(default_factory=dict)  # whose weights it began with, and costs
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -338,6 +340,11 @@ class RunAnalysis:
     @property
     def wall_s(self) -> float:
         return sum(self.intervals_s.values())
+
+    def with_start_s(self, seconds: float | None) -> float | None:
+        """Returns a time with that of the start; None if one of the two is unknown."""
+        start_s = self.start.get("seconds") if self.start else 0.0
+        return None if seconds is None or start_s is None else seconds + start_s
 
     @property
     def epochs(self) -> int:
@@ -445,6 +452,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
+        start=run.fact("start_from") or {},
         **{name: getattr(run, name) for name in same},
     )
 
@@ -492,6 +500,17 @@ def make_report(
     return Report(list(runs), question, of_runs, notes)
 
 
+def _start_note(start: Mapping[str, Any]) -> str:
+    copied, new = (len(start.get(name) or ()) for name in ("layers", "new_layers"))
+    minutes, joules = start.get("seconds"), start.get("joules")
+    cost = "at an unknown cost" if minutes is None else f"after {minutes / 60:.3g} min of training"
+    cost += "" if joules is None else f" and {joules:.3g} J"
+    return (
+        f"it began with {copied} of {copied + new} layers of {start.get('run')} (SHA-256 "
+        f"{str(start.get('sha256'))[:16]}), {cost}, which only its time with the start counts"
+    )
+
+
 def _notes(run: Run, evaluated: bool) -> list[str]:
     notes = []
     if run.cut:
@@ -528,6 +547,8 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
         checked = {"validation_references", "validation_utterances", "target_rule", "hash"}
         declared = ", ".join(name for name in run.comparability if name not in checked)
         notes.append(f"as its program declares after {model.get('run')}, unchecked: {declared}")
+    start = run.fact("start_from")
+    notes += [_start_note(start)] if start else []
     shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None

@@ -168,7 +168,8 @@ class WeightsForUse:
         self._model = model
         self._source = source
         self._experiment = experiment
-        self._statistics = StatisticsEstimate(model, experiment.features.num_features)
+        self._statistics: StatisticsEstimate | None = None
+        self._learning: list[bool] = []  # which layers it was made for: some may be frozen at first
         self._in_memory: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
@@ -176,6 +177,10 @@ class WeightsForUse:
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
+        learning = [layer.trainable for layer in batch_normalisations(model.recogniser)]
+        if self._statistics is None or learning != self._learning:
+            features = self._experiment.features.num_features
+            self._learning, self._statistics = learning, StatisticsEstimate(model, features)
         differing = {id(variable) for variable in (*trained, *self._statistics.variables)}
         with values_kept(variables.values()):
             averages = averaged_values(model.optimizer, trained)

@@ -3,7 +3,7 @@
 import inspect
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -28,6 +28,7 @@ from tfasr.models.recurrent import add_to_blank_bias, zero_output_layer
 from tfasr.telemetry.machine import available_bytes
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.layer_groups import LayerGroups
 from tfasr.training.optimizer import make_optimizer
 
 _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["momentum"]
@@ -194,13 +195,21 @@ def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([device.name for device in devices[:num_replicas]])
 
 
-def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -> CtcModel:
+def build_model(
+    experiment: Experiment,
+    alphabet: Alphabet,
+    *,
+    compiled: bool,
+    begin: Callable[[keras.Model], None] = lambda recogniser: None,
+) -> CtcModel:
     """Builds a model in the current strategy's scope; ``compiled`` with its optimizer, built too.
+
+    ``begin`` may change the recogniser's initial weights.
 
     Raises:
         UsageError: if the model breaks the rules of `tfasr.models.build`, names no last layer for
             ``initial_blank_bias`` and ``zero_output_layer`` or, compiled, has no middle layer for
-            ``intermediate_loss_weight``.
+            ``intermediate_loss_weight`` or no layer of a name in ``freeze`` or ``learning_rates``.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -212,6 +221,7 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         zero_output_layer(recogniser)
     if training.initial_blank_bias:
         add_to_blank_bias(recogniser, training.initial_blank_bias)
+    begin(recogniser)
     model = CtcModel(
         recogniser,
         experiment.model.output_lengths,
@@ -224,6 +234,7 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         optimizer = make_optimizer(training)
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
+        model.groups = LayerGroups(model, training)
     return model
 
 

@@ -196,10 +196,18 @@ class CtcModel(keras.Model):
 
     def global_step(self, element_spec: Any) -> Callable[[Batch], dict[str, tf.Tensor]]:
         """The step on a global batch, traced once for all shapes of this spec."""
+        return self.traced(self._global_step, [element_spec])
+
+    def traced(self, step: Callable, signature: list[Any]) -> Callable:
+        """A step as a function that is traced once, until `retrace`."""
         if self._step is None:
             # One signature with open dimensions: no shape of a batch is ever traced again.
-            self._step = tf.function(self._global_step, input_signature=[element_spec])
+            self._step = tf.function(step, input_signature=signature)
         return self._step
+
+    def retrace(self) -> None:
+        """Lets the next step be traced again, as after a change of the layers that learn."""
+        self._step = None
 
     def _global_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         strategy = self.distribute_strategy

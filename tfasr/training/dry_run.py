@@ -11,9 +11,10 @@ from tfasr.models.model import model_name
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.layer_groups import named_layers
 from tfasr.training.memory import buffer_need, check_memory, longest_batch
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import EpochBatches, open_run
+from tfasr.training.run import EpochBatches, first_weights, open_run
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.team import Team
 
@@ -43,8 +44,11 @@ def dry_run(
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
     strategy = make_strategy(experiment.training.num_replicas)
+    begin = first_weights(run)
     with strategy.scope():
-        model = build_model(experiment, alphabet, compiled=True)
+        model = build_model(experiment, alphabet, compiled=True, begin=begin)
+    start = run.started_from or {"layers": []}
+    model.groups.enter(1, 0)
     # The second epoch, because the first may go from short batches to long ones.
     batches = EpochBatches(source, experiment.training, strategy)
     dataset = batches.dataset(TrainingState(epoch=2))
@@ -73,6 +77,8 @@ def dry_run(
     return (
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"
+        f"layers: {', '.join(named_layers(model.recogniser))}\n"
+        f"of them from a trained run: {', '.join(start['layers']) or 'none'}\n"
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "

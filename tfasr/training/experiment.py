@@ -58,6 +58,13 @@ class TrainingConfig:
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
+        start_from: the folder of a run, or of an export to Keras, whose weights this run begins
+            with: those of layers with equal names and shapes, and those of the output layer where
+            the alphabet is the same. "" begins with random weights. docs/training.md has the rules.
+        freeze: pairs of a layer's name and of the epochs, from the first one on, in which it does
+            not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
+        learning_rates: pairs of a layer's name and of the factor by which its learning rate
+            differs from the optimizer's. Of several pairs that fit, the last one counts.
         initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
             step; below 0 the network begins with fewer blanks. The layer is what the model's
             ``output_layer()`` returns, see `tfasr.models.model`.
@@ -130,6 +137,9 @@ class TrainingConfig:
     num_replicas: int = 1
     optimizer: Callable = zeiler_adadelta
     precision: str = "float32"
+    start_from: str = ""
+    freeze: tuple[tuple[str, int], ...] = ()
+    learning_rates: tuple[tuple[str, float], ...] = ()
     initial_blank_bias: float = 0.0
     zero_output_layer: bool = False
     intermediate_loss_weight: float = 0.0
@@ -167,6 +177,14 @@ class TrainingConfig:
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
+        positive = all(epochs >= 1 for _, epochs in self.freeze)
+        require(positive, self, "freeze", "pairs of a layer's name and at least 1 epoch")
+        trained_before = bool(self.start_from) or not self.freeze
+        require(
+            trained_before, self, "freeze", "empty without start_from: random weights must learn"
+        )
+        rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
+        require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
         finite = math.isfinite(self.initial_blank_bias)
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
@@ -293,11 +311,12 @@ CLOSED = "closed: the paper's model and optimizer"
 def is_closed(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained, so that times differ by the machines alone.
 
-    That is the paper's model with its dropout, initial weights and order of data, AdaDelta as
-    published without a schedule, and audio that is not augmented. Batch size, readers, buffer and
-    devices are free, as they differ between the paper's systems; beam width and targets, as they
-    differ between its two studies. Precision and decoder, float32 and word beam search throughout
-    the paper, are free because they belong to how a machine computes and reads the same model.
+    That is the paper's model with its dropout, random initial weights and order of data, AdaDelta
+    as published without a schedule, and audio that is not augmented. Batch size, readers, buffer
+    and devices are free, as they differ between the paper's systems; beam width and targets, as
+    they differ between its two studies. Precision and decoder, float32 and word beam search
+    throughout the paper, are free because they belong to how a machine computes and reads the same
+    model.
 
     Source: the paper, Table 2, sections 4.4.1, 4.4.3 and 5.3; MLCommons' training rules, whose
     closed division also fixes model and optimizer.
@@ -307,6 +326,7 @@ def is_closed(experiment: Experiment) -> bool:
         experiment.augmentation != AugmentationConfig(),
         training.initial_blank_bias or training.zero_output_layer,
         training.intermediate_loss_weight,
+        training.start_from or training.learning_rates,
         pipeline.first_epoch_by_length or pipeline.equal_frames,
         len(set(pipeline.batch_sizes)) > 1,
     )

@@ -3,11 +3,12 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
@@ -16,7 +17,8 @@ from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import read_lexicon, require_lexicon_use
 from tfasr.decoding.decoder import lexicon_from_transcripts
-from tfasr.ledger.events import Ledger, read_events
+from tfasr.errors import UsageError
+from tfasr.ledger.events import Ledger, last_value, read_events
 from tfasr.ledger.intervals import Event, kept_index
 from tfasr.ledger.timeline import Timeline
 from tfasr.training.averaging import check_averaging
@@ -37,6 +39,7 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.run_folder import Interruption, finished_history
 from tfasr.training.step import TimedStep
+from tfasr.training.warm_start import open_start
 from tfasr.training.workers.exchange import Link
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
@@ -107,6 +110,7 @@ class TrainingRun:
     dictionary: list[str] | None = None  # the words of a file, if one was given
     ledger: Ledger = field(init=False)  # this worker's
     interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
+    started_from: dict[str, Any] | None = field(init=False, default=None)  # in the ledger
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)
     take_step: TimedStep | SharedStep = field(init=False)
@@ -197,6 +201,29 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
     return TrainingState(state.step, state.epoch + 1, history=history)
 
 
+def first_weights(
+    run: TrainingRun, recorded: dict[str, Any] | None = None
+) -> Callable[[keras.Model], None]:
+    """Returns what gives a recogniser the weights that the run starts from, and notes them.
+
+    ``recorded`` is the ledger's description of an earlier session's start, which must be the same.
+    """
+    start = open_start(run.experiment)
+    if start is None:
+        return lambda recogniser: None
+    if recorded and recorded.get("sha256") != start.fact["sha256"]:
+        raise UsageError(
+            f"A resumed run must begin as it began before. {start.file} has changed since, and the "
+            "run has no checkpoint to go on from: bring the file back, or begin a new run."
+        )
+    layers = start.layers()
+
+    def begin(recogniser: keras.Model) -> None:
+        run.started_from = start.copied_into(recogniser, run.alphabet, layers)
+
+    return begin
+
+
 def build(
     run: TrainingRun, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
 ) -> None:
@@ -208,9 +235,15 @@ def build(
     experiment, training, team = run.experiment, run.training, run.team
     strategy = team.strategy or make_strategy(training.num_replicas)
     run.ledger, run.interruption = ledger, interruption
+    ledger.event("model_creation")
+    run.started_from = last_value(run.run_dir, "start_from")
+    # A checkpoint, and the chief's weights on other workers, replace whatever a model begins with.
+    begins = checkpoint is None and not team.workers.rank
+    options = {"begin": first_weights(run, run.started_from)} if begins else {}
     with strategy.scope():
-        ledger.event("model_creation")
-        run.model = build_model(experiment, run.alphabet, compiled=True)
+        run.model = build_model(experiment, run.alphabet, compiled=True, **options)
+        if begins and run.started_from is not None:
+            ledger.event("start_from", run.started_from)
         momentum = moving_momentum(experiment, len(run.splits["train"].utterances))
         run.own_momentum = set_moving_momentum(run.model.recogniser, momentum, experiment.model)
         if training.batch_norm_synchronised:

@@ -50,6 +50,7 @@ from tfasr.training.run_folder import (
     recorded_lexicon,
 )
 from tfasr.training.step import book_traces
+from tfasr.training.warm_start import open_start
 from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.team import Team, check_clustered, check_offers, offered
 from tfasr.tta.costs import HardwareConfig
@@ -68,6 +69,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
     in_cluster, per_epoch = run.team.share is not None, training.evaluations_per_epoch
+    started_from = run.started_from
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -87,7 +89,12 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
         "comparability": comparability(
-            experiment, *compared, in_cluster=in_cluster, extended=run.extended
+            experiment,
+            *compared,
+            in_cluster=in_cluster,
+            extended=run.extended,
+            start=None if started_from is None else started_from["sha256"][:16],
+            noisy="noise" in run.splits["train"].index,
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
@@ -113,6 +120,8 @@ def comparability(
     *,
     in_cluster: bool = False,
     extended: Sequence[dict[str, Any]] = (),
+    start: str | None = None,
+    noisy: bool = False,
 ) -> dict[str, Any]:
     """The facts that make two times-to-accuracy comparable, and a hash of them.
 
@@ -134,13 +143,17 @@ def comparability(
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
         # Open runs do not state it, as none did before: they stay comparable with those.
-        **({"division": CLOSED} if is_closed(experiment) else {}),
+        **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
     if extended:
         facts["extended"] = list(extended)
+    if "noise" in validation.index:
+        facts["validation_noise"] = validation.index["noise"]
+    if start is not None:  # a hash of the weights that the run began with
+        facts["start_from"] = start
     content = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
 
@@ -217,6 +230,8 @@ def train(
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
+        if not resume:
+            open_start(experiment)  # whose faults are known before anything is written
         if team.share is None:  # in a cluster nothing may be built before the workers have met
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)

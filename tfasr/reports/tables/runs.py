@@ -137,6 +137,14 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
             return f"> {minutes(bracket.last_miss_s)}"
         return f"{minutes(bracket.last_miss_s)}–{minutes(bracket.first_hit_s)}"
 
+    def with_start(at: RunAtTarget) -> float | None:
+        return at.run.with_start_s(at.result.tta.seconds)
+
+    def no_time(at: RunAtTarget) -> str:
+        return UNKNOWN if at.result.tta.reached else NEVER
+
+    warm = any(run.start for run in report.runs)
+    start = Column("with start\nmin", "with_start_s", with_start, minutes, no_time)
     return [
         of("", "run", "run.name"),
         of("", "group", "run.group"),
@@ -145,6 +153,7 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
         of("", "policy", "report.policy.name"),
         of("", "window", "result.tta.window"),
         of(f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER),
+        *([start] if warm else []),
         replace(of("between", "last_miss_s", "result.bracket.last_miss_s"), shown=between),
         of("", "first_hit_s", "result.bracket.first_hit_s"),
         of("", "interpolated_s", "result.bracket.interpolated_s"),

@@ -67,7 +67,7 @@ def average_statistics(workers: Workers, model: CtcModel) -> None:
     statistics = [
         variable
         for layer in batch_normalisations(model.recogniser)
-        if not layer.synchronized
+        if layer.trainable and not layer.synchronized
         for variable in layer.non_trainable_variables
     ]
     if not statistics:
@@ -104,7 +104,6 @@ class SharedStep:
         self._model = model
         self._interruption = interruption
         self._exchange = exchange
-        self._step: Callable | None = None
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
         """Trains on the next batch; returns the result for all of it, or None without a batch."""
@@ -148,11 +147,8 @@ class SharedStep:
         )
 
     def _traced(self, element_spec: Any) -> Callable:
-        if self._step is None:
-            # One signature with open dimensions, so new shapes of batches aren't traced again.
-            signature = [element_spec, tf.TensorSpec([], tf.float32)]
-            self._step = tf.function(self._global_step, input_signature=signature)
-        return self._step
+        signature = [element_spec, tf.TensorSpec([], tf.float32)]
+        return self._model.traced(self._global_step, signature)
 
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
