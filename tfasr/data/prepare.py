@@ -67,7 +67,8 @@ def pack_split(
     )
     with room_in(folder), own_split_folder(folder):
         with _threads(header_readers()) as threads:
-            selection = select(corpus, why_not, folder, threads, on_listed)
+            normalise = packing.alphabet.normalise
+            selection = select(corpus, why_not, folder, threads, on_listed, normalise)
         num_kept = len(selection.kept)
         order = packing_order(selection.kept, split, packing, folder)
         size = packing.shards.utterances_per_shard

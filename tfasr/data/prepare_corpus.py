@@ -1,10 +1,11 @@
 """Prepares a corpus's splits, and warns of utterances and speakers that two splits share."""
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,12 @@ from tfasr.data.manifest import (
 from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
+    from tfasr.corpora.utterance import CorpusSplit
+    from tfasr.data.alphabets import AlphabetConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
+TRAINING = "train"
 _SHOWN = 5
 _AT_ONCE = 1 << 20
 
@@ -128,7 +132,7 @@ def prepare(
     features: FeatureConfig | None = None,
     shards: "ShardConfig | None" = None,
     model: "RecogniserConfig | None" = None,
-    alphabet: Alphabet | None = None,
+    alphabet: "Alphabet | AlphabetConfig | None" = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
     executor: Executor | None = None,
@@ -150,7 +154,9 @@ def prepare(
         shards: a `ShardConfig`.
         model: config of a model, the paper's by default; its output frames decide which utterances
             are too short.
-        alphabet: an `Alphabet`; English by default.
+        alphabet: an `Alphabet`, or a `tfasr.data.alphabets.AlphabetConfig` that chooses it from
+            the training transcripts. By default that of the training split if it is prepared,
+            otherwise English.
         max_bad_fraction: largest share of bad utterances before the split is refused.
         num_workers: threads; all cores by default.
         executor: does the work instead, such as a ``ProcessPoolExecutor``, or what
@@ -189,7 +195,7 @@ def prepare(
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
     packing = Packing(
-        alphabet=alphabet or Alphabet(),
+        alphabet=alphabet if isinstance(alphabet, Alphabet) else Alphabet(),
         features=features or FeatureConfig(),
         shards=shards or ShardConfig(),
         model=model or MODELS[ModelConfig().name](),
@@ -205,6 +211,12 @@ def prepare(
         )
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
+    if not isinstance(alphabet, Alphabet):
+        texts = functools.partial(
+            read_split, corpus, corpus_dir, TRAINING, manifest=manifest, subsets=subsets
+        )
+        chosen = _alphabet(alphabet, splits, Path(shard_dir), texts)
+        packing = replace(packing, alphabet=chosen)
     indexes = {}
     for name in splits:
         utterances = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
@@ -221,6 +233,33 @@ def prepare(
             )
     warn_of_overlaps(Path(shard_dir))
     return indexes
+
+
+def _alphabet(
+    config: "AlphabetConfig | None",
+    splits: list[str],
+    shard_dir: Path,
+    training: Callable[[], "CorpusSplit"],
+) -> Alphabet:
+    from tfasr.data.alphabets import (
+        AlphabetConfig,
+        alphabet_of_split,
+        make_alphabet,
+        transcripts,
+    )
+
+    config = config or AlphabetConfig()
+    if TRAINING not in splits:
+        prepared = alphabet_of_split(shard_dir, TRAINING)
+        if prepared is None and config != AlphabetConfig():
+            raise UsageError(
+                f"The alphabet is that of the training split, which isn't in {shard_dir} yet. "
+                f"Run tfasr prepare for {TRAINING!r} first."
+            )
+        return prepared or Alphabet()
+    if config == AlphabetConfig():
+        return Alphabet()
+    return make_alphabet(config, lambda: transcripts(training()))
 
 
 @contextlib.contextmanager

@@ -3,12 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import gin
 import keras
 
+from tfasr.data.alphabets import AlphabetConfig
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
 from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, read_gin
@@ -93,6 +94,7 @@ class LoadedConfig:
         given: the files' text, includes in place, and the extra bindings.
         operative: every value in use, as gin.
         hardware: the machine, if a preset describes it.
+        alphabet: which characters ``tfasr prepare`` chooses.
     """
 
     experiment: Experiment
@@ -100,6 +102,7 @@ class LoadedConfig:
     given: str
     operative: str
     hardware: HardwareConfig | None = None
+    alphabet: AlphabetConfig = field(default_factory=AlphabetConfig)
 
 
 def _register_optimizers() -> None:
@@ -131,18 +134,22 @@ def load_config(
     files = [gin_file] if isinstance(gin_file, str) else gin_file or []
     know_models()
 
-    def build(lines: GinText) -> tuple[Experiment, ShardConfig, HardwareConfig | None]:
+    def build(lines: GinText) -> tuple[Any, ...]:
         classes = {f.name: f.default_factory for f in fields(Experiment)}
         classes["model"] = model_class(lines)
         configs = {name: make(cls, lines) for name, cls in classes.items()}
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
-        hardware = make(HardwareConfig, lines) if "HardwareConfig" in bound_names(lines) else None
-        return Experiment(**configs), shards, hardware
+        # Not in the operative config of a run that says nothing of them.
+        hardware, alphabet = (
+            make(cls, lines) if cls.__name__ in bound_names(lines) else None
+            for cls in (HardwareConfig, AlphabetConfig)
+        )
+        return Experiment(**configs), shards, hardware, alphabet or AlphabetConfig()
 
     filled = fill(read_gin(files, bindings), build)
-    experiment, shards, hardware = filled.configs
-    return LoadedConfig(experiment, shards, filled.given, filled.operative, hardware)
+    experiment, shards, *others = filled.configs
+    return LoadedConfig(experiment, shards, filled.given, filled.operative, *others)
 
 
 def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingConfig:
