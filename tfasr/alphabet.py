@@ -1,5 +1,6 @@
 """The characters or sub-word units a recogniser writes, and how a transcript is spelled in them."""
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -206,6 +207,28 @@ class Alphabet:
             dropped = (c for c in set(text) - self._writable if is_punctuation(c))
             text = text.translate({ord(c): pause_of(c) for c in dropped})
         return unicodedata.normalize("NFC", (" " * (" " in self._writable)).join(text.split()))
+
+    @property
+    def text_rule(self) -> str:
+        """Describes what `normalise` does and what counts as a word, for comparisons."""
+        case = "case kept" if self.keep_case else "lower case"
+        rules = ["NFC", case, "single spaces"]
+        if self.punctuation != "refused":
+            rules.append(f"punctuation {self.punctuation}")
+        if self.mapping:
+            pairs = json.dumps(self.mapping).encode()
+            rules.append(f"mapping {hashlib.sha256(pairs).hexdigest()[:16]}")
+        if is_unspaced(self.characters):
+            rules.append("each character without spaces a word")
+        if any(unicodedata.category(c)[0] == "M" for c in self.characters):
+            rules.append("characters with their marks")
+        return ", ".join(rules)
+
+    @property
+    def units_fact(self) -> dict[str, Any]:
+        """Describes the units in a run's ledger."""
+        names = hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()[:16]
+        return {"kind": self.units_kind, "count": len(self.units), "hash": names}
 
     @cached_property
     def _mapped(self) -> re.Pattern[str]:

@@ -75,6 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--split", help=f"{split}LibriSpeech; default: the first three")
     add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
+    add("--language", help="make the synthetic corpus in --corpus_dir first, such as de or cmn")
+    add("--voice", help="voices of espeak-ng for it, comma-separated; default: the language's")
     add_gin_arguments(add)
     add("--alphabet", metavar="NAME", help="english, auto (the training text's) or a file")
     add("--mapping", metavar="FILE", help="lines of a text, a tab, and what is written instead")
@@ -100,6 +102,8 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.training.from_gin import load_config
 
     config = load_config(arguments.gin_file, arguments.gin_binding)
+    if arguments.language or arguments.voice:
+        _make_corpus(arguments)
     names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
     with _executor(arguments) as executor:
         indexes = prepare(
@@ -116,6 +120,21 @@ def run(arguments: argparse.Namespace) -> None:
         )
     for name, index in indexes.items():
         print(_describe(name, index, Path(arguments.shard_dir)))
+
+
+def _make_corpus(arguments: argparse.Namespace) -> None:
+    from tfasr.corpora.synthetic import ENGLISH, make_synthetic_corpus
+
+    if arguments.corpus != "synthetic":
+        raise UsageError(
+            "--language and --voice make a synthetic corpus: add --corpus synthetic. For recorded "
+            f"speech --alphabet auto is enough. Received: --corpus {arguments.corpus}."
+        )
+    make_synthetic_corpus(
+        arguments.corpus_dir,
+        language=arguments.language or ENGLISH,
+        voices=arguments.voice.split(",") if arguments.voice else (),
+    )
 
 
 def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "AlphabetConfig":

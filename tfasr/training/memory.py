@@ -263,7 +263,7 @@ def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabe
         if len(inside):
             wordiest = split.utterances[int(inside[needed[inside].argmax()])]
             utterances = min(len(inside), global_batch_size)
-            batches.append(LongestBatch(utterances, boundary, len(alphabet.spell(wordiest.text))))
+            batches.append(LongestBatch(utterances, boundary, len(alphabet.encode(wordiest.text))))
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
