@@ -45,6 +45,11 @@ CORPORA: Registry[Corpus] = Registry(
     {
         "librispeech": "tfasr.corpora.librispeech:LIBRISPEECH",
         "speech_commands": "tfasr.corpora.speech_commands:SPEECH_COMMANDS",
+        "common_voice": "tfasr.corpora.multilingual:COMMON_VOICE",
+        "fleurs": "tfasr.corpora.multilingual:FLEURS",
+        "mls": "tfasr.corpora.multilingual:MLS",
+        "dataset": "tfasr.corpora.toolkits:DATASET",
+        "lhotse": "tfasr.corpora.toolkits:LHOTSE",
         "json": "tfasr.corpora.manifests:JSON",
         "tsv": "tfasr.corpora.manifests:TSV",
         "synthetic": "tfasr.corpora.synthetic:SYNTHETIC",
