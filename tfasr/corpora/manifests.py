@@ -198,6 +198,7 @@ def _relative(absolute_id: str, folders: list[Path]) -> str:
 JSON = Corpus(read_json_manifest, list_suffix=".json")
 
 TOO_LONG = "longer than max_duration_s"
+OUTSIDE = "characters outside the alphabet"
 
 
 def ctc_frames_needed(labels: Sequence[int]) -> int:
@@ -221,7 +222,7 @@ def fault(
     foreign = alphabet.foreign_characters(utterance.text)
     if foreign:
         detail = f"{foreign} in {utterance.text!r}"
-        return Rejection(utterance.id, "characters outside the alphabet", detail)
+        return Rejection(utterance.id, OUTSIDE, detail)
     return length_fault(utterance, alphabet, output_frames(utterance.duration_s))
 
 

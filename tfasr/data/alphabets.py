@@ -227,18 +227,21 @@ def _with_units(
         ) from error
     if config.units_model:
         source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
+        missing: list[str] = []
         try:
             content = Path(config.units_model).read_bytes()
         except OSError as error:
             raise UsageError(f"--units {source}: {error.strerror}. {remedy}") from None
     else:
         source, remedy = f"--units {config.units}", "Choose another number of units."
-        content = _trained_units(sentencepiece, alphabet, config, texts)
+        content, missing = _trained_units(sentencepiece, alphabet, config, texts)
     model = ModelProto()
     try:
         model.ParseFromString(content)
         # Type 1 is a unit; others are bytes and marks of unknown text or of a sentence's ends.
         units = tuple((p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL)
+        least = min((score for _, score in units), default=0.0)
+        units += tuple((character, least) for character in missing)
         kind = "bpe" if model.trainer_spec.model_type == _BPE else "unigram"
         if not units:
             raise ValueError("It has no units.")
@@ -252,7 +255,8 @@ def _trained_units(
     alphabet: Alphabet,
     config: AlphabetConfig,
     texts: Callable[[], Iterable[str]],
-) -> bytes:
+) -> tuple[bytes, list[str]]:
+    """Returns a model of sentencepiece, and the characters that never occur in the text."""
     plain = map(alphabet.normalise, texts())
     usable = (text for text in plain if text and not alphabet.foreign_characters(text))
     spaced = " " in alphabet.characters
@@ -263,14 +267,14 @@ def _trained_units(
             f"are all units too. Received: {config.units}."
         )
     model = io.BytesIO()
+    missing = writable.difference(*map(alphabet.normalise, texts()))
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=usable,
             model_writer=model,
-            vocab_size=config.units + 1,  # and the unknown text
+            vocab_size=config.units + 1 - len(missing),  # and the unknown text
             model_type=config.units_kind,
             character_coverage=1.0,
-            required_chars="".join(sorted(writable)) + WORD_START * spaced,
             normalization_rule_name="identity",
             add_dummy_prefix=spaced,
             bos_id=-1,
@@ -284,7 +288,7 @@ def _trained_units(
         raise UsageError(
             f"{config.units} units can't be trained on this text: {reason} Choose another --units."
         ) from error
-    return model.getvalue()
+    return model.getvalue(), sorted(missing)
 
 
 def _report(

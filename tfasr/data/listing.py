@@ -4,6 +4,7 @@ The audio headers that were read are noted in ``prepare-listing.jsonl`` in the s
 its index is written, so that the next call reads no unchanged file's header again.
 """
 
+import ast
 import hashlib
 import itertools
 import json
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.alphabet import normalise
-from tfasr.corpora.manifests import TOO_LONG
+from tfasr.corpora.manifests import OUTSIDE, TOO_LONG
 from tfasr.corpora.reading import Entry, Judged, ListedSplit, duplicate, judge, rejection_row
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
 from tfasr.data.packing import Packing
@@ -39,6 +40,7 @@ _LEAST_COMPUTED = 0.2  # the share of a chunk's time below which it was waiting
 _AHEAD = 256  # chunks judged in threads before this is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
+_FEW_FOREIGN = 0.2
 _LISTED = 20  # of the bad utterances, in a message
 
 
@@ -53,6 +55,11 @@ class Selection:
     @property
     def bad(self) -> int:
         return len(self.unusable) + len(self.unfit)
+
+    def is_of_another_alphabet(self) -> bool:
+        """Whether characters outside the alphabet leave out more than a few utterances."""
+        most = _FEW_FOREIGN * (len(self.kept) + self.bad)
+        return len(self.unfit) > most and sum(row[1] == OUTSIDE for row in self.unfit) > most
 
 
 def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
@@ -354,6 +361,16 @@ class Dropped:
         remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
         if bad == total:
             remedy = "Correct them: a split must hold at least one good utterance"
+        foreign: Counter[str] = Counter()
+        for _, reason, detail in self._bad_rows():
+            if reason == OUTSIDE:
+                foreign.update(ast.literal_eval(detail.partition("] in ")[0] + "]"))
+        if foreign:
+            common = ", ".join(f"{c!r} in {n}" for c, n in foreign.most_common(_LISTED))
+            remedy = (
+                f"Utterances with characters outside the alphabet: {common}. Take the alphabet "
+                f"from the text with --alphabet auto, or map characters with --mapping. {remedy}"
+            )
         raise RunError(
             f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
             f"{total} ({bad / total:.2%}):\n{listed}{more}\n"

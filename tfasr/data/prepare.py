@@ -23,6 +23,7 @@ from tfasr.data.executors import (
 from tfasr.data.listing import Dropped, packing_order, select
 from tfasr.data.manifest import PackedIndex
 from tfasr.data.packing import Packing
+from tfasr.data.rows import Rows
 from tfasr.data.split_folder import (
     DROPPED_FILE,
     LISTING_FILE,
@@ -79,6 +80,10 @@ def pack_split(
         except UsageError:  # a folder that is refused is left as it was
             (folder / LISTING_FILE).unlink(missing_ok=True)
             raise
+        if selection.is_of_another_alphabet():  # then nothing is packed in vain
+            before = Dropped(selection, Rows(folder))
+            before.write(folder / DROPPED_FILE)
+            before.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
         cores = _threads(num_workers or usable_cores())
         with cores if executor is None else contextlib.nullcontext(executor) as pool:
             done = 0

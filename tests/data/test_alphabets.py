@@ -1,0 +1,265 @@
+"""Alphabets and units that `tfasr prepare` takes from files and from the training text."""
+
+import json
+import logging
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfasr.alphabet import ENGLISH, Alphabet, clusters, is_punctuation, join_words, words
+from tfasr.cli import parse
+from tfasr.cli import run as run_command
+from tfasr.data.alphabets import AlphabetConfig, make_alphabet
+from tfasr.data.shards import open_split
+from tfasr.errors import UsageError
+
+GERMAN = ["Grüß Gott, Welt!", "Über-Mut tut selten gut.", "Die Straße", "geht's dir gut?"] * 8
+
+
+def made(texts: list[str], **config) -> Alphabet:
+    return make_alphabet(AlphabetConfig(**config), lambda: iter(texts))
+
+
+def listed(folder: Path, text: str | bytes) -> str:
+    path = folder / "letters.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_english_is_the_alphabet_of_before():
+    assert made(["hello"]) == Alphabet()
+    assert Alphabet().to_json() == {"characters": ENGLISH, "separator": "_"}
+
+
+def test_letters_of_the_text_are_kept_and_marks_dropped():
+    alphabet = made(GERMAN, source="auto")
+    assert alphabet.characters == "".join(
+        sorted(
+            set(" 'üßö" + "grüß gott weltübermuttutseltengutdiestraßegehts")
+            & set("'".join(GERMAN).lower())
+        )
+    )
+    assert alphabet.normalise(GERMAN[0]) == "grüß gott welt"
+    assert alphabet.normalise(GERMAN[1]) == "über mut tut selten gut"
+    assert alphabet.normalise("geht\u2019s \u2018dir\u2019 \u00bbgut\u00ab…") == "geht's dir gut"
+    assert alphabet.foreign_characters(alphabet.normalise("jô")) == ["j", "ô"]
+
+
+def test_case_and_punctuation_can_be_kept():
+    alphabet = made(GERMAN, source="auto", keep_case=True, keep_punctuation=True)
+    for text in GERMAN:
+        assert alphabet.normalise(text) == text
+        assert alphabet.decode(alphabet.encode(text)) == text
+    assert alphabet.normalise("Gut;") == "Gut"
+
+
+def test_the_report_says_what_is_kept_mapped_and_dropped(tmp_path, caplog):
+    mapping = listed(tmp_path, "ß\tss\nwelt\t\n")
+    with caplog.at_level(logging.INFO, "tfasr"):
+        alphabet = made([*GERMAN, "zwei 2"], source="auto", mapping=mapping)
+    report = "\n".join(caplog.messages)
+    assert alphabet.normalise("Grüß Welt") == "grüss"
+    assert "'ß' to 'ss'" in report
+    assert "dropped: , 8, . 8, ? 8" in report or "! 8, , 8, . 8, ? 8" in report
+    assert "replaced by a space: - 8" in report
+    assert "z 1" in report
+    assert "1 digits" in report
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["打开厨房的灯。", "关上 电视"], "厨房打开关上的灯电视"),
+        (["नमस्ते दुनिया।"], " नमस्तेदुनिया"),
+        (["مرحبا، كيف الحال؟"], " مرحباكيفلا"),
+        (["한국어를 말해요"], " 한국어를말해요"),
+        (["สวัสดี ชาวโลก"], "สวัดีชาโลก"),
+        (["ΟΔΟΣ Άνω"], " οδςάνω"),
+    ],
+)
+def test_scripts(texts, expected):
+    alphabet = made(texts, source="auto")
+    assert set(alphabet.characters) == set(expected)
+    for text in texts:
+        written = alphabet.normalise(text)
+        assert alphabet.decode(alphabet.encode(written)) == written
+        assert (" " in written) == (" " in expected)
+    assert Alphabet.from_json(json.loads(json.dumps(alphabet.to_json()))) == alphabet
+
+
+def test_words_and_characters_of_scripts():
+    assert words("打开厨房 ok") == ["打", "开", "厨", "房", "ok"]
+    assert words("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]
+    assert words("ที่นี่") == ["ที่", "นี่"]
+    assert clusters("नमस्ते") == ["न", "म", "स्ते"] or clusters("नमस्ते") == ["न", "म", "स्", "ते"]
+    assert join_words(words("打开厨房")) == "打开厨房"
+    assert join_words(["a", "b"]) == "a b"
+
+
+def test_an_alphabets_file(tmp_path):
+    path = listed(tmp_path, "\ufeffa\r\nb\n\u0065\u0301\nं\n".replace("ं\n", "कि\n"))
+    assert set(made(["ab"], source=path).characters) == set(" abéकि")
+    assert made(["AB"], source=listed(tmp_path, "A\na\n"), keep_case=True).characters == " Aa"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("a\nb\na\n", "line 3 of .* repeats 'a' of line 1"),
+        ("\u00e9\ne\u0301\n", "line 2 of .* repeats 'é' of line 1"),
+        ("a\n\u0301\n", "line 2 of .* combining mark alone, COMBINING ACUTE ACCENT"),
+        ("a\nbc\n", "line 2 of .* 'bc', not one character"),
+        ("a\nB\n", "line 2 of .* upper case.*'b', or add --keep_case"),
+        ("a\n\u2581\n", "beginnings of words"),
+        ("\n\n", "lists no characters"),
+        ("a\nß\n".encode("latin-1"), "not UTF-8"),
+    ],
+)
+def test_wrong_alphabets_files_are_refused_by_line(tmp_path, content, fault):
+    with pytest.raises(UsageError, match=fault):
+        made(["ab"], source=listed(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("é e\n", "line 1 of .*a tab"),
+        ("é\te\né\ti\n", "line 2 of .* maps 'é' a second time"),
+        ("é\tx7\n", r"maps 'é' to 'x7' with \['7'\]"),
+        ("a\te\n", "maps 'a', which is a character of the alphabet"),
+    ],
+)
+def test_wrong_mappings_are_refused_by_line(tmp_path, content, fault):
+    with pytest.raises(UsageError, match=fault):
+        made(["ab"], mapping=listed(tmp_path, content))
+
+
+def test_settings_that_contradict_each_other_are_refused():
+    for config in (
+        {"keep_case": True},
+        {"keep_punctuation": True},
+        {"units": -1},
+        {"units": 9, "units_model": "x"},
+        {"source": ""},
+    ):
+        with pytest.raises(ValueError, match="AlphabetConfig"):
+            AlphabetConfig(**config)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece():
+    return pytest.importorskip("sentencepiece", reason="needs pip install 'tfasr[units]'")
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("source", ["auto", "english"])
+def test_units_spell_every_text(sentencepiece, kind, source):
+    chosen = random.Random(1).choices
+    parts = ["the", "cat", "on", "mat", "sat", "rat", "is", "dog", "run", "hen"]
+    texts = [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+    alphabet = made(texts, source=source, units=40, units_kind=kind)
+    assert (alphabet.num_classes, alphabet.blank_id) == (41, 40)
+    for text in [*texts, "tttt", "zebra's"]:
+        if not alphabet.foreign_characters(text):
+            assert alphabet.decode(alphabet.encode(text)) == text
+    assert len(alphabet.encode(texts[0])) < len(texts[0])
+    again = made(texts, source=source, units=40, units_kind=kind)
+    assert again == alphabet == Alphabet.from_json(json.loads(json.dumps(alphabet.to_json())))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind):
+    texts = ["grüß gott welt", "über mut tut selten gut", "die straße geht dir gut"] * 9
+    with (tmp_path / "text").open("w", encoding="utf-8") as file:
+        file.write("\n".join(texts))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "units"), vocab_size=28,
+        model_type=kind, character_coverage=1.0, minloglevel=3,
+    )  # fmt: skip
+    model = str(tmp_path / "units.model")
+    alphabet = made(texts, source="auto", units_model=model)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=model)
+    for text in [*texts[:3], "dir tut die welt gut", "tutu"]:
+        assert [alphabet.symbols[i] for i in alphabet.encode(text)] == theirs.encode_as_pieces(text)
+    with pytest.raises(UsageError, match="units.model doesn't fit.*outside it.*ß"):
+        made(["hello"], units_model=model)
+    with pytest.raises(UsageError, match=r"doesn't fit.*missing \['q'\]"):
+        made([*texts, "quer"], source="auto", units_model=model)
+    damaged = tmp_path / "damaged.model"
+    damaged.write_bytes(b"not a model")
+    with pytest.raises(UsageError, match="damaged.model doesn't fit"):
+        made(texts, source="auto", units_model=str(damaged))
+
+
+@pytest.mark.parametrize(
+    ("units", "fault"), [(5, "more than the alphabet's"), (5000, "5000 units can't")]
+)
+def test_impossible_numbers_of_units_are_refused(sentencepiece, units, fault):
+    with pytest.raises(UsageError, match=fault):
+        made(GERMAN, source="auto", units=units)
+
+
+SCRIPTS = "aäßéœñşğőżđабвеёαςάאبشیकि्नमखทีเ한국어打开かナ'’-,.?!0٣\u200c\u0301 \t\u3000"
+
+
+@given(
+    st.lists(st.text(SCRIPTS, max_size=12), min_size=1, max_size=6), st.booleans(), st.booleans()
+)
+def test_any_text_goes_through_its_own_alphabet_without_loss(texts, case, marks):
+    if not any(unicodedata.category(c)[0] in "LNM" for c in "".join(texts)):
+        return
+    alphabet = made(texts, source="auto", keep_case=case, keep_punctuation=marks)
+    for text in texts:
+        written = alphabet.normalise(text)
+        assert not alphabet.foreign_characters(written)
+        assert alphabet.decode(alphabet.encode(written)) == written
+        assert alphabet.normalise(written) == written
+        lost = (
+            set(unicodedata.normalize("NFC", text.lower())) - set(written) - {" ", "\t", "\u3000"}
+        )
+        assert all(is_punctuation(c) or c in "'’" for c in lost if not c.isspace()) or case
+
+
+def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for split, lines in texts.items():
+        rows = ["path\ttext"]
+        for number, text in enumerate(lines):
+            name = f"{split}{number}.wav"
+            soundfile.write(folder / name, [0.01 * (n % 7) for n in range(32000)], 16000)
+            rows.append(f"{name}\t{text}")
+        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def prepare(folder: Path, *flags: str) -> int:
+    words = ["prepare", "--corpus", "tsv", "--corpus_dir", str(folder / "corpus"), "--shard_dir"]
+    return run_command(parse(["tfasr", *words, str(folder / "shards"), "-q", *flags]))
+
+
+def test_other_splits_take_the_training_splits_alphabet(tmp_path, capsys):
+    corpus(tmp_path / "corpus", {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]})
+    assert prepare(tmp_path, "--split", "validation", "--alphabet", "auto") == 2
+    assert "prepare for 'train' first" in capsys.readouterr().err
+    assert prepare(tmp_path, "--split", "train", "--alphabet", "auto") == 0
+    assert prepare(tmp_path, "--split", "validation") == 0
+    train, validation = (open_split(tmp_path / "shards", s) for s in ("train", "validation"))
+    assert train.index["alphabet"] == validation.index["alphabet"]
+    assert list(validation.transcripts()) == ["öl"]
+
+
+def test_many_foreign_characters_are_refused_before_anything_is_packed(tmp_path, capsys):
+    texts = ["hello"] * 3 + ["grüß dich", "schön"]
+    corpus(tmp_path / "corpus", {"train": texts})
+    assert prepare(tmp_path, "--split", "train") == 1
+    message = capsys.readouterr().err
+    for part in ("2 of 5", "'ü' in 1", "--alphabet auto", "--mapping"):
+        assert part in message
+    assert not list((tmp_path / "shards").rglob("*.tfrecord*"))
+    assert prepare(tmp_path, "--split", "train", "--alphabet", "auto", "--keep_case") == 0
+    assert open_split(tmp_path / "shards", "train").index["alphabet"]["keep_case"]
