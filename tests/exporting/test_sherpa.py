@@ -29,7 +29,14 @@ onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install '
 pytest.importorskip("onnxruntime")
 
 
-ALPHABETS = [Alphabet(" ab_"), Alphabet("ab ", separator=None), Alphabet("xé1", separator=None)]
+PIECES = ("\u2581", "a", "b", "\u2581a", "ab")
+UNITS = Alphabet(" ab", None, tuple((piece, -1.0) for piece in PIECES))
+ALPHABETS = [
+    Alphabet(" ab_"),
+    Alphabet("ab ", separator=None),
+    Alphabet("xé1", separator=None),
+    UNITS,
+]
 TEXTS = ["abc dad", "a bb ccc dddd", "dcba"]
 
 
