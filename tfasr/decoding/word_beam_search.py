@@ -227,14 +227,14 @@ def _kinds(
     alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
 ) -> list[int]:
     """Returns for each class 1 if words have it, 2 if it begins a word without a space, or 0."""
-    joined = alphabet.units or all(len(split_words(word)) == 1 for word in lexicon)
-    if not (joined and any(alphabet.word_starts)):
-        return [int(c in word_characters) for c in alphabet.symbols]
     if alphabet.units and " " not in alphabet.characters:
         raise ValueError(
             "Word beam search needs words, but units of a script without spaces cross them. "
             "Choose the decoder greedy or beam, or train on characters."
         )
+    joined = alphabet.units or all(len(split_words(word)) == 1 for word in lexicon)
+    if not (joined and any(alphabet.word_starts)):
+        return [int(c in word_characters) for c in alphabet.symbols]
     starts = zip(alphabet.symbols, alphabet.word_starts, strict=True)
     return [0 if symbol == " " else 1 + start for symbol, start in starts]
 
