@@ -249,7 +249,7 @@ def test_the_flag_names_the_corpora_that_there_are():
     add_arguments(parser)
     help_text = "".join(parser.format_help().split())
     assert (
-        "{librispeech,speech_commands,common_voice,fleurs,mls,dataset,lhotse,json,tsv,synthetic}"
+        "{librispeech,speech_commands,json,tsv,synthetic,common_voice,fleurs,mls,dataset,lhotse}"
     ) in help_text
 
 

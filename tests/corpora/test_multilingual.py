@@ -64,7 +64,7 @@ def test_a_damaged_list_of_common_voice_is_reported_by_line(common_voice):
     path = common_voice / "train.tsv"
     path.write_bytes(path.read_bytes() + b"short\tline\n" + "Gr\xfc\xdfe\t\n".encode("latin-1"))
     reasons = [r.detail for r in read_split("common_voice", common_voice, "train").rejections]
-    assert "line 3: it must have 13 columns; it has 2" in reasons[0]
+    assert "line 3: it must have 13 columns, not 2" in reasons[0]
     assert "line 4: it is not UTF-8" in reasons[1]
     put(path, "client_id\tpath\nab\tx.mp3\n")
     with pytest.raises(UsageError, match=r"train\.tsv must have a column 'sentence'"):

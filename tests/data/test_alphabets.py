@@ -65,9 +65,7 @@ def test_the_report_says_what_is_kept_mapped_and_dropped(tmp_path, caplog):
     report = "\n".join(caplog.messages)
     assert alphabet.normalise("Grüß Welt") == "grüss"
     assert "'ß' to 'ss'" in report
-    assert "dropped: , 8, . 8, ? 8" in report or "! 8, , 8, . 8, ? 8" in report
-    assert "replaced by a space: - 8" in report
-    assert "z 1" in report
+    assert "dropped, or a space for a dash: ! 8, , 8, - 8, . 8, ? 8" in report
     assert "1 digits" in report
 
 
@@ -115,7 +113,7 @@ def test_an_alphabets_file(tmp_path):
         ("a\n\u0301\n", "line 2 of .* combining mark alone, COMBINING ACUTE ACCENT"),
         ("a\nbc\n", "line 2 of .* 'bc', not one character"),
         ("a\nB\n", "line 2 of .* upper case.*'b', or add --keep_case"),
-        ("a\n\u2581\n", "beginnings of words"),
+        ("a\n\u2581\n", "not one character"),
         ("\n\n", "lists no characters"),
         ("a\nß\n".encode("latin-1"), "not UTF-8"),
     ],
@@ -129,9 +127,9 @@ def test_wrong_alphabets_files_are_refused_by_line(tmp_path, content, fault):
     ("content", "fault"),
     [
         ("é e\n", "line 1 of .*a tab"),
-        ("é\te\né\ti\n", "line 2 of .* maps 'é' a second time"),
-        ("é\tx7\n", r"maps 'é' to 'x7' with \['7'\]"),
-        ("a\te\n", "maps 'a', which is a character of the alphabet"),
+        ("é\te\né\ti\n", "line 2 of .*each text once"),
+        ("é\tx7\n", "maps 'é' to 'x7'"),
+        ("a\te\n", "must map other texts.* maps 'a'"),
     ],
 )
 def test_wrong_mappings_are_refused_by_line(tmp_path, content, fault):

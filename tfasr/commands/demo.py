@@ -12,9 +12,7 @@ log = logging.getLogger("tfasr")
 RECIPES = {"paper": "demo.gin", "fast": "fast/demo.gin"}
 
 
-def demo(
-    *, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3, language: str = "en"
-) -> Path:
+def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3) -> Path:
     """Makes a corpus, trains on it by two recipes, evaluates the runs and reports them.
 
     Each step is the command that a user would type, in a process of its own, so clocks and memory
@@ -26,13 +24,10 @@ def demo(
     folder = Path(demo_dir)
     corpus, shards, report = folder / "corpus", folder / "shards", folder / "report"
     groups = [_next_free(folder / "runs", recipe) for recipe in RECIPES]
-    from tfasr.corpora.synthetic import ENGLISH, make_synthetic_corpus
+    from tfasr.corpora.synthetic import make_synthetic_corpus
 
-    make_synthetic_corpus(corpus, **({} if language == ENGLISH else {"language": language}))
-    _tfasr(
-        *("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards),
-        *([] if language == ENGLISH else ["--alphabet", "auto"]),
-    )
+    make_synthetic_corpus(corpus)
+    _tfasr("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards)
     runs = []
     # The recipes take turns: what disturbs the machine for a while disturbs both.
     for number in range(seed, seed + seeds):
@@ -70,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--demo_dir", default="demo", help="default: ./%(default)s")
     add("--seed", type=int, default=1, help="of the first run of each recipe; default: 1")
-    add("--language", default="en", help="de, fr, ru, el, hi, ar, ko or cmn; default: English")
     add(
         "--seeds",
         type=int,
@@ -80,12 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    path = demo(
-        demo_dir=arguments.demo_dir,
-        seed=arguments.seed,
-        seeds=arguments.seeds,
-        language=arguments.language,
-    )
+    path = demo(demo_dir=arguments.demo_dir, seed=arguments.seed, seeds=arguments.seeds)
     best = path.parents[1] / "runs" / "fast"
     (sound, *_) = sorted((path.parents[1] / "corpus" / "test").rglob("*.wav"))
     run_dir = best if (best / "events.jsonl").exists() else sorted(best.glob("seed_*"))[0]

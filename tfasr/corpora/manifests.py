@@ -40,10 +40,10 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
     parsed = parsed_lines(manifest, lambda line: _parse(line, columns, corpus_dir), lines)
-    return assemble(str(manifest), _entries(parsed))
+    return assemble(str(manifest), entries_of(parsed))
 
 
-def _entries(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]:
+def entries_of(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]:
     for origin, row in parsed:
         yield row if isinstance(row, Rejection) else Entry(*row, origin)
 
@@ -111,7 +111,7 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     _refuse_array(manifest)
     folders = list(dict.fromkeys(folders))
     parsed = parsed_lines(manifest, lambda line: _parse_json(line, folders))
-    return assemble(str(manifest), _entries(parsed))
+    return assemble(str(manifest), entries_of(parsed))
 
 
 def _refuse_array(manifest: Path) -> None:

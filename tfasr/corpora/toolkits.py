@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.corpora.corpus import Corpus
+from tfasr.corpora.manifests import entries_of
 from tfasr.corpora.reading import (
     Entry,
     MalformedLineError,
@@ -95,15 +96,13 @@ def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> Entry:
             f"A dataset must have a column audio with bytes or a path, and one of "
             f"{', '.join(_TEXTS)}. {path} has {', '.join(map(str, row))}."
         )
-    stated = audio.get("path") or ""
-    place = Path(stated)
-    content = audio.get("bytes")
-    if content:
+    place = Path(audio.get("path") or "")
+    identity = place.stem or row.get("id") or stem.name
+    if content := audio.get("bytes"):
         place = stem.with_name(stem.name + (place.suffix or ".wav"))
         if not (place.is_file() and place.stat().st_size == len(content)):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
-    identity = Path(stated).stem or row.get("id") or stem.name
     speaker = next((str(row[name]) for name in _SPEAKERS if row.get(name) is not None), "")
     return Entry(str(identity), place.absolute(), text, speaker, origin)
 
@@ -131,9 +130,7 @@ def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     def parse(line: str) -> tuple[str, Path, str, str]:
         return _utterance(_object(line), recordings, corpus_dir)
 
-    parsed = parsed_lines(manifest, parse, _lines(manifest))
-    entries = (r if isinstance(r, Rejection) else Entry(*r, place) for place, r in parsed)
-    return assemble(str(manifest), entries)
+    return assemble(str(manifest), entries_of(parsed_lines(manifest, parse, _lines(manifest))))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -147,8 +144,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _object(line: str) -> dict[str, Any]:
     try:
         content = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"it is not JSON: {error}") from error
+    except (ValueError, RecursionError):
+        content = None
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
     return content

@@ -8,19 +8,17 @@ import io
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from tfasr.alphabet import (
-    ENGLISH,
     WORD_START,
     Alphabet,
     clusters,
     is_punctuation,
     is_unspaced,
-    pause_of,
 )
 from tfasr.corpora.reading import ListedSplit
 from tfasr.corpora.utterance import CorpusSplit, Rejection
@@ -29,8 +27,8 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import read_text
 
-_SHOWN = 40
-_RARE = 5
+TRAINING = "train"  # the split that alphabets are made from
+_SHOWN = 60
 _LONGEST_TRANSCRIPT_BYTES = 1 << 20
 _BPE = 2  # sentencepiece's number of the kind
 
@@ -73,68 +71,69 @@ class AlphabetConfig:
 
 def transcripts(corpus: CorpusSplit) -> Iterator[str]:
     """Yields a split's transcripts without reading any audio."""
-    if isinstance(corpus, ListedSplit):
-        yield from (item.text for item in corpus.items() if not isinstance(item, Rejection))
-    else:
-        yield from (utterance.text for utterance in corpus.utterances)
+    items = corpus.items() if isinstance(corpus, ListedSplit) else corpus.utterances
+    return (item.text for item in items if not isinstance(item, Rejection))
 
 
-def alphabet_of_split(shard_dir: Path, split: str) -> Alphabet | None:
-    """Returns the alphabet of a prepared split, or None if it isn't prepared."""
-    folder = shard_dir / split
-    if not (folder / INDEX_FILE).is_file():
-        return None
-    return Alphabet.from_json(read_index(folder)["alphabet"])
+def alphabet_of(
+    config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
+) -> Alphabet:
+    """Returns the alphabet of a split: made from the training split, or that of its shards.
+
+    ``training`` reads the training split; None for another split.
+    """
+    if training is not None:
+        texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
+        return make_alphabet(config, texts) if texts else Alphabet()
+    folder = shard_dir / TRAINING
+    if (folder / INDEX_FILE).is_file():
+        return Alphabet.from_json(read_index(folder)["alphabet"])
+    if config != AlphabetConfig():
+        raise UsageError(
+            f"The alphabet is that of the training split, which isn't in {shard_dir} yet. Run "
+            f"tfasr prepare for {TRAINING!r} first."
+        )
+    return Alphabet()
 
 
 def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) -> Alphabet:
-    """Makes an alphabet and logs a report of it.
+    """Makes an alphabet and logs what it keeps, maps and drops.
 
     Args:
         config: which characters or units.
-        texts: returns the training transcripts; called up to two times.
+        texts: returns the training transcripts; called up to three times.
 
     Raises:
         UsageError: naming the file, line or setting that is wrong, and the remedy.
     """
-    characters = None
-    if config.source == "english":
-        alphabet, characters = Alphabet(), ENGLISH
-    elif config.source != "auto":
-        characters = _listed_characters(Path(config.source), config.keep_case)
-    mapping = _mapping(config) if config.mapping else ()
-    if characters != ENGLISH:
+    alphabet = Alphabet()
+    listed = config.source not in ("english", "auto")
+    if config.source != "english":
+        characters = _listed_characters(config) if listed else " "
         punctuation = "kept" if config.keep_punctuation else "dropped"
-        separated = {"separator": None, "keep_case": config.keep_case, "punctuation": punctuation}
-        # Until the characters are known, nothing but the space.
-        alphabet = Alphabet(characters or " ", **separated)
-    alphabet = replace(alphabet, mapping=mapping)
-    counts, outside = _count(alphabet, texts(), known=characters is not None)
-    if characters is None:
+        alphabet = Alphabet(characters, None, keep_case=config.keep_case, punctuation=punctuation)
+    alphabet = replace(alphabet, mapping=_mapping(config))
+    # What is in the text after the mapping, before marks are dropped.
+    counts: Counter[str] = Counter()
+    number, everything = 0, replace(alphabet, punctuation="refused")
+    for text in texts():
+        counts.update(everything.normalise(text))
+        number += 1
+    if config.source == "auto":
         characters = _seen_characters(counts, config.keep_punctuation)
         alphabet = replace(alphabet, characters=characters)
-    _check_mapping(alphabet, config)
+    for source, target in alphabet.mapping:
+        foreign = alphabet.foreign_characters(alphabet.normalise(target))
+        if foreign or (config.source != "auto" and source in alphabet.characters):
+            raise UsageError(
+                f"{config.mapping} must map other texts to characters of the alphabet. It maps "
+                f"{source!r} to {target!r}. Change the line, or the alphabet."
+            )
     if config.units or config.units_model:
         alphabet = _with_units(alphabet, config, texts)
-    for line in _report(alphabet, config, counts, outside):
+    for line in _report(alphabet, config, counts, number):
         log.info("%s", line)
     return alphabet
-
-
-def _count(
-    alphabet: Alphabet, texts: Iterable[str], *, known: bool
-) -> tuple[Counter[str], list[int]]:
-    """Counts characters before any is dropped, and the utterances outside the alphabet."""
-    counts: Counter[str] = Counter()
-    outside = [0, 0]  # of all
-    everything = replace(alphabet, punctuation="refused", units=())
-    for text in texts:
-        counts.update(everything.normalise(text))
-        outside[0] += known and bool(alphabet.foreign_characters(alphabet.normalise(text)))
-        outside[1] += 1
-    if not outside[1]:
-        raise UsageError("An alphabet needs training transcripts. Received: none.")
-    return counts, outside
 
 
 def _seen_characters(counts: Counter[str], keep_punctuation: bool) -> str:
@@ -142,76 +141,61 @@ def _seen_characters(counts: Counter[str], keep_punctuation: bool) -> str:
     letters = set(counts) - marks - {" ", WORD_START}
     if not letters:
         raise UsageError("An alphabet needs letters. The training transcripts have none.")
-    unspaced = sum(counts[c] for c in letters if is_unspaced(c))
-    if 2 * unspaced < sum(counts[c] for c in letters):
-        letters.add(" ")
     if keep_punctuation:
         letters |= {c for c in marks if unicodedata.category(c)[0] != "C"} - {WORD_START}
     elif {"'", "\u2019"} & set(counts):
         letters.add("'")
-    return "".join(sorted(letters))
+    return _sorted(letters, counts)
 
 
-def _lines(path: Path, remedy: str) -> Iterator[tuple[str, str]]:
+def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
+    """Adds the space, unless most of the text is in a script without spaces."""
+    unspaced = sum(counts[c] for c in letters if is_unspaced(c))
+    spaced = 2 * unspaced < sum(counts[c] for c in letters - {" "} if c in counts)
+    return "".join(sorted(letters | set(" " * spaced)))
+
+
+def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
     text = read_text(path, remedy).removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     for number, line in enumerate(text.split("\n"), start=1):
         if content := line.removesuffix("\r"):
-            yield f"line {number} of {path}", content
+            yield f"line {number} of {path}", unicodedata.normalize("NFC", content)
 
 
-def _listed_characters(path: Path, keep_case: bool) -> str:
+def _listed_characters(config: AlphabetConfig) -> str:
     remedy = "An alphabet's file is UTF-8 text with one character a line, each once."
     seen: dict[str, str] = {}
-    for place, line in _lines(path, remedy):
-        character = unicodedata.normalize("NFC", line)
+    for place, character in _lines(config.source, remedy):
         fault = ""
-        if len(clusters(character)) != 1:
-            fault = f"is {line[:20]!r}, not one character"
+        if len(clusters(character)) != 1 or character == WORD_START:
+            fault = f"is {character[:20]!r}, not one character of a text"
         elif unicodedata.category(character[0])[0] == "M":
             name = unicodedata.name(character[0], "a mark")
             fault = f"is a combining mark alone, {name}; write it together with a letter"
         elif character in seen:
             fault = f"repeats {character!r} of {seen[character]}"
-        elif not keep_case and character != character.lower():
-            fault = f"is {character!r} in upper case, but transcripts become lower case; write "
+        elif not config.keep_case and character != character.lower():
+            fault = "is upper case, but transcripts become lower case; write "
             fault += f"{character.lower()!r}, or add --keep_case"
-        elif character == WORD_START:
-            fault = f"is {WORD_START!r}, which marks the beginnings of words"
         if fault:
             raise UsageError(f"{place} {fault}. {remedy}")
         seen[character] = place
     letters = set("".join(seen))
-    unspaced = sum(map(is_unspaced, letters))
     if not letters - {" "}:
-        raise UsageError(f"{path} lists no characters. {remedy}")
-    return "".join(sorted(letters | set(" " * (2 * unspaced < len(letters)))))
+        raise UsageError(f"{config.source} lists no characters. {remedy}")
+    return _sorted(letters, Counter(letters))
 
 
 def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
-    remedy = "A mapping's line is a text, a tab, and what is written instead."
+    remedy = "A mapping's line is a text, a tab, and what is written instead, for each text once."
     pairs: dict[str, str] = {}
-    for place, line in _lines(Path(config.mapping), remedy):
-        source, tab, target = unicodedata.normalize("NFC", line).partition("\t")
-        source, target = (t if config.keep_case else t.lower() for t in (source, target))
-        if not tab or not source or "\t" in target:
+    for place, line in _lines(config.mapping, remedy) if config.mapping else ():
+        line = line if config.keep_case else line.lower()
+        source, tab, target = line.partition("\t")
+        if not tab or not source or "\t" in target or source in pairs:
             raise UsageError(f"{place} is {line[:40]!r}. {remedy}")
-        if pairs.setdefault(source, target) != target:
-            raise UsageError(f"{place} maps {source!r} a second time, to something else. {remedy}")
+        pairs[source] = target
     return tuple(sorted(pairs.items()))
-
-
-def _check_mapping(alphabet: Alphabet, config: AlphabetConfig) -> None:
-    for source, target in alphabet.mapping:
-        if foreign := alphabet.foreign_characters(alphabet.normalise(target)):
-            raise UsageError(
-                f"{config.mapping} must map to characters of the alphabet. It maps {source!r} to "
-                f"{target!r} with {foreign}. Change the line, or add them to --alphabet."
-            )
-        if len(source) == 1 and source in alphabet.characters and config.source != "auto":
-            raise UsageError(
-                f"{config.mapping} maps {source!r}, which is a character of the alphabet. Remove "
-                "it from the mapping or from the alphabet."
-            )
 
 
 def _with_units(
@@ -292,56 +276,38 @@ def _trained_units(
 
 
 def _report(
-    alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], outside: list[int]
+    alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], transcripts: int
 ) -> Iterator[str]:
     kept = [c for c in alphabet.characters if c != alphabet.separator]
     units = f", in {len(alphabet.units)} {alphabet.units_kind} units" if alphabet.units else ""
     yield (
-        f"alphabet {config.source}: {len(kept)} characters{units}, from {outside[1]} training "
-        f"transcripts: {' '.join(shown(c) for c in kept[:200])}"
+        f"alphabet {config.source}: {len(kept)} characters{units}, from {transcripts} training "
+        f"transcripts: {counted(dict.fromkeys(kept, 0))}"
     )
+    drops = alphabet.punctuation != "refused"
+    left = {c: n for c, n in counts.items() if c not in kept}
+    dropped = {c: n for c, n in left.items() if drops and (c == " " or is_punctuation(c))}
     if alphabet.mapping:
-        pairs = ", ".join(f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN])
-        yield f"  mapped: {pairs}"
-    left = Counter({c: n for c, n in counts.items() if c not in kept})
-    if alphabet.punctuation == "dropped" and "'" in kept:
-        left.pop("\N{RIGHT SINGLE QUOTATION MARK}", None)
-    dropped = (
-        Counter()
-        if alphabet.punctuation == "refused"
-        else Counter({c: n for c, n in left.items() if c == " " or is_punctuation(c)})
-    )
-    pauses = Counter({c: n for c, n in dropped.items() if c != " " and pause_of(c)})
-    foreign = left - dropped
-    rare = Counter({c: counts[c] for c in kept if 0 < counts[c] < _RARE})
-    for name, group in (
-        ("dropped", dropped - pauses),
-        ("replaced by a space", pauses),
-        (f"kept, but seen less than {_RARE} times", rare),
-    ):
-        if group:
-            yield f"  {name}: {counted(group)}"
-    if foreign:
+        yield "  mapped: " + ", ".join(f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN])
+    if dropped:
+        yield f"  dropped, or a space for a dash: {counted(dropped)}"
+    if foreign := {c: n for c, n in left.items() if c not in dropped}:
         yield (
-            f"  outside the alphabet: {counted(foreign)}. They leave out {outside[0]} of "
-            f"{outside[1]} utterances: add them to the alphabet, map them, or use --alphabet auto"
+            f"  outside the alphabet, so their utterances are left out: {counted(foreign)}. Map "
+            "them, add them to the alphabet, or use --alphabet auto"
         )
-    digits = sum(n for c, n in counts.items() if c.isdigit())
-    if digits:
-        yield f"  {digits} digits: written as they are. Transcripts with spelled numbers are better"
+    if digits := sum(n for c, n in counts.items() if c.isdigit()):
+        yield f"  {digits} digits, written as they are: numbers spelled as they are said are better"
 
 
-def shown(character: str) -> str:
-    """Returns a character as it can be read in a list: a mark on a circle, others by their code."""
-    if character == " ":
-        return "(space)"
-    kind = unicodedata.category(character)[0]
-    code = f"U+{ord(character):04X}"
-    return {"M": f"\N{DOTTED CIRCLE}{character}", "C": code, "Z": code}.get(kind, character)
-
-
-def counted(counts: Counter[str]) -> str:
-    """Returns characters with how often they occur, the most frequent first."""
+def counted(counts: Mapping[str, int]) -> str:
+    """Lists characters with how often they occur, the most frequent first; marks on a circle."""
+    names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = []
+    for character, count in order[:_SHOWN]:
+        form = names.get(unicodedata.category(character)[0], "{}")
+        shown = form.format(ord(character) if "04X" in form else character)
+        listed.append(f"{shown} {count}" if count else shown)
     more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
-    return ", ".join(f"{shown(c)} {count}" for c, count in order[:_SHOWN]) + more
+    return (", " if any(counts.values()) else " ").join(listed) + more

@@ -24,12 +24,10 @@ from tfasr.data.manifest import (
 from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
-    from tfasr.corpora.utterance import CorpusSplit
     from tfasr.data.alphabets import AlphabetConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
-TRAINING = "train"
 _SHOWN = 5
 _AT_ONCE = 1 << 20
 
@@ -177,6 +175,7 @@ def prepare(
     """
     from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.corpora.utterance import check_split
+    from tfasr.data.alphabets import TRAINING, AlphabetConfig, alphabet_of
     from tfasr.data.audio import check_audio_reader
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
@@ -212,10 +211,10 @@ def prepare(
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
     if not isinstance(alphabet, Alphabet):
-        texts = functools.partial(
-            read_split, corpus, corpus_dir, TRAINING, manifest=manifest, subsets=subsets
-        )
-        chosen = _alphabet(alphabet, splits, Path(shard_dir), texts)
+        reading = {"manifest": manifest, "subsets": subsets}
+        training = functools.partial(read_split, corpus, corpus_dir, TRAINING, **reading)
+        training = training if TRAINING in splits else None
+        chosen = alphabet_of(alphabet or AlphabetConfig(), Path(shard_dir), training)
         packing = replace(packing, alphabet=chosen)
     indexes = {}
     for name in splits:
@@ -233,33 +232,6 @@ def prepare(
             )
     warn_of_overlaps(Path(shard_dir))
     return indexes
-
-
-def _alphabet(
-    config: "AlphabetConfig | None",
-    splits: list[str],
-    shard_dir: Path,
-    training: Callable[[], "CorpusSplit"],
-) -> Alphabet:
-    from tfasr.data.alphabets import (
-        AlphabetConfig,
-        alphabet_of_split,
-        make_alphabet,
-        transcripts,
-    )
-
-    config = config or AlphabetConfig()
-    if TRAINING not in splits:
-        prepared = alphabet_of_split(shard_dir, TRAINING)
-        if prepared is None and config != AlphabetConfig():
-            raise UsageError(
-                f"The alphabet is that of the training split, which isn't in {shard_dir} yet. "
-                f"Run tfasr prepare for {TRAINING!r} first."
-            )
-        return prepared or Alphabet()
-    if config == AlphabetConfig():
-        return Alphabet()
-    return make_alphabet(config, lambda: transcripts(training()))
 
 
 @contextlib.contextmanager
