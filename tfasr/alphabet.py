@@ -265,10 +265,13 @@ class Alphabet:
         cut = self._best_units if self.units_kind == "unigram" else self._merged_units
         return [self._ids[name] for word in text.split() for name in cut(start + word)]
 
+    @cached_property
+    def _scores(self) -> tuple[dict[str, float], int]:
+        return dict(self.units), max(map(len, self.symbols))
+
     def _best_units(self, word: str) -> list[str]:
         # Source: Kudo, "Subword regularization", ACL 2018: the Viterbi path of a unigram model.
-        scores = dict(self.units)
-        longest = max(map(len, scores))
+        scores, longest = self._scores
         best: list[tuple[float, int]] = [(0.0, 0)]
         for end in range(1, len(word) + 1):
             begins = range(max(0, end - longest), end)
@@ -282,7 +285,7 @@ class Alphabet:
 
     def _merged_units(self, word: str) -> list[str]:
         # Source: Sennrich, Haddow, Birch, ACL 2016: byte-pair encoding.
-        scores, names = dict(self.units), list(word)
+        (scores, _), names = self._scores, list(word)
         while True:
             pairs = [(scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))]
             known = [pair for pair in pairs if pair[0] is not None]

@@ -223,6 +223,43 @@ def test_any_text_goes_through_its_own_alphabet_without_loss(texts, case, marks)
         assert all(is_punctuation(c) or c in "'’" for c in lost if not c.isspace()) or case
 
 
+def fuzzed(generator: random.Random) -> str:
+    """Words of one script, or of any code points, with marks, spaces and joiners among them."""
+    first, last = generator.choice(
+        [(0x61, 0x24F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x620, 0x6FF)]
+        + [(0x900, 0x97F), (0xE01, 0xE5B), (0x3041, 0x30FF), (0x4E00, 0x4EFF), (0xAC00, 0xAD00)]
+        + [(0x1100, 0x11FF), (0x20, 0xD7FF), (0x1F300, 0x1F6FF), (0x20, 0x10FFFF)]
+    )
+    signs = [chr(generator.randint(first, last)) for _ in range(generator.randint(1, 12))]
+    signs += generator.choices(" \u0301\u200d'’-.1\u0660\u3000", k=generator.randint(0, 4))
+    generator.shuffle(signs)
+    return "".join(c for c in signs if not 0xD800 <= ord(c) <= 0xDFFF)
+
+
+@pytest.mark.parametrize(
+    ("alphabets", "strings"), [(4, 150), pytest.param(200, 5000, marks=pytest.mark.long)]
+)
+def test_fuzzed_strings_go_through_alphabet_and_units_without_loss(
+    sentencepiece, alphabets, strings
+):
+    generator = random.Random(alphabets)
+    for number in range(alphabets):
+        pool = [fuzzed(generator) for _ in range(40)]  # words that occur often, as units need
+        texts = [" ".join(generator.choices(pool, k=3)) for _ in range(strings // 2)]
+        texts += [fuzzed(generator) for _ in range(strings // 2)]
+        keep = {"keep_case": number % 2 == 0, "keep_punctuation": number % 4 < 2}
+        plain = made(texts, source="auto", **keep)
+        units = len(plain.characters) + 10
+        kind = ("unigram", "bpe")[number // 2 % 2]
+        cut = made(texts, source="auto", units=units, units_kind=kind, **keep)
+        assert cut.characters == plain.characters
+        for text in texts:
+            written = plain.normalise(text)
+            assert cut.normalise(text) == written == plain.normalise(written)
+            assert plain.decode(plain.encode(written)) == written
+            assert cut.decode(cut.encode(written)) == written
+
+
 def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
     folder.mkdir(exist_ok=True)
     for split, lines in texts.items():

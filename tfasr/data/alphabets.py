@@ -308,6 +308,7 @@ def counted(counts: Mapping[str, int]) -> str:
     for character, count in order[:_SHOWN]:
         form = names.get(unicodedata.category(character)[0], "{}")
         shown = form.format(ord(character) if "04X" in form else character)
+        shown = "space" if character == " " else shown
         listed.append(f"{shown} {count}" if count else shown)
     more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
     return (", " if any(counts.values()) else " ").join(listed) + more
