@@ -17,6 +17,7 @@ from tfasr.cli import run as run_command
 from tfasr.data.alphabets import AlphabetConfig, make_alphabet
 from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
+from tfasr.training.from_gin import load_config
 
 GERMAN = ["Grüß Gott, Welt!", "Über-Mut tut selten gut.", "Die Straße", "geht's dir gut?"] * 8
 
@@ -147,6 +148,25 @@ def test_settings_that_contradict_each_other_are_refused():
     ):
         with pytest.raises(ValueError, match="AlphabetConfig"):
             AlphabetConfig(**config)
+
+
+def test_gin_binds_an_alphabet_and_flags_override_it():
+    bindings = ["AlphabetConfig.source = 'auto'", "AlphabetConfig.keep_case = True"]
+    assert load_config(None, bindings).alphabet == AlphabetConfig(source="auto", keep_case=True)
+    assert "AlphabetConfig" not in load_config(None).operative
+    with pytest.raises(UsageError, match="units must be a number of units"):
+        load_config(None, ["AlphabetConfig.units = -4"])
+
+
+def test_what_makes_texts_comparable_is_described():
+    assert Alphabet().text_rule == "NFC, lower case, single spaces"
+    hindi = Alphabet("कि ", None, keep_case=True, punctuation="dropped", mapping=(("a", "b"),))
+    for part in ("case kept", "punctuation dropped", "mapping", "characters with their marks"):
+        assert part in hindi.text_rule
+    assert "each character without spaces a word" in Alphabet("打开", None).text_rule
+    units = Alphabet("ab", None, (("a", -1.0), ("b", -1.0)))
+    assert units.text_rule == Alphabet("ab", None).text_rule
+    assert units.units_fact["count"] == 2
 
 
 @pytest.fixture(scope="module")
