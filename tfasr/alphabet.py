@@ -121,33 +121,23 @@ class Alphabet:
                 "The separator must be one of the alphabet's characters, or None. "
                 f"Received: separator={self.separator!r}, characters={self.characters!r}."
             )
-
         if self.units:
             self._check_units()
 
     def _check_units(self) -> None:
         names = [name for name, _ in self.units]
-        foreign = sorted(set("".join(names)) - self._writable - {WORD_START} | {" "} & set(names))
-        missing = sorted(self._writable - {" "} - set(names))
-        if " " in self._writable and WORD_START not in names:
-            missing.append(WORD_START)
-        inner = [name for name in names if WORD_START in name[1:] or not name]
-        if " " not in self._writable:
-            inner += [name for name in names if WORD_START in name]
-        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-        for fault, wrong in (
-            ("are of another alphabet: characters outside it", foreign),
-            ("can't spell all its characters: missing", missing),
-            ("cross the space between words", inner),
-            ("must be different", repeated),
-        ):
-            if wrong:
-                raise ValueError(
-                    f"Units must spell the alphabet {self.characters!r}. These {fault} "
-                    f"{wrong[:20]}. Train units on this text, or use the alphabet of the units."
-                )
-        if self.units_kind not in ("unigram", "bpe"):
-            raise ValueError(f"units_kind must be unigram or bpe. Received: {self.units_kind!r}.")
+        needed_signs = self._writable - {" "} | set(WORD_START * (" " in self._writable))
+        missing, foreign = needed_signs - set(names), set("".join(names)) - needed_signs
+        crossing = {n for n in names if WORD_START in n[1:] or not n}
+        double = len(names) - len(set(names))
+        if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
+            raise ValueError(
+                f"Units must spell the alphabet {self.characters!r}, each must be different and "
+                f"within a word. Received: {self.units_kind} units, missing {sorted(missing)[:20]}"
+                f", of another alphabet {sorted(foreign)[:20]}, across words "
+                f"{sorted(crossing)[:5]}, repeated {double}. Train units on this text, or use the "
+                "alphabet of the units."
+            )
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
