@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 import soundfile
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tones import BEFORE_FOLD
 from tfasr.alphabet import ENGLISH, Alphabet, clusters, is_punctuation, join_words, words
 from tfasr.cli import parse
 from tfasr.cli import run as run_command
 from tfasr.data.alphabets import AlphabetConfig, make_alphabet
-from tfasr.data.shards import open_split
+from tfasr.data.packing import Packing
+from tfasr.data.shards import RECORD, ShardConfig, open_split
 from tfasr.errors import UsageError
+from tfasr.training.experiment import Experiment
 from tfasr.training.from_gin import load_config
 
 GERMAN = ["Grüß Gott, Welt!", "Über-Mut tut selten gut.", "Die Straße", "geht's dir gut?"] * 8
@@ -35,6 +39,21 @@ def listed(folder: Path, text: str | bytes) -> str:
 def test_english_is_the_alphabet_of_before():
     assert made(["hello"]) == Alphabet()
     assert Alphabet().to_json() == {"characters": ENGLISH, "separator": "_"}
+
+
+def test_kept_english_shards_are_those_that_would_be_packed_today():
+    split = open_split(BEFORE_FOLD / "shards", "train")
+    experiment = Experiment.load(BEFORE_FOLD / "run")
+    shards = ShardConfig(**split.index["packing"])
+    content = Packing(Alphabet(), experiment.features, shards, experiment.model).content()
+    assert content == {name: split.index[name] for name in content}
+    records = tf.data.TFRecordDataset(split.files, split.index["packing"]["compression"])
+    texts = {u.position: u.text for u in split.utterances}
+    for record in records:
+        fields = tf.io.parse_single_example(record, RECORD)
+        labels = tf.sparse.to_dense(fields["labels"]).numpy().tolist()
+        assert Alphabet().encode(texts[int(fields["position"])]) == labels
+        assert Alphabet().decode(labels) == texts[int(fields["position"])]
 
 
 def test_letters_of_the_text_are_kept_and_marks_dropped():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.recognising.spoken_tones import RATE_HZ, sentence, spoken, write_wav
+from tests.recognising.spoken_tones import sentence, spoken, write_wav
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
 from tfasr.tta.run import load_run
@@ -30,14 +30,14 @@ def folder(tmp_path_factory) -> Path:
             write_wav(folder / f"{split}{number}.wav", spoken(text, seed=number))
             lines.append(f"{split}{number}.wav\t{text.upper()}")
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    rate = f"FeatureConfig.sample_rate_hz = {RATE_HZ}"
+    whole = "FeatureConfig.normalisation = 'corpus'"  # as streams need
     tfasr(
         *("prepare", "--corpus", "tsv", "--corpus_dir", folder, "--shard_dir", folder / "shards"),
-        *("--gin_file", TONES, "--gin_binding", rate, "--alphabet", "auto", "--units", 12, "-q"),
+        *("--gin_file", TONES, "--gin_binding", whole, "--alphabet", "auto", "--units", 12, "-q"),
     )
     tfasr(
         *("train", "--shard_dir", folder / "shards", "--run_dir", folder / "run", "-q"),
-        *("--gin_file", TONES, "--gin_binding", rate),
+        *("--gin_file", TONES, "--gin_binding", whole),
         *("--gin_binding", "Adam.learning_rate = 0.03"),
     )
     return folder

@@ -104,7 +104,7 @@ def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> Entry:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
     speaker = next((str(row[name]) for name in _SPEAKERS if row.get(name) is not None), "")
-    return Entry(str(identity), place.absolute(), text, speaker, origin)
+    return Entry(str(identity), stem.parents[2] / place, text, speaker, origin)
 
 
 DATASET = Corpus(read_dataset, dataset_splits)
