@@ -126,18 +126,23 @@ class Alphabet:
 
     def _check_units(self) -> None:
         names = [name for name, _ in self.units]
-        needed_signs = self._writable - {" "} | set(WORD_START * (" " in self._writable))
-        missing, foreign = needed_signs - set(names), set("".join(names)) - needed_signs
+        signs = self.unit_characters
+        missing, foreign = signs - set(names), set("".join(names)) - signs
         crossing = {n for n in names if WORD_START in n[1:] or not n}
         double = len(names) - len(set(names))
         if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
             raise ValueError(
-                f"Units must spell the alphabet {self.characters!r}, each must be different and "
+                f"Units must spell the alphabet {self.characters[:80]!r}, each must be different and "
                 f"within a word. Received: {self.units_kind} units, missing {sorted(missing)[:20]}"
                 f", of another alphabet {sorted(foreign)[:20]}, across words "
                 f"{sorted(crossing)[:5]}, repeated {double}. Train units on this text, or use the "
                 "alphabet of the units."
             )
+
+    @property
+    def unit_characters(self) -> frozenset[str]:
+        """The characters that units are made of: a mark at the start of words for the space."""
+        return self._writable - {" "} | set(WORD_START * (" " in self._writable))
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:

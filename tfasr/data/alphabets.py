@@ -211,21 +211,20 @@ def _with_units(
         ) from error
     if config.units_model:
         source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
-        missing: list[str] = []
         try:
             content = Path(config.units_model).read_bytes()
         except OSError as error:
             raise UsageError(f"--units {source}: {error.strerror}. {remedy}") from None
     else:
         source, remedy = f"--units {config.units}", "Choose another number of units."
-        content, missing = _trained_units(sentencepiece, alphabet, config, texts)
+        content = _trained_units(sentencepiece, alphabet, config, texts)
     model = ModelProto()
     try:
         model.ParseFromString(content)
         # Type 1 is a unit; others are bytes and marks of unknown text or of a sentence's ends.
         units = tuple((p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL)
-        least = min((score for _, score in units), default=0.0)
-        units += tuple((character, least) for character in missing)
+        if config.units:
+            units = _complete(units, alphabet)
         kind = "bpe" if model.trainer_spec.model_type == _BPE else "unigram"
         if not units:
             raise ValueError("It has no units.")
@@ -239,8 +238,7 @@ def _trained_units(
     alphabet: Alphabet,
     config: AlphabetConfig,
     texts: Callable[[], Iterable[str]],
-) -> tuple[bytes, list[str]]:
-    """Returns a model of sentencepiece, and the characters that never occur in the text."""
+) -> bytes:
     plain = map(alphabet.normalise, texts())
     usable = (text for text in plain if text and not alphabet.foreign_characters(text))
     spaced = " " in alphabet.characters
@@ -251,12 +249,11 @@ def _trained_units(
             f"are all units too. Received: {config.units}."
         )
     model = io.BytesIO()
-    missing = writable.difference(*map(alphabet.normalise, texts()))
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=usable,
             model_writer=model,
-            vocab_size=config.units + 1 - len(missing),  # and the unknown text
+            vocab_size=config.units + 1,  # and the unknown text
             model_type=config.units_kind,
             character_coverage=1.0,
             normalization_rule_name="identity",
@@ -272,7 +269,17 @@ def _trained_units(
         raise UsageError(
             f"{config.units} units can't be trained on this text: {reason} Choose another --units."
         ) from error
-    return model.getvalue(), sorted(missing)
+    return model.getvalue()
+
+
+def _complete(units: tuple[tuple[str, float], ...], alphabet: Alphabet) -> tuple[Any, ...]:
+    """Replaces the least of the units by characters without one: sentencepiece leaves out some."""
+    missing = sorted(alphabet.unit_characters - {name for name, _ in units})
+    longer = [unit for unit in units if len(unit[0]) > 1]
+    given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
+    least = min(score for _, score in units)
+    kept = tuple(unit for unit in units if unit not in given_up)
+    return (*kept, *((character, least) for character in missing))
 
 
 def _report(
