@@ -132,7 +132,7 @@ class Alphabet:
         double = len(names) - len(set(names))
         if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
             raise ValueError(
-                f"Units must spell the alphabet {self.characters[:80]!r}, each different and within "
+                f"Units must spell the alphabet {self.characters[:80]!r}, each once and within "
                 f"a word. Received: {self.units_kind} units, missing {sorted(missing)[:20]}"
                 f", of another alphabet {sorted(foreign)[:20]}, across words "
                 f"{sorted(crossing)[:5]}, repeated {double}. Train units on this text, or use the "
