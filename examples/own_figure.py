@@ -14,7 +14,7 @@ def epoch_time(report, results):
     """Draws a bar for each run with at least one evaluated epoch."""
     runs = [run for run in report.runs if run.epochs]
     if not runs:
-        raise NotDrawnError("No run has ended an epoch.")
+        raise NotDrawnError("No run has finished an epoch.")
     rows = range(len(runs))
     bars = Rects(
         x0=[0.0] * len(runs),

@@ -48,6 +48,7 @@ EVERYWHERE = {
     "AcousticModelConfig.recurrent_initializer": "glorot_uniform",
     "AcousticModelConfig.batch_normalisation": True,
     "ShardConfig.utterances_per_shard": 64,
+    "ShardConfig.compression": "GZIP",
     "ShardConfig.max_duration_s": 16.7,
     "PipelineConfig.padding": "fixed",
     "PipelineConfig.max_frames": 1670,

@@ -37,19 +37,19 @@ COMMANDS = {
     "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
     "ngram": "write an n-gram language model of a split's transcripts, for evaluate",
-    "transcribe": "write down what recordings say: text, subtitles, word times",
-    "serve": "a page to drop recordings on or to speak into",
-    "export": "write a trained recogniser for other programs: ONNX, LiteRT, Keras",
-    "watch": "where runs stand, and when they will meet their targets",
-    "history": "times to accuracy over commits: what became slower, and why",
-    "report": "time to accuracy of runs: table, figures, HTML",
-    "bench": "what a part costs: decoders, training steps, synthetic workloads",
-    "presets": "the gin files that come with tfasr, quick recipes first",
-    "settings": "what gin can bind, with type, default and meaning; what a preset sets",
-    "doctor": "what this machine is, and whether its clocks can be trusted",
-    "study": "train a list of experiments, resume it where it was killed, report on all",
-    "demo": "the whole chain on synthetic speech, without a download",
-    "completion": "a script by which bash or zsh completes commands, flags and folders",
+    "transcribe": "turn recordings into text, subtitles, word times",
+    "serve": "open a web page to drop recordings on or to speak into",
+    "export": "convert a trained recogniser for other programs: ONNX, LiteRT, Keras",
+    "watch": "show where runs stand, and when they will meet their targets",
+    "history": "show times to accuracy over commits: what became slower, and why",
+    "report": "show times to accuracy of runs: table, figures, HTML",
+    "bench": "measure decoders, training steps, synthetic workloads",
+    "presets": "list the gin files that come with tfasr, quick recipes first",
+    "settings": "list what gin can bind, with type, default and meaning; what a preset sets",
+    "doctor": "show this machine, and whether its clocks can be trusted",
+    "study": "train a list of experiments, with resume, and report on them",
+    "demo": "run everything on synthetic speech, without a download",
+    "completion": "print a script that completes commands, flags and folders in bash or zsh",
 }
 _EXAMPLES = {
     "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
@@ -75,11 +75,11 @@ _EXAMPLES = {
     "demo": "demo",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
-# Commands that share the file of another: run_NAME and add_NAME_arguments.
+# Commands that are defined in another command's file: run_NAME and add_NAME_arguments.
 _FILES = {"history": "watch", "launch": "train", "ngram": "prepare", "serve": "transcribe"}
 _FILES |= {"presets": "settings", "completion": "settings"}
 _TENSORFLOW_REMEDIES = {
-    "DataLossError": "A shard is damaged: run tfasr prepare again; it replaces that one.",
+    "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
@@ -88,7 +88,7 @@ NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
-    """A terminal that obeys nothing in the text written to it: a file's name may be hostile."""
+    """A terminal that executes no escapes in text: names of files may be hostile."""
 
     def __init__(self, stream: TextIO):
         self.rich_proxied_file = stream  # under this name rich looks for the stream to colour
@@ -132,7 +132,7 @@ def parse(argv: list[str]):
         parser.print_help(sys.stderr)
         sys.exit(2)
     arguments, unknown = parser.parse_known_args(words)
-    if unknown:  # the command's usage, not that of tfasr, lists what it could have been
+    if unknown:  # the usage of the command, not of tfasr, lists the possible flags
         commands = _subparsers(parser)
         commands[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     _refuse_empty_words(arguments, _subparsers(parser)[arguments.command])
@@ -140,26 +140,26 @@ def parse(argv: list[str]):
 
 
 def _refuse_empty_words(arguments: argparse.Namespace, command: argparse.ArgumentParser) -> None:
-    # As a path, "" is the working directory: of --out "$OUT" without such a variable.
+    # As a path, "" is the working directory, for instance in --out "$OUT" if OUT is unset.
     for parser in (command, *_subparsers(command).values()):
         for action in parser._actions:  # noqa: SLF001 - no public way
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
             if empty and action.default != "" and action.dest not in ("gin_binding", "arguments"):
-                name = action.option_strings[0] if action.option_strings else action.metavar
-                command.error(f"{name or action.dest} must not be empty: leave it out, or name it")
+                name = (action.option_strings or [action.metavar or action.dest])[0]
+                command.error(f"{name} must not be empty: leave it out, or give it a value")
 
 
 def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
-    """Returns the parser; of the commands, those among ``words`` have their flags."""
+    """Returns the parser; only commands among ``words`` get their flags."""
     from tfasr import __version__
 
     words = list(words)
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str):
-            known = list(self._option_string_actions)
-            super().error(message + _meant(message, words[1:], known, self.prog))
+            flags = list(self._option_string_actions)
+            super().error(message + _meant(message, words[1:], flags, self.prog))
 
     looks = {"formatter_class": _HelpFormatter}
     begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
@@ -167,7 +167,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
-        if name not in words:  # to import all commands takes longer than some of them work
+        if name not in words:  # importing all commands takes longer than some of them run
             commands.add_parser(name, help=purpose)
             continue
         add_arguments, run, description = command_parts(name)
@@ -177,13 +177,16 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             _add_import(subparser)
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
+            # a docstring, without the command's name and marks of code
+            text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
+            subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
         command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
     return parser
 
 
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
-    """Imports a command; returns what declares its flags, what runs it and its description."""
+    """Imports a command; returns the function for its flags, the one that runs it, and its help."""
     module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
     if name not in _FILES:
         return module.add_arguments, module.run, module.__doc__
@@ -223,8 +226,8 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     flag = {"action": "store_true", "default": argparse.SUPPRESS}
-    parser.add_argument("-q", "--quiet", **flag, help="log warnings and errors alone")
-    verbose = "log more: TensorFlow's messages too, and where in the code an error arose"
+    parser.add_argument("-q", "--quiet", **flag, help="log only warnings and errors")
+    verbose = "log more: also TensorFlow's messages, and where in the code an error arose"
     parser.add_argument("-v", "--verbose", **flag, help=verbose)
 
 
@@ -234,7 +237,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=argparse.SUPPRESS,
         metavar="MODULE|FILE.py",
-        help="a module of your own that registers models, corpora, figures and so on, see "
+        help="your module that registers models, corpora, figures and so on, see "
         "docs/extending.md; its code is run; repeatable",
     )
 
@@ -244,7 +247,7 @@ def run(arguments) -> int:
     if sys.stdout is None:  # closed, as by >&-
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     if hasattr(sys.stdout, "reconfigure"):
-        # A folder's name may be no UTF-8, and that must not end the report on what is in it.
+        # Names of folders that aren't valid UTF-8 must not end a report.
         sys.stdout.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(message)s"))
@@ -256,7 +259,7 @@ def run(arguments) -> int:
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
-    if getattr(arguments, "subcommand", None) == "inference":  # its processes load what they need
+    if getattr(arguments, "subcommand", None) == "inference":  # its processes import what they need
         has_model = False
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
@@ -264,12 +267,12 @@ def run(arguments) -> int:
             raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
         _check_early(arguments)
         if needs_tensorflow:
-            from tfasr.kit.process import load_tensorflow  # --help has no use for processes
+            from tfasr.kit.process import load_tensorflow  # --help needs no processes
 
             load_tensorflow()
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk is still an error with a message of its own here
+            sys.stdout.flush()  # a full disk still gets its specific message here
         return status
     except BrokenPipeError:  # such as of tfasr watch | head
         _forget_output()
@@ -286,15 +289,15 @@ def run(arguments) -> int:
 
 
 def _forget_output() -> None:
-    """Drops what standard output could not take, which Python would try again to write."""
+    """Drops unwritten standard output, which Python would try to write again at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_early(arguments: argparse.Namespace) -> None:
-    """Raises UsageError for what can be known to be wrong before TensorFlow is loaded.
+    """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
-    Whatever is checked here is checked again where it is used.
+    Everything checked here is checked again where it is used.
     """
     values = vars(arguments)
     if "gin_file" in values or values.get("gin_binding"):
@@ -325,11 +328,11 @@ def _check_early(arguments: argparse.Namespace) -> None:
         from tfasr.recording.session import events_so_far, has_begun
 
         run_dir = Path(arguments.run_dir)
-        # Who trains in it right now is said later.
+        # If a process is training in it now, a later check says so.
         if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
             raise UsageError(
-                f"--run_dir must not hold a run yet. Received: {arguments.run_dir}, which holds "
-                "one. Continue it with --resume, or choose another folder."
+                f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
+                "does. Continue it with --resume, or choose another folder."
             )
 
 
@@ -352,7 +355,7 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     made = arguments.language or arguments.voice
     if made or CORPORA.entry(corpus).attribute is None:
         return  # not there yet, or a plug-in's, which need not be a folder
-    require_folder(folder, "the folder that holds the corpus")
+    require_folder(folder, "the folder with the corpus")
     suffix = CORPORA[corpus].list_suffix
     if suffix is not None and split:
         find_manifest(Path(folder), split, suffix, arguments.manifest)

@@ -21,7 +21,7 @@ class UsageError(ValueError):
 
 
 class RunError(RuntimeError):
-    """The request was right but the work failed, such as on a full disk. Finished files stay."""
+    """The request was right but the work failed, as on a full disk. Finished files stay."""
 
     exit_code = 1
 
@@ -37,7 +37,7 @@ def wrong_values_are_wrong_use() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-# What moves a terminal's cursor, colours it or turns the direction of its text.
+# Characters that move a terminal's cursor, colour it or reverse its text.
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(f"[{_CONTROLS}]")
 _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
@@ -54,16 +54,16 @@ def stderr_console(**options: Any) -> "Console":
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """Escapes what a terminal would obey; with ``one_line``, line breaks and tabs too."""
+    """Escapes what a terminal would execute; with ``one_line``, line breaks and tabs too."""
     unwanted = _BREAKING if one_line else _UNPRINTABLE
     return unwanted.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-_ALIKE = 0.7  # of difflib: "epoch" is like "epochs", "fast" not like "format"
+_ALIKE = 0.7  # for difflib: "epoch" resembles "epochs", "fast" doesn't resemble "format"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name most like another, whatever their case and dashes, or None."""
+    """Returns the most similar known name, ignoring case and dashes, or None."""
     plain = {_plain(word): word for word in known}
     near = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=_ALIKE)
     return plain[near[0]] if near else None
@@ -74,7 +74,7 @@ def _plain(name: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Returns " Did you mean X?", or what to do ``otherwise`` if no known name is like it."""
+    """Returns " Did you mean X?", or ``otherwise`` if no known name is similar."""
     near = nearest(name, known)
     return f" Did you mean {near}?" if near else f" {otherwise}" if otherwise else ""
 
@@ -82,10 +82,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def received_path(
     name: str | Path, others: Iterable[str] = (), otherwise: str = "Correct the path."
 ) -> str:
-    """Returns "Received: ...", and what the missing path might have been, or else ``otherwise``."""
+    """Returns "Received: ...", with a guess for a missing path, or else ``otherwise``."""
     path = Path(name)
     if path.exists():
-        return f"Received: {name}, {'a folder' if path.is_dir() else 'a file'} that is no such one."
+        kind = "a folder" if path.is_dir() else "a file"
+        return f"Received: {name}, which is {kind} of another kind."
     around = {p.name: str(p) for p in path.parent.iterdir()} if path.parent.is_dir() else {}
     near = nearest(path.name, [*around, *others])
     meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
@@ -93,21 +94,21 @@ def received_path(
 
 
 _NO_MEMORY = (
-    "The memory that this process may use is full. What was finished is kept: try a smaller "
+    "The memory that this process may use is full. Finished files are kept: try a smaller "
     "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
-    "train goes on with --resume."
+    "train continues with --resume."
 )
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CAUSES = {
     errno.EACCES: "this user may not read or write it: change its permissions, or choose another",
     errno.EPERM: "this user may not change it: change its permissions, or choose another",
     errno.EROFS: "its file system is read-only: choose another",
-    errno.EEXIST: "it is there already, and no folder: choose another",
-    errno.ENOTDIR: "a part of its path is a file, no folder: choose another",
-    errno.EISDIR: "it is a folder, where a file is needed: choose another",
+    errno.EEXIST: "it exists already and isn't a folder: choose another",
+    errno.ENOTDIR: "a part of its path is a file, not a folder: choose another",
+    errno.EISDIR: "it is a folder, but a file is needed: choose another",
     errno.ENOENT: "it does not exist",
     errno.ENAMETOOLONG: "its name is too long: choose another",
-    errno.ELOOP: "its links lead in a circle",
+    errno.ELOOP: "its links form a circle: mend one of them",
     errno.EIO: "the device does not read or write: look at the system's log (dmesg)",
     errno.EFBIG: "it may not grow further: raise the limit (ulimit -f)",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
@@ -119,8 +120,8 @@ def explained(error: OSError) -> tuple[str, int]:
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""
         return (
-            f"The disk{where} is full ({error.strerror}). What was finished is kept: free some "
-            "space, and run the command again; train goes on with --resume.",
+            f"The disk{where} is full ({error.strerror}). Finished files are kept: free some "
+            "space, and run the command again; train continues with --resume.",
             1,
         )
     if error.errno == errno.ENOMEM:
@@ -131,27 +132,27 @@ def explained(error: OSError) -> tuple[str, int]:
     return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status
 
 
-# Messages of Python and the system's loader on a full memory.
+# Messages of Python and the system's loader when memory is full.
 _MEMORY_MESSAGES = ("can't start new thread", "failed to map segment", "annot allocate memory")
 _NEAR_BYTES = 256 * 2**20
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Returns a message if the memory is full, or so nearly that any error can follow, or None."""
+    """Returns a message if memory is full or nearly full (any error can follow), else None."""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | ImportError | OSError)
         and any(words in str(error) for words in _MEMORY_MESSAGES)
     ):
         return _NO_MEMORY
-    left = _least_address_space_left()
-    if left is None or left > _NEAR_BYTES:
+    spare_bytes = _least_address_space_left()
+    if spare_bytes is None or spare_bytes > _NEAR_BYTES:
         return None
     reason = " ".join(str(error).split())[:300]
     return f"{_NO_MEMORY} ({type(error).__name__}: {reason})"
 
 
 def _least_address_space_left() -> int | None:
-    """Returns the least that was ever left of this process's limit, or None if unknown."""
+    """Returns the smallest number of bytes ever left below this process's limit, or None."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -171,7 +172,7 @@ _PACKAGES = {
 
 
 def needed(package: str, what: str) -> ModuleType:
-    """Imports a package that ``what`` needs; where it is missing, the error says what to do."""
+    """Imports a package that ``what`` needs; if it is missing, the error says what to do."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
@@ -187,6 +188,6 @@ def lacking(error: ImportError, what: str) -> str | None:
     if package is None:
         return None
     return (
-        f"{what} needs {package}, which is not installed: pip install {package}, or all that tfasr "
-        "needs by pip install tfasr. docs/light_install.md says what works without it."
+        f"{what} needs {package}, which is not installed: pip install {package}, or pip install "
+        "tfasr for everything. docs/light_install.md lists what works without it."
     )

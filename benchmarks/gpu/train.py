@@ -86,6 +86,7 @@ class TwinLearner:
 
     def __init__(self, packed: Packed, seed: int, precision: str):
         import torch
+        from twin.feeder import serialised
         from twin.torch_model import TorchTwin
         from twin.torch_optimizer import torch_optimizer
 
@@ -102,7 +103,7 @@ class TwinLearner:
         self._twin.add_to_blank_bias(recipe["initial_blank_bias"])
         self._twin.to(self._device)
         self._trained = [p for p in self._twin.parameters() if p.requires_grad]
-        self._wanted, self._steps = _optimizer(recipe), 0
+        self._wanted, self._steps = serialised(_optimizer(recipe)), 0
         self._optimizer, self._rate = torch_optimizer(self._wanted, self._trained)
         self.parameters = sum(parameter.numel() for parameter in self._trained)
 

@@ -1,21 +1,18 @@
 """The PyTorch twin's evaluation on a split: forward passes, greedy decoding, error counts."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import Batch, BatchSource
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.recording.recorder import Evaluation
+from twin.feeder import Arrays
 from twin.torch_model import TorchTwin
 
 
-def as_arrays(batch: Batch) -> dict[str, np.ndarray]:
-    """Copies TensorFlow's batch into writable arrays."""
-    return {name: value.numpy() for name, value in batch.items()}
-
-
-def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+def as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
     """Converts the twin's part of a batch to tensors, without a copy."""
     names = ("features", "feature_lengths", "labels", "label_lengths")
     return {name: torch.from_numpy(arrays[name]) for name in names}
@@ -30,34 +27,32 @@ class TwinEvaluator:
     """Evaluates the twin on one split and records the time, with tfasr's decoder and counts.
 
     Args:
-        source: batches of the split.
+        references: the split's texts by position, in the split's order.
         alphabet: the classes.
         precision: "float32" or "mixed_bfloat16", as in training.
     """
 
-    def __init__(self, source: BatchSource, alphabet: Alphabet, precision: str = "float32"):
+    def __init__(self, references: dict[int, str], alphabet: Alphabet, precision: str = "float32"):
         self._precision = precision
-        self._utterances = source.split.utterances
-        self._batches = source.evaluation()
+        self._references = references
         self._decoder = GreedyDecoder(alphabet)
 
     @torch.inference_mode()
-    def evaluate(self, model: TorchTwin, evaluation: Evaluation) -> None:
+    def evaluate(self, model: TorchTwin, batches: Iterable[Arrays], evaluation: Evaluation) -> None:
         """Records error counts and loss of the split in a recorder's open evaluation."""
         model.eval()
-        answers = [self._forward(model, as_arrays(batch)) for batch in self._batches]
+        answers = [self._forward(model, batch) for batch in batches]
         with evaluation.decoding():
             recognised: dict[int, str] = {}
             for positions, log_probs, lengths, _ in answers:
                 texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
                 recognised.update(zip(positions.tolist(), texts, strict=True))
-            references = [utterance.text for utterance in self._utterances]
-            hypotheses = [recognised[utterance.position] for utterance in self._utterances]
-            evaluation.score(references, hypotheses)
+            hypotheses = [recognised[position] for position in self._references]
+            evaluation.score(list(self._references.values()), hypotheses)
             losses = np.concatenate([losses for *_, losses in answers])
             evaluation.measure(loss=losses.mean())
 
-    def _forward(self, model: TorchTwin, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    def _forward(self, model: TorchTwin, arrays: Arrays) -> tuple[np.ndarray, ...]:
         """Returns positions, log-probabilities ``(batch, frames, classes)``, lengths, losses."""
         batch = as_tensors(arrays)
         with mixed_precision(self._precision):

@@ -4,14 +4,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import keras
 import torch
 
 from tfasr.errors import UsageError
 
 
 def torch_optimizer(
-    wanted: keras.optimizers.Optimizer, parameters: Iterable[torch.nn.Parameter]
+    wanted: dict[str, Any], parameters: Iterable[torch.nn.Parameter]
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
     """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
 
@@ -20,7 +19,7 @@ def torch_optimizer(
     `clip_together`.
 
     Args:
-        wanted: the Keras optimizer, an Adadelta, Adam or AdamW.
+        wanted: an Adadelta, Adam or AdamW of Keras, see `twin.feeder.serialised`.
         parameters: to be trained.
 
     Returns:
@@ -29,40 +28,39 @@ def torch_optimizer(
     Raises:
         UsageError: if the experiment needs something that is not supported here.
     """
-    config = keras.optimizers.serialize(wanted)["config"]
+    kind, config = wanted["class_name"], wanted["config"]
     extras = {"clipnorm", "clipvalue", "use_ema", "amsgrad"}
     extras |= {"gradient_accumulation_steps", "loss_scale_factor"}
-    is_adamw = isinstance(wanted, keras.optimizers.AdamW)
-    if not is_adamw:
+    if kind != "AdamW":
         extras.add("weight_decay")
     asked = {name: config[name] for name in extras if config.get(name)}
-    present = (keras.optimizers.Adadelta, keras.optimizers.Adam)  # AdamW is an Adam in Keras
-    if not isinstance(wanted, present) or asked:
+    if kind not in ("Adadelta", "Adam", "AdamW") or asked:
         raise UsageError(
             "The PyTorch twin is trained by Adadelta, Adam or AdamW without extras. Received: "
-            f"{wanted.name} with {asked}. Choose a preset with TrainingConfig.optimizer = "
+            f"{kind} with {asked}. Choose a preset with TrainingConfig.optimizer = "
             "@Adadelta, @Adam or @AdamW."
         )
     rate = learning_rate(config["learning_rate"])
     settings: dict[str, Any] = {"lr": rate(0), "eps": config["epsilon"]}
-    if isinstance(wanted, keras.optimizers.Adadelta):
+    if kind == "Adadelta":
         return torch.optim.Adadelta(parameters, rho=config["rho"], **settings), rate
     settings["betas"] = (config["beta_1"], config["beta_2"])
-    if is_adamw:
+    if kind == "AdamW":
         settings["weight_decay"] = config["weight_decay"]
-    make = torch.optim.AdamW if is_adamw else torch.optim.Adam
+    make = torch.optim.AdamW if kind == "AdamW" else torch.optim.Adam
     return make(parameters, fused=True, **settings), rate
 
 
-def clip_together(wanted: keras.optimizers.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
+def clip_together(wanted: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
     """Clips gradients by their global norm if a Keras optimizer would, by ``global_clipnorm``.
 
     Args:
-        wanted: the Keras optimizer.
+        wanted: the Keras optimizer, see `twin.feeder.serialised`.
         parameters: with their gradients, which are changed.
     """
-    if wanted.global_clipnorm:
-        torch.nn.utils.clip_grad_norm_(parameters, wanted.global_clipnorm)
+    norm = wanted["config"].get("global_clipnorm")
+    if norm:
+        torch.nn.utils.clip_grad_norm_(parameters, norm)
 
 
 def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:

@@ -1,31 +1,26 @@
 """Trains the PyTorch twin on tfasr's shards and records every second as tfasr does.
 
 Everything around the model is tfasr's own: the batches (`tfasr.data.batches.BatchSource`, with the
-same features, padding, augmentation and order for a seed), the greedy decoder, the error counts,
-and `tfasr.Recorder` for the ledger. The model, the loss, the update and the checkpoint are
-PyTorch's. It has its own process.
+same features, padding, augmentation and order for a seed, from another process: see `twin.feeder`),
+the greedy decoder, the error counts, and `tfasr.Recorder` for the ledger. The model, the loss, the
+update and the checkpoint are PyTorch's. Neither TensorFlow nor Keras is imported here.
 """
 
 import argparse
 import logging
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 import tfasr
-from tfasr.alphabet import Alphabet
-from tfasr.data.batches import BatchSource
-from tfasr.data.shards import ShardedSplit, open_split
-from tfasr.decoding.decoder import lexicon_from_transcripts
 from tfasr.errors import RunError, UsageError
-from tfasr.training.build import check_splits, moving_momentum
-from tfasr.training.experiment import Experiment
-from tfasr.training.from_gin import load_config
-from tfasr.training.train import comparability
-from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors, mixed_precision
+from twin.feeder import Arrays, Feeder
+from twin.torch_evaluation import TwinEvaluator, as_tensors, mixed_precision
 from twin.torch_model import TorchTwin
 from twin.torch_optimizer import clip_together, torch_optimizer
 
@@ -33,20 +28,20 @@ log = logging.getLogger("twin")
 
 
 def train_twin(
-    experiment: Experiment,
+    gin_file: str | None,
+    gin_bindings: list[str],
     *,
     shard_dir: str | Path,
     run_dir: str | Path,
-    gin_texts: dict[str, str] | None = None,
 ) -> list[dict[str, float]]:
     """Trains the twin and records the run as `tfasr.training.train.train` does.
 
     Args:
-        experiment: as for tfasr; float32 or mixed_bfloat16 (PyTorch's own mixed precision),
+        gin_file: as for tfasr; float32 or mixed_bfloat16 (PyTorch's own mixed precision),
             Adadelta, Adam or AdamW, only the last layer's loss and the greedy decoder.
+        gin_bindings: further bindings.
         shard_dir: has the prepared splits "train" and "validation".
         run_dir: for the run; it must not contain one.
-        gin_texts: files to write into the same folder, by name.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
@@ -56,72 +51,39 @@ def train_twin(
         RunError: if the loss is not a number.
     """
     run_dir = Path(run_dir)
-    _check(experiment)
-    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
-    alphabet = check_splits(splits, experiment)
-    lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
-    training = experiment.training
-    recorder = tfasr.Recorder(
-        run_dir,
-        train_samples=len(splits["train"].utterances),
-        targets=training.targets,
-        target_window=training.target_window,
-        global_batch_size=experiment.pipeline.global_batch_size,
-        seed=training.seed,
-        facts={"num_replicas": 1, "eval_samples": len(splits["validation"].utterances)},
-        comparability=comparability(experiment, splits["validation"], alphabet, lexicon),
-        utilisation=True,
-    )
-    with recorder as run:
-        if run.resumed_from_step is not None:
-            raise UsageError(f"The twin must have a new folder. {run_dir} holds a run.")
-        for name, text in (gin_texts or {}).items():
-            (run_dir / name).write_text(text, encoding="utf-8")
-        return _TwinRun(experiment, run, splits, alphabet).train()
-
-
-def _check(experiment: Experiment) -> None:
-    training = experiment.training
-    asked = (training.precision, training.num_replicas, experiment.decoder.name)
-    if asked[0] not in ("float32", "mixed_bfloat16") or asked[1:] != (1, "greedy"):
-        raise UsageError(
-            "The PyTorch twin trains in float32 or mixed_bfloat16 on one device and decodes "
-            f"greedily. Received: precision, num_replicas, decoder = {asked}."
+    feeder = Feeder(gin_file, gin_bindings, str(shard_dir))
+    try:
+        plan = feeder.plan
+        training = SimpleNamespace(**plan["training"])
+        recorder = tfasr.Recorder(
+            run_dir,
+            train_samples=plan["train_utterances"],
+            targets=training.targets,
+            target_window=training.target_window,
+            global_batch_size=plan["global_batch_size"],
+            seed=training.seed,
+            facts={"num_replicas": 1, "eval_samples": len(plan["references"])},
+            comparability=plan["comparability"],
+            utilisation=True,
         )
-    if training.intermediate_loss_weight:
-        raise UsageError(
-            "The PyTorch twin has the last layer's loss alone: TrainingConfig."
-            f"intermediate_loss_weight must be 0. Received: {training.intermediate_loss_weight}."
-        )
+        with recorder as run:
+            if run.resumed_from_step is not None:
+                raise UsageError(f"The twin must have a new folder. {run_dir} holds a run.")
+            for name, text in plan["files"].items():
+                (run_dir / name).write_text(text, encoding="utf-8")
+            return _TwinRun(feeder, run, training).train()
+    finally:
+        feeder.close()
 
 
 class _TwinRun:
     """One process's run."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        run: tfasr.Recorder,
-        splits: dict[str, ShardedSplit],
-        alphabet: Alphabet,
-    ):
-        self._experiment = experiment
-        self._training = experiment.training
+    def __init__(self, feeder: Feeder, run: tfasr.Recorder, training: SimpleNamespace):
+        self._feeder = feeder
+        self._plan = feeder.plan
+        self._training = training
         self._run = run
-        self._splits = splits
-        self._alphabet = alphabet
-        statistics_ = splits["train"].feature_statistics()
-        self._train_source, self._validation = (
-            BatchSource(
-                splits[name],
-                experiment.features,
-                experiment.pipeline,
-                experiment.augmentation,
-                statistics_,
-                experiment.model.output_lengths,
-            )
-            for name in ("train", "validation")
-        )
 
     def train(self) -> list[dict[str, float]]:
         run = self._run
@@ -134,7 +96,7 @@ class _TwinRun:
             if epoch < self._training.epochs:  # read during the evaluation, as tfasr's are
                 self._batches = self._begin_epoch(epoch + 1)
             with run.evaluation() as evaluation:
-                self._evaluator.evaluate(self._model, evaluation)
+                self._evaluator.evaluate(self._model, self._feeder.evaluation(), evaluation)
             log.info("epoch %d: CER %.2f %%", epoch, 100 * evaluation.scores["cer"])
             if self._training.stop_at_targets and run.targets_met:
                 break
@@ -142,35 +104,35 @@ class _TwinRun:
         return [{metric: scores[metric] for metric in names} for scores in run.history]
 
     def _build(self) -> None:
-        experiment = self._experiment
+        plan = self._plan
         torch.manual_seed(self._training.seed)
         self._model = TorchTwin(
-            experiment.model,
-            self._alphabet.num_classes,
-            experiment.features.num_features,
+            SimpleNamespace(**plan["model"]),
+            plan["alphabet"].num_classes,
+            plan["num_features"],
             mask_statistics=True,
-            momentum=moving_momentum(experiment, len(self._splits["train"].utterances)),
+            momentum=plan["momentum"],
         )
         if self._training.zero_output_layer:
             self._model.zero_classifier()
         self._model.add_to_blank_bias(self._training.initial_blank_bias)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        self._wanted = wanted = self._training.optimizer()
-        self._optimizer, self._rate = torch_optimizer(wanted, self._parameters)
-        self._evaluator = TwinEvaluator(self._validation, self._alphabet, self._training.precision)
+        self._optimizer, self._rate = torch_optimizer(plan["optimizer"], self._parameters)
+        self._evaluator = TwinEvaluator(
+            plan["references"], plan["alphabet"], self._training.precision
+        )
         self._run.note(
-            opt_name=wanted.name,
+            opt_name=plan["optimizer_name"],
             opt_base_learning_rate=self._rate(0),
             parameters=self._count_parameters(),
         )
 
-    def _begin_epoch(self, epoch: int):
-        return iter(self._train_source.training(self._training.seed, epoch))
+    def _begin_epoch(self, epoch: int) -> Iterator[Arrays]:
+        return self._feeder.training(epoch)
 
     def _train_epoch(self) -> None:
         self._model.train()
-        for batch in self._batches:
-            arrays = as_arrays(batch)
+        for arrays in self._batches:
             with self._run.step(**_amounts(arrays)) as step:
                 losses = self._train_step(arrays)
                 step.loss = losses.mean(dtype=np.float64)
@@ -179,7 +141,7 @@ class _TwinRun:
                 done = self._run.steps_done
                 raise RunError(f"The loss must be finite. Step {done}: positions {ids}.")
 
-    def _train_step(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    def _train_step(self, arrays: Arrays) -> np.ndarray:
         batch = as_tensors(arrays)
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate(self._run.steps_done)
@@ -188,7 +150,7 @@ class _TwinRun:
             logits = self._model(batch["features"], batch["feature_lengths"])
         losses = self._model.losses(logits, batch)
         losses.mean().backward()
-        clip_together(self._wanted, self._parameters)
+        clip_together(self._plan["optimizer"], self._parameters)
         self._optimizer.step()
         return losses.detach().numpy()
 
@@ -212,7 +174,7 @@ class _TwinRun:
         return sum(tensor.numel() for tensor in [*self._parameters, *moving])
 
 
-def _amounts(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+def _amounts(arrays: Arrays) -> dict[str, float]:
     return {
         "utterances": len(arrays["positions"]),
         "audio_s": round(float(arrays["duration_s"].sum(dtype=np.float64)), 6),
@@ -230,9 +192,7 @@ def main() -> None:
     parser.add_argument("--run_dir", required=True)
     flags = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    config = load_config(flags.gin_file, flags.gin_binding)
-    texts = {"config.gin": config.given, "operative_config.gin": config.operative}
-    train_twin(config.experiment, shard_dir=flags.shard_dir, run_dir=flags.run_dir, gin_texts=texts)
+    train_twin(flags.gin_file, flags.gin_binding, shard_dir=flags.shard_dir, run_dir=flags.run_dir)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tfasr.adapters.lightning import RecordFit
 
 
 class Halves(LightningModule):
-    """Two layers that log what they find in validation."""
+    """Two layers that log their accuracy in validation."""
 
     def __init__(self):
         super().__init__()

@@ -92,7 +92,7 @@ def test_quantiles_and_speed():
 
 
 def test_a_cold_start_must_succeed(exported_tones):
-    with pytest.raises(RunError, match="there is no such file"):
+    with pytest.raises(RunError, match="missing.wav"):
         cold_start_s(exported_tones, "missing.wav", 1)
 
 

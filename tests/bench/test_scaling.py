@@ -221,12 +221,14 @@ def test_full_and_small_presets_are_there_and_other_backends_are_refused(name):
         find_workload(name).run(*small.configs, Context(backend="jax"))
 
 
-def test_each_device_takes_as_many_steps_as_one():
+def test_weak_scaling_takes_more_steps_on_more_devices_and_says_so():
     config = ScalingConfig(strong_utterances=16, steps=180, device_counts=(1, 4))
     tasks = [task_of(config, MODEL, FeatureConfig(), n, [1, 4], 1.0) for n in (1, 4)]
     weak = [[load.steps for load in task.loads if load.name == "weak"] for task in tasks]
     assert weak == [[180] * 3, [720] * 3]
     assert all(task.config.weak_utterances == 150 for task in tasks)
+    (note, *_) = scaling_tables(analysed())[0].notes
+    assert "as many times the steps of one device as there are devices" in note
 
 
 def test_the_full_preset_has_the_studys_numbers():

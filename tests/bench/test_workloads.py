@@ -122,6 +122,6 @@ def test_wrong_arguments_are_refused_before_any_work(monkeypatch):
         bench_preset("bench/ds2_small.gin", backend="jax")
 
 
-def test_an_unknown_preset_lists_those_of_workloads():
-    with pytest.raises(UsageError, match=r"bench/ds2\.gin"):
+def test_an_unknown_preset_is_answered_with_one_of_workloads():
+    with pytest.raises(UsageError, match="nowhere.*bench/"):
         load_bench("bench/nowhere.gin")

@@ -2,15 +2,12 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 
-import keras
 import pytest
 
-from tfasr.data.batches import PipelineConfig
 from tfasr.ledger.events import read_events
-from tfasr.models.recurrent import AcousticModelConfig
-from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.run import load_run
 
 # Not imported here: PyTorch reads the number of its threads when it is loaded, see conftest.py.
@@ -83,25 +80,39 @@ def steps(run) -> list[tuple]:
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path, precision):
-    from twin.torch_training import train_twin
     from twin.tta_tables import tta_tables
+    from twin.worker import environment
 
-    experiment = Experiment(
-        model=AcousticModelConfig(conv_filters=16, num_lstm_layers=1, lstm_units=16, dropout=0.0),
-        pipeline=PipelineConfig(global_batch_size=16, num_buckets=2, num_readers=2),
-        training=TrainingConfig(
-            epochs=6,
-            targets=(("cer", 1.0),),
-            stop_at_targets=True,
-            precision=precision,
-            optimizer=lambda: keras.optimizers.Adadelta(1.0),
-        ),
-    )
+    bindings = [
+        *BINDINGS,
+        "AcousticModelConfig.num_lstm_layers = 1",
+        "AcousticModelConfig.dropout = 0.0",
+        "TrainingConfig.epochs = 6",
+        "TrainingConfig.targets = [('cer', 1.0)]",
+        "TrainingConfig.stop_at_targets = True",
+        "TrainingConfig.second_decoder = ''",
+        f"TrainingConfig.precision = {precision!r}",
+    ]
     runs = {name: {1: tmp_path / name / "seed-1"} for name in ("first", "second")}
-    history = train_twin(experiment, shard_dir=shard_dir, run_dir=runs["first"][1])
+
+    def train_twin(run_dir):
+        code = f"""
+import json, sys
+from twin.torch_training import train_twin
+folders = {{"shard_dir": {str(shard_dir)!r}, "run_dir": {str(run_dir)!r}}}
+history = train_twin("demo.gin", {bindings!r}, **folders)
+print(json.dumps(history))
+assert "tensorflow" not in sys.modules
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, check=True
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    history = train_twin(runs["first"][1])
     assert len(history) == 3
     assert history[-1]["loss"] < history[0]["loss"]
-    again = train_twin(experiment, shard_dir=shard_dir, run_dir=runs["second"][1])
+    again = train_twin(runs["second"][1])
     assert [epoch["cer"] for epoch in again] == [epoch["cer"] for epoch in history]
     assert load_run(runs["first"][1]).status == "success"
     systems, _, ratios, factors = tta_tables(runs, ("cer", 1.0))

@@ -1,6 +1,8 @@
 """The PyTorch twin and the stock Keras model compute what tfasr's model computes."""
 
 import dataclasses
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -14,6 +16,30 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 
 SMALL = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.3)
 NEEDS_TORCH = "needs PyTorch: see benchmarks/training_step.py"
+# The CUDA build of PyTorch looks for a GPU during a backward pass and warns if there is none.
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
+
+
+IMPORTS = """
+import sys
+try:
+    import torch
+except ImportError:
+    from unittest.mock import MagicMock
+    for name in ("torch", "torch.nn", "torch.nn.functional"):
+        sys.modules[name] = MagicMock()
+import twin.torch_training
+print(*sorted({"tensorflow", "keras"} & set(sys.modules)))
+"""
+
+
+def test_the_twins_process_loads_neither_tensorflow_nor_keras():
+    """Some wheels of PyTorch abort in a process that holds TensorFlow."""
+    from twin.worker import environment
+
+    command = [sys.executable, "-c", IMPORTS]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 def test_stock_keras_agrees():
@@ -77,6 +103,7 @@ OPTIMIZERS = {
 def test_both_learn_the_same_from_equal_weights(name, bidirectional):
     """Gradients, an optimizer's settings, the learning rate's decay and the statistics, in one."""
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.feeder import serialised
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.torch_model import TorchTwin
     from twin.torch_optimizer import clip_together, torch_optimizer
@@ -93,7 +120,7 @@ def test_both_learn_the_same_from_equal_weights(name, bidirectional):
     other = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
     copy_to_torch(model.recogniser, other)
     parameters = [p for p in other.parameters() if p.requires_grad]
-    optimizer, rate = torch_optimizer(wanted(), parameters)
+    optimizer, rate = torch_optimizer(serialised(wanted()), parameters)
     ours, theirs = [], []
     step, batch = _tfasr_step(model, parse_size("10x4x70"))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
@@ -105,7 +132,7 @@ def test_both_learn_the_same_from_equal_weights(name, bidirectional):
         logits = other(tensors["features"], tensors["feature_lengths"])
         loss = other.losses(logits, tensors).mean()
         loss.backward()
-        clip_together(wanted(), parameters)
+        clip_together(serialised(wanted()), parameters)
         optimizer.step()
         theirs.append(loss.item())
     assert ours[-1] < ours[0]
@@ -175,15 +202,16 @@ def test_the_learning_rate_is_that_of_keras():
 
 def test_what_the_twin_cannot_do_is_refused(tmp_path):
     pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.feeder import serialised
     from twin.torch_optimizer import learning_rate, torch_optimizer
     from twin.torch_training import train_twin
 
     for optimizer in (keras.optimizers.SGD(0.1), keras.optimizers.Adadelta(1.0, clipnorm=1.0)):
         with pytest.raises(UsageError, match="Adadelta, Adam or AdamW without extras"):
-            torch_optimizer(optimizer, [])
+            torch_optimizer(serialised(optimizer), [])
     falling = keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
     with pytest.raises(UsageError, match="or a CosineDecay"):
         learning_rate(keras.optimizers.schedules.serialize(falling))
-    mixed = Experiment(training=TrainingConfig(precision="mixed_float16"))
+    mixed = ["TrainingConfig.precision = 'mixed_float16'"]
     with pytest.raises(UsageError, match="float32 or mixed_bfloat16 on one device"):
-        train_twin(mixed, shard_dir=tmp_path, run_dir=tmp_path / "run")
+        train_twin(None, mixed, shard_dir=tmp_path, run_dir=tmp_path / "run")

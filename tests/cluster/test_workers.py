@@ -58,11 +58,13 @@ def test_what_needs_one_process_is_refused(training):
         check_clustered(tones_experiment(), [keras.callbacks.Callback()])
 
 
-def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path):
-    words = ["--shard_dir", str(tmp_path), "--run_dir", str(tmp_path / "run"), "--cluster", "here"]
+def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path, shard_dir):
+    words = ["--shard_dir", str(shard_dir), "--run_dir", str(tmp_path / "run")]
+    words += ["--cluster", "here"]
     assert cli.run(cli.parse(["tfasr", "train", *words])) == 2
     said = capsys.readouterr().err
-    assert said.startswith("tfasr train: --cluster must be tf_config, slurm or addresses")
+    assert "--cluster" in said
+    assert "here" in said.split("Received")[1]
     assert said.count("\n") == 1
 
 

@@ -308,12 +308,12 @@ def test_subtitles_hold_no_marks_of_a_word():
     [
         (("-", "a.wav"), "- must stand alone"),
         (("a.wav", "--batch_size", 0), "--batch_size must be at least 1"),
-        (("a.wav", "b.wav", "--format", "srt"), "is of one recording"),
+        (("a.wav", "b.wav", "--format", "srt"), "--format srt"),
         (("a.wav", "--stream", "--format", "srt"), "json or text"),
         (("a.wav", "--stream", "--chunk_ms", 0), "--chunk_ms must be positive"),
         (("a.wav", "--stream", "--chunk_ms", "inf"), "Received: inf"),
         (("a.wav", "--stream", "--chunk_ms", "nan"), "Received: nan"),
-        (("a.wav", "b.wav", "--stream"), "must be of one recording"),
+        (("a.wav", "b.wav", "--stream"), "--stream takes one"),
     ],
 )
 def test_wrong_use_is_told_before_any_work(transcribe, words, said, capsys):
@@ -323,7 +323,7 @@ def test_wrong_use_is_told_before_any_work(transcribe, words, said, capsys):
 
 def test_what_cannot_be_found_is_told(transcribe, tmp_path, capsys):
     assert transcribe(tmp_path) == 2
-    assert "which holds none" in capsys.readouterr().err
+    assert str(tmp_path) in capsys.readouterr().err
     assert transcribe(tmp_path / "missing.wav") == 2
     assert "does not exist" in capsys.readouterr().err
     assert transcribe(tmp_path / "missing.wav", "--stream") == 2

@@ -137,7 +137,7 @@ def test_without_a_change_it_exits_with_0(tmp_path, capsys):
     for number in range(14):
         write(tmp_path, number, step_s=float(np.exp(0.02 * rng.standard_normal())))
     assert history(tmp_path) == 0
-    assert "No change that is more than noise." in capsys.readouterr().out
+    assert "No change" in capsys.readouterr().out
 
 
 def test_unlike_runs_broken_ones_and_unfinished_ones(tmp_path, capsys):
@@ -155,7 +155,7 @@ def test_unlike_runs_broken_ones_and_unfinished_ones(tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "run010 is left out: it is not comparable with the newest run, run012" in said
     assert "beam_width" in said
-    assert "run011 is left out: its configuration is not that of the newest run" in said
+    assert "run011 is left out: its configuration" in said
     assert "broken is left out." in said
     assert "Not known yet: 5 of the 12 runs" in said
     assert len(load_history(tmp_path, force=True).entries) == 7
@@ -180,10 +180,10 @@ def test_clocks_and_files_that_nobody_vouches_for(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["/nowhere"], "must be given a folder of runs"),
-        (["{empty}"], "which holds none"),
-        (["{runs}"], "The runs set none that is common to all"),
-        (["{runs}", "--target", "cer=0.1", "--target", "cer=0.2"], "must be of one target"),
+        (["/nowhere"], "Received: /nowhere"),
+        (["{empty}"], "each with events.jsonl"),
+        (["{runs}"], "such as --target cer=0.10"),
+        (["{runs}", "--target", "cer=0.1", "--target", "cer=0.2"], "['cer=0.1', 'cer=0.2']"),
     ],
 )
 def test_wrong_use_of_history(argv, message, tmp_path, capsys):
@@ -281,7 +281,7 @@ def test_a_run_that_is_silent_and_clocks_that_were_put_forward_or_back(running):
     os.utime(ledger, (past, past))
     (silent,) = Watch([running], window=1).look()
     assert silent.status == "silent"
-    assert "it says nothing for 10 min: it may be dead" in line(silent)
+    assert "10 min: it may be dead" in line(silent)
     # A long step: the process lives, and the clock goes on.
     (running / "heartbeat").touch()
     (busy,) = Watch([running], window=1).look()

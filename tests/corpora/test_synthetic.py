@@ -95,7 +95,7 @@ def test_a_second_call_does_nothing_and_other_arguments_are_refused(corpus, monk
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match="a folder of its own.*thesis.txt"):
+    with pytest.raises(UsageError, match="a separate folder.*thesis.txt"):
         make_synthetic_corpus(tmp_path, **SMALL)
     with pytest.raises(UsageError, match="must have a folder"):
         make_synthetic_corpus(tmp_path / "thesis.txt", **SMALL)

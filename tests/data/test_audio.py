@@ -386,7 +386,9 @@ def test_native_operations_that_do_not_load_are_the_reason(tmp_path):
     operations = tmp_path / "tensorflow_io" / "python" / "ops"
     operations.mkdir(parents=True)
     (tmp_path / "tensorflow" / "__init__.py").parent.mkdir()
-    (tmp_path / "tensorflow" / "__init__.py").write_text("__version__ = '2.99'\n")
+    (tmp_path / "tensorflow" / "__init__.py").write_text(
+        "__version__ = '2.99'\nclass config:\n    list_physical_devices = staticmethod(list)\n"
+    )
     for package in (operations.parents[1], operations.parent):
         (package / "__init__.py").touch()
     (operations / "__init__.py").write_text(

@@ -35,6 +35,22 @@ CHECKS = {
         re.MULTILINE,
     )
 }
+BY_LETTER = {
+    letter: block.replace("\\\n", " ")
+    for letter, block in re.findall(r"^### ([A-Z])\b.*?```sh\n(.*?)```", PAGE, re.DOTALL | re.M)
+}
+# Rows that say little without an option or a preset of their own: what a command of theirs has.
+NEEDED = {
+    "a language model trained on text": "tfasr ngram",
+    "dictionary of another source": "--lexicon",
+    "Table 3: widths 64 to 4096": "--beam_widths 64,128,256,512,1024,2048,4096",
+    "as splits of their names": "--split test",
+    "processors, memory, cores and links": "doctor --beside paper",
+    "published rows: 1 and 4 Titan": "--beside deepmark",
+    "the spotter learns in Keras and in PyTorch": "bench/backends",
+    "NHWC against NCHW": "bench/backends",
+    "accuracy by precision, of a converged model": "--run_dir",
+}
 REASON = re.compile(r"(?:deviation|not built) \((\d+)\)")
 PATIENCE_S = 1500
 
@@ -74,6 +90,12 @@ def test_every_row_has_a_state_and_a_command_or_a_check():
         assert codes or state != "done", f"{row}: nothing checks that it is done"
 
 
+@pytest.mark.parametrize("named", NEEDED)
+def test_a_rows_commands_have_the_option_that_it_is_about(named):
+    (row,) = (row for row in ROWS if named in row[0])
+    assert any(NEEDED[named] in BY_LETTER[letter] for letter in row[2].split(", ")), row
+
+
 def test_every_deviation_has_a_reason_and_every_reason_a_row():
     for section in SECTIONS:
         numbers = set(re.findall(r"^(\d+)\. ", section, re.MULTILINE))
@@ -106,6 +128,14 @@ def stand_in(tmp_path_factory):
 @pytest.mark.parametrize("command", [one for one in COMMANDS if is_quick(one)])
 def test_commands_that_need_no_training_run(command, stand_in):
     assert run(command, stand_in).strip()
+
+
+@pytest.mark.parametrize(
+    ("source", "row"), [("paper", "Sys2$ (published)"), ("deepmark", "1 x Titan (published)")]
+)
+def test_a_command_shows_what_each_source_published(source, row, stand_in):
+    (command,) = (one for one in COMMANDS if one.endswith(f"--beside {source}") and is_quick(one))
+    assert row in run(command, stand_in)
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,9 @@ def test_samples_in_text_out(exported, recogniser):
     for seed in range(3):
         samples = spoken(sentence(np.random.default_rng(seed), 4), seed=seed)
         (found,) = preprocess.run(None, {"samples": samples[None]})
-        np.testing.assert_allclose(found[0], recogniser.spec.heard(samples), atol=2e-3)
+        np.testing.assert_allclose(
+            found[0], recogniser.spec.normalised_features(samples), atol=2e-3
+        )
         lengths = np.array([found.shape[1]], np.int32)
         (tokens,) = encode.run(None, {"features": found, "lengths": lengths})
         names = symbols((exported / "tokens.txt").read_text())
@@ -164,7 +166,7 @@ def test_int8_weights_come_along(exported_tones, recogniser):
     encoder = sherpa_files(recogniser.spec, small)["encode.onnx"]
     operators = {node.op_type for node in onnx.load_from_string(encoder).graph.node}
     assert "DynamicQuantizeLSTM" in operators
-    features = recogniser.spec.heard(spoken("abc dad"))[None]
+    features = recogniser.spec.normalised_features(spoken("abc dad"))[None]
     inputs = {"features": features, "lengths": np.array([features.shape[1]], np.int32)}
     (tokens,) = onnx_session(encoder).run(None, inputs)
     assert text_of_tokens(tokens, recogniser.spec.alphabet)[:2] == "ab"

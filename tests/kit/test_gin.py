@@ -33,7 +33,7 @@ def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_us
     for name in ("Adadelta.learning_rate", "CosineDecay.initial_learning_rate"):
         assert f"{name} (" in line
     assert line.count("an4.gin:") == 4
-    assert "# dropped, since what comes after it leaves it unused: Adadelta" in config.given
+    assert "# dropped, because later bindings leave it unused: Adadelta" in config.given
     assert "Adadelta" not in config.operative
 
 

@@ -30,7 +30,7 @@ def chunks(samples: np.ndarray, sizes: list[int]):
 
 
 def offline(recogniser: Recogniser, samples: np.ndarray) -> np.ndarray:
-    features = recogniser.spec.heard(samples)[None]
+    features = recogniser.spec.normalised_features(samples)[None]
     return recogniser.acoustics.log_probs(features, np.array([features.shape[1]], np.int32))[0]
 
 

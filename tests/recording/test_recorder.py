@@ -161,7 +161,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.accuracies[self.epoch] = self.measured
             self.in_epoch, self.evaluated = False, True
         if kind == "evaluation":
-            with pytest.raises(tfasr.UsageError, match="within its own"):
+            with pytest.raises(tfasr.UsageError, match=r"in a block: with run.evaluation\(\)"):
                 block.measure(accuracy=1.0)
 
     @precondition(lambda self: self.free and self.in_epoch)

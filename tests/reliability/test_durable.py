@@ -74,7 +74,7 @@ def test_zeros_in_what_had_reached_the_disk_are_damage(tmp_path):
     whole = ledger_with_zeros(tmp_path, synced=8)
     content = (tmp_path / "events.jsonl").read_bytes()
     for read in (read_events, load_run, lambda folder: Ledger(folder, session=1)):
-        with pytest.raises(UsageError, match=f"Line {whole + 1} is not: it has zero bytes"):
+        with pytest.raises(UsageError, match=f"Line {whole + 1}.*zero bytes"):
             read(tmp_path)
     assert (tmp_path / "events.jsonl").read_bytes() == content
 

@@ -95,7 +95,7 @@ def float999(folder):
     ("damage", "names"),
     [
         (cut_index, ("index.json", "damaged")),
-        (lambda folder: (folder / "index.json").write_text("{}"), ("index.json", "must hold")),
+        (lambda folder: (folder / "index.json").write_text("{}"), ("index.json", "lacks format")),
         (lambda folder: (folder / "index.json").write_text("[]"), ("index.json", "JSON list")),
         (lambda folder: index_of(folder, format=0), ("index.json", "says 0")),
         (lambda folder: index_of(folder, format=99), ("index.json", "says 99")),
@@ -327,14 +327,14 @@ def test_a_folder_that_takes_no_files_is_named(tfasr, corpus, shards, tmp_path, 
     assert "choose another" in ended.err.lower()
 
 
-def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path):
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, run_dir):
     plugin = tmp_path / "slow.py"
     plugin.write_text(
         f"import os, time\nos.kill(os.getpid(), {int(signal.SIGINT)})\ntime.sleep(9)\n"
     )
     (tmp_path / "tensorflow.py").write_text("raise KeyboardInterrupt\n")
     for command, more in (("report", ("x", "--import", plugin)), ("evaluate", ())):
-        words = more or ("--run_dir", "x", "--split", "test")
+        words = more or ("--run_dir", run_dir, "--split", "test")
         done = subprocess.run(
             [sys.executable, "-m", "tfasr.cli", command, *map(str, words)],
             env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},

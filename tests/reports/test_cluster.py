@@ -213,7 +213,7 @@ def test_a_second_that_any_host_does_not_know_is_unknown_once(run_dir):
 @pytest.mark.parametrize(
     ("hosts", "said"),
     [
-        ({0: "a", 1: "b", 2: None}, "would lack that of worker 2 (node-None)"),
+        ({0: "a", 1: "b", 2: None}, "worker 2 (node-None) has no energy counter"),
         ({0: "a", 1: "b"}, "of the machines of workers 2 nothing is known; copy"),
     ],
 )
@@ -225,7 +225,7 @@ def test_there_is_no_sum_that_would_be_too_small(run_dir, hosts, said):
     assert charges.counters == []
     assert any(said in note for note in charges.notes)
     if len(hosts) == 3:
-        assert "no sum of energy, since not every host shows" in report([run_dir])
+        assert "no sum of energy" in report([run_dir])
 
 
 def test_without_any_counter_nothing_is_said_of_energy(run_dir):

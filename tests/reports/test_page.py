@@ -213,7 +213,7 @@ def test_seeds_are_a_band(tmp_path):
     assert {p.name for p in run_dirs} <= {text.split("\n")[0] for text in said}
     svg = (tmp_path / "out" / "cer.svg").read_text()
     assert "small (n = 3)" in svg
-    assert "bands hold all runs" in page
+    assert "bands contain all runs" in page
 
 
 NAMES = ["<script>alert(1)<∕script>", "$x$ & $", "_private", "[red]x", "日本", "a|b`c", "x" * 90]

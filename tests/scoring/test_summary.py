@@ -319,9 +319,9 @@ def test_the_documents_example_is_what_is_computed():
     assert f"{percent(one.wer_interval)} % and {percent(two.wer_interval)} %" in text
     assert f"= {found.matched_pairs_z:.2f}`; p = {found.matched_pairs_p:.3f}" in text
     assert f"is {100 * found.wer_difference:.1f} points" in text
-    assert f"interval {percent(found.by_utterance.interval)}:" in text
+    assert f"interval of {percent(found.by_utterance.interval)}" in text
     assert found.permutation_p == pytest.approx(2 / 32)
-    assert f"permutation p = 2 / 32 = {probability_text(found.permutation_p)}" in text
+    assert f"permutation p is 2 / 32 = {probability_text(found.permutation_p)}" in text
 
 
 TEXTS = [

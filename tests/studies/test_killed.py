@@ -77,6 +77,6 @@ def test_three_kills_change_nothing_but_the_time(tmp_path):
     assert without_times(folder) == without_times(tmp_path / "whole")
     tables = [path.name for path in sorted((folder / "report").glob("*.csv"))]
     assert tables == [path.name for path in sorted((tmp_path / "whole/report").glob("*.csv"))]
-    assert "beside Table 4 of the paper" in output
+    assert "with Table 4 of the paper" in output
     # Once more: all is done, and the report is written anew.
     assert "train two" not in finish(start(gin_file, folder, "--resume"))

@@ -89,14 +89,14 @@ def test_the_papers_tables_and_figures_stand_on_one_page(plan, folder):
     assert html.count('id="tip"') == 1
     assert (page.parent / "own_batch_sizes_cer.png").stat().st_size > 1000
     # One's own first, by the study's labels, and published rows below.
-    times = text[text.index("beside Table 4") :]
+    times = text[text.index("with Table 4") :]
     assert times.index("Sys1$-like, batch 8") < times.index("Sys1$ (published)")
     assert "Sys2$-like, batch 20" in times
     assert "refused" not in text
-    final = text[text.index("beside Table 5") :]
+    final = text[text.index("with Table 5") :]
     assert "12.50" in final
     assert "17.32" in final
-    widths = text[text.index("beside Table 3") :]
+    widths = text[text.index("with Table 3") :]
     assert widths.split("64", 1)[1].split()[:3] == ["8", "30.00", "10.000"]
     assert "4200" in widths
 

@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +153,19 @@ def test_the_report_prints_it_without_tensorflow(run):
     script = f"import sys, tfasr; tfasr.load_run({str(run.path)!r}).explain(cer=0.1)"
     script += "; assert not {'tensorflow', 'keras'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_pages_example_has_the_lines_that_are_printed(tmp_path):
+    ledger = LedgerBuilder().begin(init_s=4.324)
+    ledger.epoch(1, 0.5833, steps=1, train_s=1.792).epoch(2, 0.4242, steps=1, train_s=0.328)
+    run = load_run(ledger.end().write(tmp_path / "run"))
+    page = Path(__file__).parents[2] / "docs" / "time_to_accuracy.md"
+    example = page.read_text("utf-8").split("     how the time came about", 1)[1]
+    columns = re.compile(r"( +[\d.]+)? +\d+ +(run_start|eval_stop)$")
+    shown = [columns.sub("", line.strip()) for line in example.split("\n\n")[0].splitlines()[1:]]
+
+    def without_lines(texts):
+        return [re.sub(r"\(line \d+\)", "(line)", text) for text in texts]
+
+    reasons = run.explain(policy="mlperf", cer=0.5).reasons
+    assert without_lines(shown) == without_lines(reason.text for reason in reasons)

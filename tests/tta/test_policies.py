@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.ledger.test_timeline import ledgers
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.errors import UsageError
+from tfasr.ledger.intervals import EVALUATION
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, POLICIES, AccuracyPoint, bracket, first_sustained, rule_met
 
@@ -137,6 +138,13 @@ def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
     assert (found.epoch, found.seconds) == (epoch, seconds)
     assert bracket.rule_s == seconds
     assert bracket.last_miss_s < bracket.first_hit_s <= seconds
+
+
+def test_algoperfs_printed_rule_names_all_that_it_leaves_out():
+    words = {"init": "initialisation", "checkpoint": "checkpoints", "lost_work": "lost"}
+    policy = POLICIES["algoperf"]
+    named = {words.get(name, name) for name in policy.excluded - set(EVALUATION)} | {"evaluation"}
+    assert {word for word in named if word not in policy.rule} == set()
 
 
 def test_lost_work_is_counted_by_all_but_algoperf():

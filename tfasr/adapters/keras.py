@@ -48,12 +48,12 @@ class RecordFit(keras.callbacks.Callback):
     ):
         super().__init__()
         self._run = run
-        # Keras tells callbacks how many batches there are, and not of what size.
+        # Keras gives callbacks the number of batches but not their size.
         self._batch_size = batch_size or run.global_batch_size
         if self._batch_size is None:
             raise UsageError(
-                "RecordFit must know how many samples a step has, and fit doesn't tell callbacks. "
-                "Give it what fit gets: RecordFit(run, batch_size=32)."
+                "RecordFit needs the number of samples in a step, which fit doesn't pass to "
+                "callbacks. Pass the same batch size as to fit: RecordFit(run, batch_size=32)."
             )
         self._names = metrics
         self._score = score

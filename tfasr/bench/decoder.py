@@ -203,8 +203,6 @@ class DecoderMeasurement:
 
 @dataclass(frozen=True)
 class DecoderRow:
-    """A decoder and its measurement."""
-
     config: DecoderConfig
     measured: DecoderMeasurement
 

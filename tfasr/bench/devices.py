@@ -183,7 +183,7 @@ def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) ->
 
 
 def highlights(xs: Sequence[float], ys: Sequence[float], series: str, **look: Any) -> list[Points]:
-    """Returns a chart's points in a style of their own; [] without values."""
+    """Returns a chart's points in a separate style; [] without values."""
     return [Points(x=xs, y=ys, series=series, **look)] if xs else []
 
 

@@ -427,10 +427,10 @@ def _length_table(measurement: DeepMarkMeasurement) -> Table:
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
-    devices, whole = measurement.num_devices, measurement.is_whole
+    devices = measurement.num_devices
     sizes = (devices, measurement.batch_size // devices, measurement.num_batches)
     rates = map(_rate, (measurement.utterances_per_s, measurement.audio_s_per_s))
-    epoch_s = f"{'' if whole else '~'}{measurement.epoch_s:.0f}"
+    epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
     scaling = measurement.scaling(alone) if devices > 1 else None
     means = map(_ms, _means_ms(measurement.lengths))
     return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)

@@ -91,8 +91,6 @@ class Latency:
 
 @dataclass(frozen=True)
 class BackendLatencies:
-    """All measurements of one backend."""
-
     backend: str  # of `BACKENDS`
     latencies: list[Latency]  # of batches, then of chunks
     cannot_stream: str | None  # why there are no chunks, or None

@@ -48,8 +48,8 @@ class KeywordTrainingConfig:
     layout: Literal["NHWC", "NCHW"] = "NHWC"
     # synthetic utterances (before taking a fraction), as many as in Speech Commands 1
     num_train: int = 51088
-    num_validation: int = 6798  # synthetic utterances, likewise
-    num_test: int = 6835  # synthetic utterances, likewise
+    num_validation: int = 6798  # synthetic utterances, as many as there
+    num_test: int = 6835  # synthetic utterances, as many as there
 
     def check(self) -> None:
         counts = ("num_train", "num_validation", "num_test")

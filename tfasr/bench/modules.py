@@ -211,8 +211,6 @@ class ModuleSeconds:
 
 @dataclass(frozen=True)
 class ModuleTimes:
-    """All modules of a step."""
-
     modules: list[ModuleSeconds]  # in order, the update last
     first_host_s: list[float]  # rest of each first step, outside the modules
 

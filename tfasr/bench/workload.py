@@ -56,8 +56,6 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """The measurements of a workload."""
-
     tables: Sequence[Table]  # for readers
     values: dict[str, Any]  # for programs, as JSON values; None for anything not measurable
     warmup_steps: int  # run first and left out of all results

@@ -1,6 +1,6 @@
 """``tfasr bench``: what a part of the system costs.
 
-``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have flags of their own;
+``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have separate flags;
 ``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
 """
 
@@ -23,16 +23,16 @@ from tfasr.tta.policies import PAPER, POLICIES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
-    add("--gin_file", help=f"a preset or file that names a workload ({known})")
+    purposes = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
+    add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
     add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
-    add("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
+    add("--backend", choices=BACKENDS, help="of Keras; default: the preset's")
     add("--fraction", type=float, help="share of the data; default: the preset's")
-    add("--corpus_dir", help="recordings, where the workload can use them")
-    add("--run_dir", help="a trained run, where the workload can evaluate one")
-    add("--split", default="validation", help="of that run; default: %(default)s")
-    add("--shard_dir", help="where the split is; default: the run's own")
-    add("--format", choices=formats(), default="table", help="of standard output")
+    add("--corpus_dir", help="recordings, if the workload can use them")
+    add("--run_dir", help="a trained run, if the workload can evaluate one")
+    add("--split", default="validation", help="a split of that run; default: %(default)s")
+    add("--shard_dir", help="where the split is; default: the run's shards")
+    add("--format", choices=formats(), default="table", help="of the tables that are printed")
     add("--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file")
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
     for name, (declare, run_it) in SUBCOMMANDS.items():
@@ -92,24 +92,24 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
     defaults = DecoderBenchConfig()
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--run_dir", help="a folder that tfasr train wrote")
-    source.add_argument("--log_probs", metavar="FILE", help="an .npz of --save_log_probs")
+    source.add_argument("--log_probs", metavar="FILE", help="an .npz from --save_log_probs")
     add("--split", help="a prepared split, with --run_dir")
-    add("--shard_dir", help="default: the run's own")
-    add("--checkpoint", default="best", help="best, last or a file")
-    add("--save_log_probs", metavar="FILE", help="an .npz that gets the log-probabilities")
-    add("--lexicon", metavar="FILE", help="a word a line; default: the run's, or the file's own")
-    decoders = f"of {DECODERS.listed()}, with commas; default: %(default)s"
+    add("--shard_dir", help="where the split is; default: the run's shards")
+    add("--checkpoint", default="best", help="best, last or a file; default: %(default)s")
+    add("--save_log_probs", metavar="FILE", help="save the log-probabilities to this .npz file")
+    add("--lexicon", metavar="FILE", help="one word a line; default: the run's or the file's")
+    decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
     add("--decoders", default=_joined(defaults.decoders), help=decoders)
     add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
-    add("--recombine", action="store_true", help="also with recombination, where a decoder can")
+    add("--recombine", action="store_true", help="also with recombination, if the decoder can")
     add("--num_threads", type=int, default=1, help="default: %(default)s")
-    add("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
+    add("--out", metavar="DIR", help="write decoder.png, results.json, table.md here")
 
 
 def _decoder(arguments: argparse.Namespace) -> str:
     """``tfasr bench decoder``: seconds, errors and memory of decoders over beam widths.
 
-    The log-probabilities are those of a run's model on a split, or stand in a file.
+    The log-probabilities come from a run's model on a split, or from a file.
     """
     if arguments.run_dir is not None and arguments.split is None:
         raise UsageError("--run_dir must come with --split, as in --split validation.")
@@ -129,24 +129,25 @@ def _decoder(arguments: argparse.Namespace) -> str:
 
 def _inference_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    defaults = InferenceConfig()
+    defaults, listed = InferenceConfig(), "with commas; default: %(default)s"
     add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
     add("--corpus_dir", required=True, help="a folder of recordings")
-    add("--checkpoint", default="best", help="best, last or a file")
-    add("--backends", default=_joined(defaults.backends), help="with commas")
-    add("--batch", default=_joined(defaults.batches), help="with commas")
-    add("--chunk_ms", default=_joined(defaults.chunks_ms), help="with commas")
+    add("--checkpoint", default="best", help="best, last or a file; default: %(default)s")
+    add("--backends", default=_joined(defaults.backends), help=listed)
+    add("--batch", default=_joined(defaults.batches), help=listed)
+    add("--chunk_ms", default=_joined(defaults.chunks_ms), help=listed)
     for name in ("recordings", "rounds", "cold_starts"):
-        add(f"--{name}", type=int, default=getattr(defaults, name))
-    add("--out", metavar="DIR", help="gets results.json and table.md")
+        number = "how many; default: %(default)s"
+        add(f"--{name}", type=int, default=getattr(defaults, name), help=number)
+    add("--out", metavar="DIR", help="write results.json and table.md here")
 
 
 def _inference(arguments: argparse.Namespace) -> str:
     """``tfasr bench inference``: how long a trained recogniser takes to answer.
 
-    Batches and chunks of a stream, cold start and memory, of the run on Keras, of its exports to
-    ONNX Runtime and LiteRT with float32 and int8 weights, and of the same weights in PyTorch's own
-    layers. What is not installed, or cannot carry the model, is left out and named.
+    Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
+    and the same weights in PyTorch's layers: batches, chunks of a stream, cold start and memory.
+    The output names what is not installed or can't run the model.
     """
     with wrong_values_are_wrong_use():
         config = InferenceConfig(
@@ -163,22 +164,21 @@ def _inference(arguments: argparse.Namespace) -> str:
 def _step_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--gin_file", help="preset or file; default: the paper's model")
-    add("--gin_binding", action="append", default=[], help="repeatable")
+    add("--gin_binding", action="append", default=[], help="overrides the file; repeatable")
     add("--batch", default="16", help="with commas; default: %(default)s")
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="default: a seventh of the frames")
-    precisions = f"of {', '.join(trained())}, with commas; default: %(default)s"
+    precisions = f"some of {', '.join(trained())}, with commas; default: %(default)s"
     add("--precision", default=_joined(StepConfig().precisions), help=precisions)
     add("--rounds", type=int, default=5, help="default: %(default)s")
-    add("--length_spread", type=float, default=0.0, help="share by which lengths differ")
-    add("--out", metavar="DIR", help="gets results.json and table.md")
+    add("--length_spread", type=float, default=0.0, help="how much lengths vary, as a fraction")
+    add("--out", metavar="DIR", help="write results.json and table.md here")
 
 
 def _step(arguments: argparse.Namespace) -> str:
     """``tfasr bench step``: seconds, FLOP/s and memory of a training step on a synthetic batch.
 
-    Every size and precision is measured in a process of its own, so that its peak memory is its
-    own.
+    Every size and precision runs in a separate process, so peak memory is measured for each.
     """
     with wrong_values_are_wrong_use():
         config = StepConfig(
@@ -194,24 +194,24 @@ def _step(arguments: argparse.Namespace) -> str:
 
 def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs of several batches")
-    measured = "results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable"
+    add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs with several batch sizes")
+    measured = "steps in results.json of tfasr bench --gin_file bench/scaling.gin; repeatable"
     add("--measured", action="append", default=[], metavar="FILE", help=measured)
-    add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: steps alone")
+    add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: only steps")
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
     add("--window", type=int, help="evaluations whose median must meet the target")
     add("--workers", default="1,2,4,8,16", help="default: %(default)s")
-    add("--global_batch_size", metavar="N,...", help="over all workers; default: the runs' own")
-    add("--rows_per_worker", metavar="N,...", help="instead: the batch grows with the workers")
-    add("--link_gbit_s", type=float, help="between workers; default: the runs' own exchanges")
-    add("--link_latency_us", type=float, default=0.0, help="of a message; default: %(default)s")
-    loopback = "the runs' exchanges went over no network: the link comes on top of them"
+    add("--global_batch_size", metavar="N,...", help="over all workers; default: the runs'")
+    add("--rows_per_worker", metavar="N,...", help="instead, grow the batch with the workers")
+    add("--link_gbit_s", type=float, help="between workers; default: as in the runs")
+    add("--link_latency_us", type=float, default=0.0, help="per message; default: %(default)s")
+    loopback = "the runs used no network: add the link's time to their exchanges"
     add("--over_loopback", action="store_true", help=loopback)
-    measure = "measure one between two processes here, by the loopback; the link comes on top"
+    measure = "measure an exchange between two processes here, and add the link's time"
     add("--measure_exchange", action="store_true", help=measure)
-    add("--gradient_mb", type=float, help="of a step; default: the runs'")
-    add("--overlap", type=float, default=0.0, help="share of the exchange that is hidden")
-    add("--out", metavar="DIR|FILE.json", help="gets tables, JSON and a figure")
+    add("--gradient_mb", type=float, help="per step; default: the runs'")
+    add("--overlap", type=float, default=0.0, help="share of the exchange hidden by computing")
+    add("--out", metavar="DIR|FILE.json", help="write tables, JSON and a figure here")
 
 
 def _scaling(arguments: argparse.Namespace) -> str:

@@ -15,8 +15,8 @@ RECIPES = {"paper": "demo.gin", "fast": "fast/demo.gin"}
 def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3) -> Path:
     """Makes a corpus, trains on it by two recipes, evaluates the runs and reports them.
 
-    Each step is the command that a user would type, in a process of its own, so clocks and memory
-    are those of real runs. Returns the path of ``report.html``; raises `UsageError` if ``seeds`` is
+    Each step is a command that you could type, in a separate process, so clocks and memory are
+    those of real runs. Returns the path of ``report.html``; raises `UsageError` if ``seeds`` is
     less than 1, `RunError` if a step fails.
     """
     if seeds < 1:
@@ -29,7 +29,7 @@ def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3) -> Pat
     make_synthetic_corpus(corpus)
     _tfasr("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards)
     runs = []
-    # The recipes take turns: what disturbs the machine for a while disturbs both.
+    # The recipes take turns, so other work on the machine slows both.
     for number in range(seed, seed + seeds):
         for gin_file, group in zip(RECIPES.values(), groups, strict=True):
             runs.append(group / f"seed_{number}" if seeds > 1 else group)
@@ -64,7 +64,7 @@ def _tfasr(*arguments: str | Path) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--demo_dir", default="demo", help="default: ./%(default)s")
-    add("--seed", type=int, default=1, help="of the first run of each recipe; default: 1")
+    add("--seed", type=int, default=1, help="seed of the first run of each recipe; default: 1")
     add(
         "--seeds",
         type=int,

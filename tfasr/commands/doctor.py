@@ -30,13 +30,13 @@ _UNKNOWN = "n/a"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=formats(), default="table", help="default: %(default)s")
-    add("--out", metavar="FILE", help="also write a system description as of MLPerf, system.json")
-    add("--system_name", default="", help="how the description calls the machine")
+    add("--out", metavar="FILE", help="also write a description in MLPerf's format (system.json)")
+    add("--system_name", default="", help="the machine's name in the description")
     add("--submitter", default="", help="of the description")
-    add("--tensorflow", action="store_true", help="also import TensorFlow, in a process apart")
-    add("--beside", choices=["paper"], help="also list published machines, this one first")
+    add("--tensorflow", action="store_true", help="also import TensorFlow, in a separate process")
+    add("--beside", choices=["paper"], help="also list published machines, after this one")
     gin = {"action": "append", "default": []}
-    add("--gin_file", **gin, help="also check that the batches it holds ready fit; repeatable")
+    add("--gin_file", **gin, help="also check that its prefetched batches fit; repeatable")
     add("--gin_binding", **gin, help="repeatable")
 
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.gin_file or args.gin_binding:
         from tfasr.training.memory import buffer_of_preset
 
-        # In a process apart: reading a configuration imports TensorFlow.
+        # In a separate process: reading a configuration imports TensorFlow.
         buffer = call(buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False)
     description = system_description(
         examination, submitter=args.submitter, system_name=args.system_name
@@ -57,16 +57,15 @@ def run(args: argparse.Namespace) -> int:
             write_whole(args.out, text)
         except OSError as error:
             raise RunError(
-                f"The description must be written to {args.out}, and could not be: {error}. "
-                "Choose another --out."
+                f"The description can't be written to {args.out}: {error}. Choose another --out."
             ) from error
-    beside = [machines_table(examination, published(args.beside))] if args.beside else []
+    machines = [machines_table(examination, published(args.beside))] if args.beside else []
     if args.format == "table":
-        text = doctor_text(examination, buffer) + (beside and "\n" + to_text(beside) or "")
+        text = doctor_text(examination, buffer) + (machines and "\n" + to_text(machines) or "")
     elif args.format != JSON:
         rows = [list(row) for row in _rows(examination, buffer)]
         table = Table("This machine", ["part", "found"], rows, advice(examination))
-        text = WRITERS.call(args.format, [table, *beside])
+        text = WRITERS.call(args.format, [table, *machines])
     sys.stdout.write(text)
     refusal = buffer and buffer.refusal(available_bytes())
     if refusal:
@@ -96,7 +95,7 @@ def machines_table(examination: Examination, source: PublishedSource) -> Table:
         "links": "; ".join(pcie(gpu, "max_") or _UNKNOWN for gpu in gpus) or None,
     }
     table = next(table for table in source.tables.values() if table.kind == "machines")
-    headings = dict.fromkeys(table.rows[0], _told) | {"memory_gb": "{:.3g}".format}
+    headings = dict.fromkeys(table.rows[0], _shown) | {"memory_gb": "{:.3g}".format}
     columns = [
         Column(name.replace("_gb", "\nGB"), name, lambda row, name=name: row.get(name), text)
         for name, text in headings.items()
@@ -115,15 +114,15 @@ def _rows(examination: Examination, buffer: "BufferNeed | None") -> list[tuple[s
 def _machine(examination: Examination) -> list[tuple[str, str]]:
     processor, host = examination.processor, examination.host
     counted = ((processor[name], name) for name in ("sockets", "cores", "threads"))
-    shape = ", ".join(f"{_told(count)} {name}" for count, name in counted)
-    usable = f"{_told(host['usable_threads'])} threads usable"
+    shape = ", ".join(f"{_shown(count)} {name}" for count, name in counted)
+    usable = f"{_shown(host['usable_threads'])} threads usable"
     limits = (
-        f"{usable}; control group: {_told(host['cpu_limit'])} processors, "
+        f"{usable}; control group: {_shown(host['cpu_limit'])} processors, "
         f"{gibibytes(host['memory_limit_bytes']) or _UNKNOWN} memory"
     )
     virtual = {True: "virtual machine", False: "no virtual machine", None: "virtual machine n/a"}
     return [
-        ("processor", f"{_told(processor['model'])}: {shape}, {_told(processor['numa_nodes'])} "
+        ("processor", f"{_shown(processor['model'])}: {shape}, {_shown(processor['numa_nodes'])} "
          "NUMA nodes"),
         ("instructions", ", ".join(processor["instructions"]) or _UNKNOWN),
         ("governor", ", ".join(processor["governors"]) or _UNKNOWN),
@@ -141,9 +140,9 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
     for index, gpu in enumerate(examination.gpus):
         links = gpu["nvlinks"]
         facts = [
-            _told(gpu["name"]),
+            _shown(gpu["name"]),
             gibibytes(gpu["memory_bytes"]) or "memory n/a",
-            f"driver {_told(gpu['driver'])}",
+            f"driver {_shown(gpu['driver'])}",
             f"{pcie(gpu) or 'PCIe n/a'} (at most {pcie(gpu, 'max_') or _UNKNOWN})",
             f"NVLinks: {_UNKNOWN if links is None else links}",
         ]
@@ -177,7 +176,8 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
         view = f"does not load: {seen.get('problem')}"
         if "problem" not in seen:
             devices = ", ".join(seen["devices"]) or "no devices"
-            view = f"{devices}; built for CUDA {_told(seen['cuda'])}, cuDNN {_told(seen['cudnn'])}"
+            cuda, cudnn = _shown(seen["cuda"]), _shown(seen["cudnn"])
+            view = f"{devices}; built for CUDA {cuda}, cuDNN {cudnn}"
         rows.append(("TensorFlow's view", view))
     rows += [
         (name, f"{version or 'not installed'} ({OPTIONAL[name]})")
@@ -186,5 +186,5 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
     return rows
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return _UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -26,26 +26,26 @@ _FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
 def add_decoder_arguments(add: Callable) -> None:
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     add("--beam_width", type=int, help="default: the run's own")
-    recombine = "for word_beam: merge beams that continue alike, see WordBeamSearch"
+    recombine = "for word_beam: merge beams that would continue in the same way"
     add("--recombine", action="store_true", default=None, help=recombine)
     add(
         "--language_model",
         metavar="ARPA",
         help="for word_beam: an n-gram file, see tfasr ngram; needs tfasr[kenlm]",
     )
-    lexicon = "a dictionary for word_beam, one word a line; default: the run's own"
+    lexicon = "a dictionary for word_beam, one word a line; default: the run's"
     add("--lexicon", metavar="FILE", help=lexicon)
     add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
     add(
         "--word_bonus",
         type=float,
-        help="added per word to a hypothesis's log score, so more words come out; default: 0",
+        help="added to the log score per word; higher gives more words; default: 0",
     )
 
 
 @contextlib.contextmanager
 def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
-    """Draws a bar on a terminal for work on several things; yields what counts one, or a number."""
+    """Draws a progress bar on a terminal; yields a function that counts one item, or several."""
     if total < 2 or not sys.stderr.isatty():
         yield lambda _=1: None
         return
@@ -60,9 +60,9 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     several = {"action": "append", "required": True}
-    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
+    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, one row each")
     add("--shard_dir", help="default: the one that the run was trained with")
-    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
+    add("--split", **several, help="a prepared split; repeatable, one column each")
     add_decoder_arguments(add)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("run_dir", "split"):  # what is named twice is scored once
+    for name in ("run_dir", "split"):  # each is scored once
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
                 "--hypotheses must be of one run and one split. Received: "
                 f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
             )
-    if arguments.out:  # a place that cannot be written to is found now, not after the work
+    if arguments.out:  # fails now, not after the work, if the place can't be written to
         folder = Path(arguments.out)
         owned = "rows" in object_or_empty(folder / _FILES[0])
         check_owned(folder, "--out", "scores of tfasr", _FILES, owned=owned)
@@ -107,7 +107,8 @@ def run(arguments: argparse.Namespace) -> None:
         table = scores_table(rows)
         write_tables([table], folder)
         write_whole(folder / "scores.md", to_markdown([table]))
-        write_whole(folder / "scores.json", _collated(rows, "json"))  # last: it tells that all is
+        # last: its presence means that all are there
+        write_whole(folder / "scores.json", _collated(rows, "json"))
     if not single or arguments.format not in ("table", "markdown", "json"):
         print(_collated(rows, arguments.format), end="")
 
@@ -155,7 +156,7 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
             return KenlmModel(arguments.language_model, **options)
     if options:
         raise UsageError(
-            "--lm_weight and --word_bonus are of a language model. Received: no --language_model."
+            "--lm_weight and --word_bonus need a language model. Received: no --language_model."
         )
     return None
 

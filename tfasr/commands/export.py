@@ -14,16 +14,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         choices=EXPORTS,
         required=True,
-        help="onnx: a folder for ONNX Runtime and tfasr; sherpa: one that sherpa-onnx runs; "
+        help="onnx: a folder for ONNX Runtime and tfasr; sherpa: for sherpa-onnx; "
         "litert: for LiteRT (TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
         "TensorFlow without Keras",
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
-    add("--int8", action="store_true", help="large matrices in eight bits: onnx, sherpa, litert")
+    add("--int8", action="store_true", help="8-bit large matrices, for onnx, sherpa, litert")
     add("--checkpoint", default="best", help="best, last or a file")
-    add("--split", default="validation", help="compares export and run; default: %(default)s")
-    add("--shard_dir", help="where that is; default: the run's own")
+    add("--split", default="validation", help="to compare export and run; default: %(default)s")
+    add("--shard_dir", help="where the split is; default: the run's shards")
     add("--data_licence", help="of the training data, for the model card")
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     same = done.utterances - done.differing_texts
     print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
     print(
-        f"{arguments.split}: {same} of {done.utterances} utterances as the run writes them, "
+        f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
         f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
     )
     if done.int8 is not None:
@@ -48,6 +48,6 @@ def run(arguments: argparse.Namespace) -> None:
             ends = f" ({CONFIDENCE:.0%}: {100 * low:+.2f} to {100 * high:+.2f})"
         print(f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}")
         print(
-            f"int8 hears {done.audio_s_per_s:.0f} s of audio in a second of one core, float32 "
-            f"{done.float32_audio_s_per_s:.0f}: the model alone, measured once"
+            f"int8: {done.audio_s_per_s:.0f} times real time on one core, float32: "
+            f"{done.float32_audio_s_per_s:.0f} (the model without features, measured once)"
         )

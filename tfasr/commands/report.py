@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_target_arguments(
-    add: Callable, policy: str | None, targets: str = "repeatable; default: those the runs set"
+    add: Callable, policy: str | None, targets: str = "repeatable; default: the runs' targets"
 ) -> None:
     add(
         "--target",
@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="DIR", help="also write report.html, figures and tables to this folder")
     add("--format", choices=(*WRITERS, JSON), default="table", help="default: %(default)s")
     add_target_arguments(add, None)
-    add("--power", action="store_true", help="also say how many runs would show a gap of 10 %%")
+    add("--power", action="store_true", help="also estimate how many runs show a gap of 10 %%")
     add("--force", action="store_true", help="compare runs that are not comparable, and say why")
-    add("--profile", action="store_true", help="also say which group reaches which targets first")
+    add("--profile", action="store_true", help="also show which group reaches which targets first")
     add(
         "--hardware",
         action="append",
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
         "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
     )
-    add("--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'")
+    add("--price_usd_per_hour", type=float, help="rent of the machines, replacing their files'")
     add(
         "--beside",
         choices=SOURCES,
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--explain",
         action="store_true",
-        help="print how each time came about instead, each part with its line of events.jsonl",
+        help="instead print how each time came about, with lines of events.jsonl",
     )
     add(
         "--errors",
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _explained(args: argparse.Namespace) -> str:
     if args.errors:
-        raise UsageError("--explain is about times, and --errors about texts. Leave one out.")
+        raise UsageError("--explain shows times, and --errors texts. Leave one out.")
     question = ask(args.target, args.policy or "paper", args.window)
     paths = list(dict.fromkeys(log for path in args.run_dirs for log in find_logs(path)))
     names = distinct_names(paths)

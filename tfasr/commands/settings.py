@@ -21,11 +21,11 @@ from tfasr.kit.gin import check_names, find_preset, presets, read_gin, reference
 from tfasr.kit.registry import plugins
 
 _PACKAGE = Path(__file__).parents[1]
-# What most people bind comes first.
+# The settings that most people bind come first.
 _FOLDERS = ("training", "data", "models", "decoding", "tta", "studies", "bench")
 _OPTIMIZERS = ("optimizers", "optimizers/schedules")
 _BY_GIN = {"macro": None, "constant": None, "singleton": None, "REQUIRED": None}
-_WIDTH = 52  # of a binding before its comment
+_WIDTH = 52  # width of a binding, before its comment
 _BASES = ("Optimizer", "OptimizerMap", "LearningRateSchedule")
 _KERAS_TYPE = re.compile(r"^(A (Python|scalar|float)|Boolean|String|Float|Int).*?\.( |$)")
 _TYPES = {"Literal": Literal, "Callable": Callable, "Any": Any}
@@ -36,7 +36,7 @@ class Setting:
     name: str
     type: str  # as written in Python; "" if unknown
     default: str  # as gin reads it; "" for one that must be bound
-    meaning: str  # "" if nothing is written about it
+    meaning: str  # "" if undocumented
 
     def line(self, width: int = 0, value: str | None = None) -> str:
         """A line of gin with the meaning as a comment."""
@@ -121,10 +121,10 @@ def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, st
             default = ast.unparse(item.value) if item.value else ""
             yield item.target.id, ast.unparse(item.annotation), default, _comment(item, lines)
         elif isinstance(item, ast.FunctionDef) and (item is node or item.name == "__init__"):
-            given = item.args.args[item is not node :]
+            arguments = item.args.args[item is not node :]
             defaults = [ast.unparse(value) for value in item.args.defaults]
-            missing = repeat("", len(given) - len(defaults))
-            for argument, default in zip(given, (*missing, *defaults), strict=True):
+            missing = repeat("", len(arguments) - len(defaults))
+            for argument, default in zip(arguments, (*missing, *defaults), strict=True):
                 yield argument.arg, "", default, ""
 
 
@@ -153,8 +153,8 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
     if not files and not bindings:
         return
     text, known = read_gin(files, bindings), known_settings()
-    own = {name: {s.name.partition(".")[2] for s in g.settings} for name, g in known.items()}
-    names = {**own, **registered(), **_BY_GIN}
+    groups = {name: {s.name.partition(".")[2] for s in g.settings} for name, g in known.items()}
+    names = {**groups, **registered(), **_BY_GIN}
     # A module that a file imports may have more names; without Keras's files they are unknown.
     imports = any(statement.kind == "import" for statement in text.statements)
     complete = not imports and "Adam" in known
@@ -164,8 +164,8 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
         name = statement.name.rpartition("/")[2]
         if types.get(name) and not any(references(statement.value)):
             try:
-                annotation = eval(types[name], dict(_TYPES))  # of a source that is run anyway
-            except NameError:  # a type of a plug-in's own
+                annotation = eval(types[name], dict(_TYPES))  # source code that runs anyway
+            except NameError:  # a type defined in a plug-in
                 continue
             if message := wrong_type(name, statement.value, annotation):
                 raise UsageError(f"{statement.place}: {message}")
@@ -201,7 +201,7 @@ def _shown(name: str) -> Iterable[str]:
         path = find_preset(name)
     except UsageError as error:
         names = [*by_name, *known, *(preset.removesuffix(".gin") for preset in presets())]
-        meant = did_you_mean(name, names, "tfasr settings lists all, tfasr presets all presets.")
+        meant = did_you_mean(name, names, "See the lists of tfasr settings and tfasr presets.")
         raise UsageError(
             f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
         ) from error
@@ -242,7 +242,7 @@ def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_completion(arguments: argparse.Namespace) -> None:
-    """``tfasr completion``: a script by which a shell completes commands, flags and folders.
+    """``tfasr completion``: completes commands, flags and folders in your shell.
 
     For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
     """

@@ -8,17 +8,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--gin_file", required=True, help="the experiments, such as study/paper_small.gin")
     add("--gin_binding", action="append", default=[], help="repeatable")
-    add("--run_dir", help="gets runs, logs and report; default: ./studies/ and the file's name")
-    add("--shard_dir", help="the prepared splits, unless the study makes its own speech")
+    add("--run_dir", help="folder for runs, logs and report; default: studies/ + the file's name")
+    add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
     add(
         "--until",
         choices=("decided",),
         default="",
-        help="train two experiments with only as many seeds as it takes to tell which reaches its "
+        help="train two experiments with no more seeds than needed to see which reaches its "
         "hardest target sooner: 3, 5, 8 or 12",
     )
-    add("--dry_run", action="store_true", help="list the steps, do none")
+    add("--dry_run", action="store_true", help="only list the steps")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
         from tfasr.studies.steps import study_steps
 
         shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
-        # At most so many: a decision leaves the rest out.
+        # An upper limit: a decision skips the rest.
         bindings = [*arguments.gin_binding, *([SEEDS] if arguments.until else [])]
         plan = load_plan(arguments.gin_file, bindings)
         if arguments.until:

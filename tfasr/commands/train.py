@@ -15,7 +15,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-n", "--workers", type=int, required=True, help="how many processes train together")
     more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
-    add("arguments", **more, help="what each of them runs, without --cluster and --rank")
+    add("arguments", **more, help="the command for each of them, without --cluster and --rank")
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run_launch(arguments: argparse.Namespace) -> int:
     worker_flags = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
     if worker_flags:
         raise UsageError(
-            "launch must tell the workers their cluster itself. Received: "
+            "tfasr launch sets the workers' cluster itself. Received: "
             f"{', '.join(worker_flags)}. Leave it out."
         )
     return launch(arguments.workers, [*words, "--cluster", "tf_config"])
@@ -51,7 +51,7 @@ def add_gin_arguments(add: Callable) -> None:
 
 
 def _short_cut(setting: str) -> Callable[[str], str]:
-    """Returns what makes a flag's number a line of gin, which the run records like any other."""
+    """Returns a function from a flag's number to a line of gin, which the run records."""
 
     def whole_number(text: str) -> str:
         return f"{setting} = {int(text)}"
@@ -74,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         short = f"short for --gin_binding '{setting} = N'"
         binding = {"dest": "gin_binding", "action": "append", "default": [], "metavar": "N"}
         add(flag, **binding, type=_short_cut(setting), help=short)
-    add("--shard_dir", required=True, help="holds the prepared splits train and validation")
-    add("--run_dir", required=True, help="the run's folder, created where missing")
+    add("--shard_dir", required=True, help="folder with the prepared splits train and validation")
+    add("--run_dir", required=True, help="the run's folder, created if missing")
     add("--lexicon", metavar="FILE", help=LEXICON_HELP)
     add("--resume", action="store_true", help="continue an interrupted run")
     add(
@@ -84,13 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="skip the check that the longest batch fits into memory",
     )
     logs = {"action": "append", "choices": tuple(LOGS), "default": []}
-    add("--log_to", **logs, help="where scalars are written too; repeatable")
-    add("--dry_run", action="store_true", help="build everything, estimate, write nothing")
+    add("--log_to", **logs, help="also log scalars there; repeatable")
+    add("--dry_run", action="store_true", help="estimate memory and time, write nothing")
     add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
-        help="train together with the same command in other processes, see docs/cluster.md: what "
-        "TF_CONFIG or SLURM's variables describe, or the addresses of all, the chief's first",
+        help="train together with the same command in other processes, see docs/cluster.md: as "
+        "TF_CONFIG or SLURM's variables describe them, or by all addresses, the chief's first",
     )
     add("--rank", type=int, help="index of this process in --cluster, from 0")
 
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.training.workers.team import joined
 
     with joined(cluster) as team:
-        # An optimizer of the configuration would already begin TensorFlow's work.
+        # Creating the optimizer would already initialise TensorFlow.
         config = load_config(arguments.gin_file, arguments.gin_binding)
         history = train(
             config.experiment,

@@ -45,20 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--stream",
         action="store_true",
-        help="hear one recording, or -, as it comes: a line of JSON in Vosk's shape for whatever "
-        "changes; the model must be able to",
+        help="transcribe one recording, or -, as it arrives: a line of JSON in Vosk's format "
+        "whenever the text changes; needs a model that can stream",
     )
-    add("--chunk_ms", type=float, default=100.0, help="of --stream")
+    add("--chunk_ms", type=float, default=100.0, help="with --stream; default: %(default)g")
     add(
         "--no_endpoints",
         action="store_true",
-        help="with --stream: the whole recording is one utterance; otherwise 1.2 s of silence, or "
-        "20 s, end one",
+        help="with --stream: treat the whole recording as one utterance; otherwise an utterance "
+        "ends after 1.2 s of silence, or after 20 s",
     )
 
 
 def add_recogniser_arguments(add: Callable) -> None:
-    add("--checkpoint", default="best", help="of a run: best, last or a file")
+    add("--checkpoint", default="best", help="of a run: best, last or a file; default: %(default)s")
     add_decoder_arguments(add)
 
 
@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> None:
     sources = find_sources(arguments.audio)
     if arguments.out is None and len(sources) > 1 and not written_as.joins:
         raise UsageError(
-            f"--format {arguments.format} is of one recording. Received: {len(sources)} without "
-            "--out. Name a folder with --out, which then gets a file for each."
+            f"--format {arguments.format} needs a single recording. Received: {len(sources)} "
+            "without --out. Name a folder with --out to get a file for each."
         )
     _check_found([source.path for source in sources])
     recogniser = recogniser_of(arguments)
@@ -151,7 +151,7 @@ def _check_found(audio: Sequence[str | Path]) -> None:
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
-    _check_alone(arguments, "--stream must be of one recording, without --out.")
+    _check_alone(arguments, "--stream takes one recording, without --out.")
     if arguments.format not in STREAMED:
         raise UsageError(
             f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
@@ -200,11 +200,11 @@ def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
 
 
 LIMITS = (
-    ("max_streams", 16, "streams at once, and as many files too"),
-    ("max_stream_s", 3600.0, "seconds of a stream, or until a file has come"),
+    ("max_streams", 16, "simultaneous streams, and as many files"),
+    ("max_stream_s", 3600.0, "seconds of a stream, or of a file's upload"),
     ("max_upload_mb", 500.0, "millions of bytes of a file"),
     ("max_upload_s", 14400.0, "seconds of audio in a file"),
-    ("idle_s", 30.0, "seconds until a client is let go that sends or reads nothing"),
+    ("idle_s", 30.0, "seconds after which an inactive client is disconnected"),
 )
 
 
@@ -218,8 +218,8 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="another name by which browsers may ask for the page, such as a proxy's (NAME:PORT if "
-        "it has a port of its own); repeatable",
+        help="another name under which browsers may open the page, such as a proxy's (NAME:PORT if "
+        "its port differs); repeatable",
     )
     add_recogniser_arguments(add)
     limits = parser.add_argument_group("limits")
@@ -229,7 +229,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_serve(arguments: argparse.Namespace) -> None:
-    """``tfasr serve``: a page to drop recordings on or to speak into."""
+    """``tfasr serve``: opens a web page to drop recordings on or to speak into."""
     from tfasr.serving.service import Limits
 
     limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
@@ -245,8 +245,8 @@ def run_serve(arguments: argparse.Namespace) -> None:
     recogniser = recogniser_of(arguments)
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(
-            "--host %s: whoever reaches this machine may use the page, without a password or "
-            "encryption; a microphone works through https or localhost alone.",
+            "--host %s: everyone who can reach this machine can use the page, without a password "
+            "or encryption; a microphone works only through https or on localhost.",
             arguments.host,
         )
     serve(

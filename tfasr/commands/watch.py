@@ -16,18 +16,18 @@ from tfasr.reports.numbers import ask
 from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.tta.published import find_logs
 
-SLOWER = 3  # the exit code if a slowdown stands
+SLOWER = 3  # the exit code if something became slower
 _MOST_S = 1e9
 _log = logging.getLogger(__name__)
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", help="holds run folders, also within folders of commits")
+    add("folder", help="contains run folders, also within folders of commits")
     add_target_arguments(add, policy="paper", targets="default: the hardest that all runs set")
     since = "leave out earlier runs, for instance once you accept a slowdown"
     add("--since", default="", metavar="COMMIT|DATE", help=since)
-    add("--force", action="store_true", help="keep runs of other configurations in the history")
+    add("--force", action="store_true", help="include runs of other configurations")
     add("--format", choices=("table", "markdown", "json"), default="table")
     add("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
 
@@ -35,10 +35,10 @@ def add_history_arguments(parser: argparse.ArgumentParser) -> None:
 def run_history(args: argparse.Namespace) -> int:
     """``tfasr history``: times to accuracy over commits, and which part of them became slower.
 
-    Exit codes: 0 no slowdown stands, 3 one does; 1 and 2 as everywhere.
+    Exit codes: 0 no slowdown, 3 a slowdown; 1 and 2 as for other commands.
     """
     if len(args.target) > 1:
-        raise UsageError(f"A history must be of one target. Received: {args.target}.")
+        raise UsageError(f"A history needs exactly one target. Received: {args.target}.")
     asked = ask(args.target, args.policy, args.window)
     target = asked.targets[0] if asked.targets else None
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
@@ -64,11 +64,11 @@ def run_history(args: argparse.Namespace) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    runs = "a run, even one that has not begun, a published log, or a folder of them"
+    runs = "a run, even before it starts, a published log, or a folder of these"
     add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
     add_target_arguments(add, policy="paper")
-    add("--once", action="store_true", help="look once, and do not wait")
-    add("--every_s", type=float, default=2.0, help="seconds between looks; default: %(default)s")
+    add("--once", action="store_true", help="print the state once and exit")
+    add("--every_s", type=float, default=2.0, help="seconds between updates; default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,7 +92,7 @@ def _paths(names: list[str]) -> list[Path]:
     for path in map(Path, names):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(
-                f"A run to watch must exist or be about to begin in an existing folder. "
+                f"A run to watch must exist, or start soon in an existing folder. "
                 f"Received: {path}; there is no folder {path.parent}."
             )
         folder = path.is_dir()

@@ -28,7 +28,7 @@ TESTING_PERCENT = 10.0
 
 
 def official_split(file_name: str) -> str:
-    """Returns the split that the corpus's own rule gives a recording ``<speaker>_nohash_<n>.wav``.
+    """Returns the split of a recording by the corpus's rule, ``<speaker>_nohash_<n>.wav``.
 
     All recordings of a speaker are in one split, and none moves when the corpus grows.
 

@@ -138,7 +138,7 @@ def speak_sentence(
     rate_wpm = int(generator.integers(*_RATES_WPM))
     pitch = int(generator.integers(*_PITCHES))
     samples, before = _in_a_room(speaker.speak(text, voice, rate_wpm, pitch), generator)
-    # Written to memory first: from there a full disk is an OSError, in libsndfile it is not.
+    # Written to memory first, because libsndfile doesn't report a full disk as an OSError.
     wav = io.BytesIO()
     soundfile.write(wav, samples, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
     duration_s, pause_before_s = len(samples) / SAMPLE_RATE_HZ, before / SAMPLE_RATE_HZ
@@ -316,7 +316,7 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
     if not made_with:
         if {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}:
             raise UsageError(
-                f"A synthetic corpus must have a folder of its own. Received: {corpus_dir}. "
+                f"A synthetic corpus needs a separate folder. Received: {corpus_dir}. "
                 f"Found there: {found_in(corpus_dir)}. Choose another folder."
             )
         return False

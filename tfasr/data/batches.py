@@ -66,6 +66,20 @@ class Padding:
     batch_size: int  # the last batch of a bucket may have fewer utterances
     num_features: int
     frames: int | None  # of all batches; None where buckets differ
+    equal_frames_of: float | None = None  # utterances' mean padded frames, for sizes by length
+    replicas: int = 1  # of which sizes by length are multiples
+
+    @property
+    def sizes(self) -> list[int]:
+        """Utterances of each bucket's batches.
+
+        Sizes by length make as many batches of an epoch as ``batch_size`` does: frames of all
+        utterances over the frames of a batch are utterances over ``batch_size``.
+        """
+        if self.equal_frames_of is None:
+            return [self.batch_size] * len(self.boundaries)
+        share = self.batch_size * self.equal_frames_of / self.replicas
+        return [self.replicas * max(round(share / frames), 1) for frames in self.boundaries]
 
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
         """Returns the number of the bucket, int64, of an utterance of so many frames."""
@@ -78,7 +92,7 @@ class Padding:
         grouped = elements.group_by_window(
             self._bucket,
             lambda bucket, window: self._padded(window, bucket),
-            window_size=self.batch_size,
+            window_size_func=self._size_of,
         )
         # Shapes given as tensors leave no static ones behind.
         return grouped.map(self._with_static_shapes)
@@ -87,8 +101,8 @@ class Padding:
         """Returns batches of the same utterances as `batches`, of elements without features."""
         return elements.group_by_window(
             self._bucket,
-            lambda _, window: window.batch(self.batch_size),
-            window_size=self.batch_size,
+            lambda bucket, window: window.batch(self._size_of(bucket)),
+            window_size_func=self._size_of,
         )
 
     def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
@@ -98,12 +112,15 @@ class Padding:
     def _bucket(self, element: Element) -> tf.Tensor:
         return self.bucket_of(element["feature_lengths"])
 
+    def _size_of(self, bucket: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.constant(self.sizes, tf.int64), bucket)
+
     def _padded(self, elements: tf.data.Dataset, bucket: tf.Tensor) -> tf.data.Dataset:
         shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
         shapes["labels"] = tf.constant([-1], tf.int64)
         frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
         shapes["features"] = tf.stack([frames, self.num_features])
-        return elements.padded_batch(self.batch_size, shapes)
+        return elements.padded_batch(self._size_of(bucket), shapes)
 
     def _with_static_shapes(self, batch: Element) -> Element:
         shapes = {"features": [None, self.frames, self.num_features], "labels": [None, None]}
@@ -137,6 +154,9 @@ class PipelineConfig:
         first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
             longest (SortaGrad); utterances of a bucket, and all later epochs, are shuffled. The
             shards are read once for each bucket, so that no memory grows with the corpus.
+        equal_frames: whether batches of short utterances are larger and those of long ones smaller,
+            so that all have about as many padded frames as ``global_batch_size`` utterances of
+            average length; an epoch keeps its number of steps. Needs several buckets.
         batch_size_schedule: pairs of an epoch and the utterances of a batch from it on, epochs
             ascending from 2; ``global_batch_size`` holds before. Learning rates follow steps, of
             which an epoch then has others.
@@ -155,6 +175,7 @@ class PipelineConfig:
     num_buckets: int = 8
     max_frames: int = 1670
     first_epoch_by_length: bool = False
+    equal_frames: bool = False
     batch_size_schedule: tuple[tuple[int, int], ...] = ()
 
     def check(self) -> None:
@@ -162,9 +183,9 @@ class PipelineConfig:
         require_within(self, 1, global_batch_size=_MOST_UTTERANCES, **buckets)
         require_within(self, 0, shuffle_buffer=2**31 - 1, prefetch=2**20)
         has_buckets = self.padding == "bucketed" and self.num_buckets > 1
-        ordered = has_buckets or not self.first_epoch_by_length
         message = 'False unless padding is "bucketed" and num_buckets is above 1'
-        require(ordered, self, "first_epoch_by_length", message)
+        for name in ("first_epoch_by_length", "equal_frames"):
+            require(has_buckets or not getattr(self, name), self, name, message)
         epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
         ascending = all(earlier < later for earlier, later in pairwise(epochs))
         message = f"pairs of an epoch, ascending from 2, and a batch size of 1..{_MOST_UTTERANCES}"
@@ -262,6 +283,10 @@ class BatchSource:
         change = self._augmentation.tempo_change
         self._training_padding = self._padded_for(change) if change else self._padding
         self.boundaries = self._training_padding.boundaries
+        if pipeline.equal_frames and len(split.frames):
+            buckets = np.searchsorted(self.boundaries, split.frames)
+            mean = float(np.asarray(self.boundaries)[buckets].mean())
+            self._training_padding = replace(self._training_padding, equal_frames_of=mean)
         tract_change = self._augmentation.vocal_tract_change
         self._vocal_tract = VocalTract(tract_change, features) if tract_change else None
         self._tempo = None
@@ -280,6 +305,13 @@ class BatchSource:
         if self._tempo is None:
             return frames, frames
         return self._tempo.ranges(frames, self.split.frames_needed)
+
+    def batch_sizes(self, batch_size: int, replicas: int = 1) -> list[int]:
+        """The utterances of training batches by the number of ``boundaries``' entry."""
+        return self._sized(batch_size, replicas).sizes
+
+    def _sized(self, batch_size: int, replicas: int) -> Padding:
+        return replace(self._training_padding, batch_size=batch_size, replicas=replicas)
 
     def _padded_for(self, tempo_change: float) -> Padding:
         pipeline, lengths = self._pipeline, self.split.frames
@@ -360,7 +392,7 @@ class BatchSource:
     ) -> tf.data.Dataset:
         # `shuffle` also uses the global seed; the order must not depend on it.
         tf.compat.v1.set_random_seed(None)
-        padding = replace(self._training_padding, batch_size=kind.batch_size)
+        padding = self._sized(kind.batch_size, kind.replicas)
 
         def augmented(record: tf.Tensor) -> Batch:
             return self._augmented(self._parse(record, order_seed), order_seed, kind)

@@ -1,4 +1,4 @@
-"""What a corpus lists, judged line by line, and sorted, in memory that does not grow with it.
+"""Checks and sorts the entries of a corpus line by line, in memory that doesn't grow with it.
 
 The audio headers that were read are noted in ``prepare-listing.jsonl`` in the split's folder until
 its index is written, so that the next call reads no unchanged file's header again.
@@ -36,7 +36,7 @@ WhyNot = Callable[[Utterance], Rejection | None]
 Normalise = Callable[[str], str]
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
-_LEAST_COMPUTED = 0.2  # the share of a chunk's time below which it was waiting
+_LEAST_COMPUTED = 0.2  # a chunk that used less than this share of its time was waiting
 _AHEAD = 256  # chunks judged in threads before this is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
@@ -216,10 +216,10 @@ def _judge_chunk(
 
 
 class _Headers:
-    """What is known of audio headers, in the order in which the corpus lists the files.
+    """Audio headers that were already read, in the corpus's order of files.
 
-    An earlier call's notes are read in step with the list as long as the two agree, while all is
-    noted anew; only then the new notes replace the old ones.
+    An earlier call's notes are used as long as they agree with the list. All are written to a new
+    file, which replaces the old one at the end.
     """
 
     def __init__(self, path: Path):
@@ -249,7 +249,7 @@ class _Headers:
             return None
         try:
             path, size, changed_ns, seconds = decoded(self._old.readline())
-        except (ValueError, TypeError):  # its end, or a line that a kill has cut
+        except (ValueError, TypeError):  # the end, or a line cut by a kill
             path = None
         if path != str(item.audio_path):
             self._drop_old()
@@ -345,7 +345,7 @@ class Dropped:
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
     def refuse_too_many(self, num_kept: int, max_bad_fraction: float, path: Path) -> None:
-        """Raises RunError if no utterance is good, or too many but the too long ones are bad."""
+        """Raises RunError if no utterance is good, or too many are bad, not counting long ones."""
         total, bad = num_kept + self.selection.bad, self.bad
         if not total:
             raise RunError(

@@ -74,9 +74,9 @@ class Table:
     colours: list[int | None] | None = None
     name: str = ""  # of its files; by default its title
     records: Records | None = None  # the same for programs; None if they get the text
-    # what each column belongs to, such as a target, or "", where a page writes it above them
+    # what each column belongs to, such as a target, for a page's second header; or ""
     groups: list[str] | None = None
-    # columns that a page shows on demand, by what it calls them
+    # columns that a page shows on demand, by the label of the switch
     details: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 

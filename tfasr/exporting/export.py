@@ -440,7 +440,7 @@ class _SavedModel(Kind):
     def contents(self, spec: RecogniserSpec) -> str:
         file = MODEL_FILES[SAVED_MODEL]
         return (
-            f"`{file}` needs TensorFlow alone: `tf.saved_model.load('{file}')."
+            f"`{file}` needs only TensorFlow: `tf.saved_model.load('{file}')."
             "signatures['serving_default']` takes `features` (float32: batch, frames, "
             f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
             "and `output_lengths`. Where the model can, the signature `continued` takes the next "

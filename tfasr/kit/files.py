@@ -25,14 +25,14 @@ from typing import IO, Any
 
 from tfasr.errors import UsageError
 
-MOST_BYTES = 1 << 30  # of a file that is read as a whole
+MOST_BYTES = 1 << 30  # of a file that is read in one piece
 
 
 def why_unreadable(path: Path) -> str | None:
-    """Returns why a file can't be read as a whole: it has no end, or is too large; else None."""
+    """Returns why a file can't be read in one piece (endless or too large), or None."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
-        return "which is a device or a pipe, no file"
+        return "which is a device or a pipe, not a file"
     if about.st_size >= MOST_BYTES:
         return f"which has {about.st_size} bytes; fewer than {MOST_BYTES} can be read at once"
     return None
@@ -119,7 +119,7 @@ def check_replaceable(path: Path) -> None:
     """Raises UsageError for a device, pipe or folder, in whose place a rename would put a file."""
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
-        raise UsageError(f"{path} is {kind}, where a file is to be written: choose another.")
+        raise UsageError(f"{path} is {kind} and can't be replaced by a file: choose another.")
 
 
 @contextlib.contextmanager

@@ -22,10 +22,9 @@ log = logging.getLogger("tfasr")
 COMMAND_LINE = "--gin_binding"
 UNBOUND = "nothing, bind it"
 _LISTS = (
-    "tfasr settings lists what can be bound; --import MODULE names modules of your own that have "
-    "more."
+    "tfasr settings lists what can be bound; --import MODULE adds modules of yours that have more."
 )
-_DROPPED = "# dropped, since what comes after it leaves it unused: "
+_DROPPED = "# dropped, because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -96,7 +95,6 @@ class GinText:
 
 
 def presets_folder() -> Path:
-    """Returns the folder of the presets that came with tfasr."""
     package = Path(__file__).parents[1]
     in_wheel = package / "presets"
     return in_wheel if in_wheel.is_dir() else package.parent / "gin"
@@ -116,12 +114,12 @@ def presets() -> dict[str, Path]:
     """Returns the presets by their names, as --gin_file takes them: quick recipes first."""
     folder = presets_folder()
     order = ("fast", ".", "train", "models", "data", "hardware", "study", "bench")
-    found = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
+    paths = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
 
     def rank(path: Path) -> tuple[int, str]:
         return order.index(str(path.parent)), path.name
 
-    return {path.as_posix(): found[path] for path in sorted(found, key=rank)}
+    return {path.as_posix(): paths[path] for path in sorted(paths, key=rank)}
 
 
 def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
@@ -224,7 +222,7 @@ def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
     except OSError as error:
         raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error
     try:
-        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+        text = content.decode("utf-8-sig")  # some editors start a file with a byte order mark
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise UsageError(
@@ -391,10 +389,10 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
     while ends := [name for name, others in needs.items() if not others & needs.keys()]:
         for name in ends:
             del needs[name]
-    for name, others in needs.items():  # gin would look it up without end
+    for name, others in needs.items():  # gin would look it up endlessly
         raise UsageError(
-            f"{macros[name].place}: a macro must not lead to itself. Received: {name}, which needs "
-            f"{', '.join(sorted(others))}. Give one of them a value of its own."
+            f"{macros[name].place}: a macro must not refer to itself. Received: {name}, which "
+            f"needs {', '.join(sorted(others))}. Set one of them to a value."
         )
 
 
@@ -407,12 +405,12 @@ def _macros_in(value: Any) -> set[str]:
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
-    known = gin.config.ParserDelegate(skip_unknown)
+    delegate = gin.config.ParserDelegate(skip_unknown)
     for statement in bindings:
         scoped = (statement.scope, statement.selector, statement.parameter)
         macro = (statement.name, "gin.macro", "value")
         try:
-            value = _looked_up(statement.value, known)
+            value = _looked_up(statement.value, delegate)
             gin.bind_parameter(scoped if statement.parameter else macro, value)
         except (ValueError, SyntaxError, AttributeError, TypeError) as error:
             message = str(error).split("\n")[0].rstrip(".")
@@ -420,15 +418,15 @@ def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
 
 
 def registered() -> dict[str, set[str] | None]:
-    """Returns what gin knows, by its last name: the parameters, or None for any."""
+    """Returns the names that gin knows, by their last part: the parameters, or None for any."""
     names: dict[str, set[str] | None] = {}
     for selector, configurable in gin.config._REGISTRY.items():  # noqa: SLF001 - no public way
         parameters = inspect.signature(configurable.wrapped).parameters.values()
         takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
         name = selector.rpartition(".")[2]
-        known = names.get(name, set())
-        any_of_both = takes_any or known is None
-        names[name] = None if any_of_both else known | {p.name for p in parameters}
+        earlier = names.get(name, set())
+        any_of_both = takes_any or earlier is None
+        names[name] = None if any_of_both else earlier | {p.name for p in parameters}
     return names
 
 
@@ -439,7 +437,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
     """
     bindings = list(bindings)
     macros = {statement.name for statement in bindings if not statement.parameter}
-    used = {one.name for s in bindings for one in references(s.value) if one.kind == "macro"}
+    used = {r.name for s in bindings for r in references(s.value) if r.kind == "macro"}
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]
@@ -449,7 +447,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
                 raise _unknown(statement, "@", name, known)
         name, parameter = _class_of(statement), statement.parameter
         if not parameter and statement.name not in used:
-            # A macro in a file may be for others; on the command line a class was forgotten.
+            # In a file, a macro may be for others; on the command line, its class was forgotten.
             for group in known if statement.lines[0].path == COMMAND_LINE else ():
                 if near := nearest(statement.name, known[group] or ()):
                     raise _unknown(
@@ -470,7 +468,6 @@ def _unknown(
 
 
 def references(value: Any) -> Iterator[Reference]:
-    """Yields the references in a value."""
     if isinstance(value, Reference):
         yield value
     elif isinstance(value, dict):
@@ -522,7 +519,7 @@ def _unused(text: GinText) -> list[Statement]:
 def _dropped(
     unused: Sequence[Statement], text: GinText, build: Callable[[GinText], Any]
 ) -> list[Statement]:
-    # What something used before a later file came is dropped; the rest is refused.
+    # Bindings that were in use before a later file are dropped; the others are errors.
     waiting = list(unused)
     for source in sorted({statement.source for statement in text.statements})[:-1]:
         if not any(statement.source <= source for statement in waiting):
@@ -530,7 +527,7 @@ def _dropped(
         until = tuple(statement for statement in text.statements if statement.source <= source)
         try:
             _, idle, _ = _build(replace(text, statements=until), build)
-        except UsageError:  # a file that is not complete without the later ones
+        except UsageError:  # a file that needs the later ones
             continue
         waiting = [s for s in waiting if s.source > source or s in idle]
     if waiting:

@@ -63,7 +63,7 @@ _filtering = False
 
 @contextlib.contextmanager
 def without_noise() -> Iterator[None]:
-    """Leaves out of standard error what TensorFlow writes about devices while it is imported.
+    """Removes TensorFlow's messages about devices from standard error while it is imported.
 
     All else is passed on, also what a process writes just before it dies. Nothing is left out if
     TF_CPP_MIN_LOG_LEVEL is set to 0.
@@ -93,11 +93,11 @@ def without_noise() -> Iterator[None]:
 
 
 def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Executes the module tensorflow without its lines about devices; `tfasr` calls it."""
+    """Imports TensorFlow without its messages about devices; `tfasr` calls it."""
     with without_noise():
         execute(module)
         if not any(Path("/dev").glob("nvidia*")):
-            # TensorFlow complains of a missing GPU once it looks for one; present ones can wait.
+            # TensorFlow complains about a missing GPU when it looks for one.
             sys.modules["tensorflow"].config.list_physical_devices()
 
 

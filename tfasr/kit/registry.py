@@ -372,7 +372,7 @@ def _file(path: Path, asked_at: str) -> ModuleType:
 
 
 def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
-    if isinstance(error, UsageError):  # from a registry: it names file and line already
+    if isinstance(error, UsageError):  # from a registry: it already names file and line
         return UsageError(str(error))
     place, cause = blamed(error)
     return UsageError(

@@ -47,7 +47,7 @@ def registered() -> bool:
         return True
     log.warning(
         "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
-        "through Python, and exported models run in no other process.",
+        "through Python, so exported models run only in this process.",
         reason,
     )
     return False

@@ -27,7 +27,7 @@ from tfasr.recognising.spec import StreamResult, Transcript, Word
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
-_MOST_NAMED = 8  # of the files that are passed over
+_MOST_NAMED = 8  # of the files that are skipped
 SETTINGS_FILE = "transcribe.json"  # of all results in a folder
 RESULTS_FILE = "transcribe-results.jsonl"  # which of its files are results, with their hashes
 
@@ -160,7 +160,7 @@ class Outcome:
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """The named recordings and the audio files of named folders; UsageError if one has none.
+    """The named recordings and the audio files of named folders; UsageError for a folder without.
 
     Files in a folder whose names don't end like audio are counted in the log.
     """
@@ -175,14 +175,14 @@ def find_sources(names: list[str]) -> list[Source]:
         if not audio:
             raise UsageError(
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
-                f"{path}, which holds none."
+                f"{path}, which contains none."
             )
         others = [file.relative_to(path).as_posix() for file in files if file not in set(audio)]
         if others:
             names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
             names += ", ..." * (len(others) > _MOST_NAMED)
-            counts = f"{len(others)} of {len(files)} files are passed over"
-            log.warning("%s: %s, since they don't end like audio: %s", path, counts, names)
+            counts = f"{len(others)} of {len(files)} files are skipped"
+            log.warning("%s: %s, because their suffixes aren't of audio: %s", path, counts, names)
         sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
     return sources
 
@@ -247,7 +247,7 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 class ResultFolder:
     """A folder with a result for each recording in one of `FORMATS`, complete or absent.
 
-    Each result's hash is noted before it is written, which tells it from a text of the user's. A
+    Each result's hash is noted before it is written, to distinguish it from a user's text. A
     result that the user has changed stays as it is. Raises UsageError if the folder has results of
     other settings or files of others in their places, or two recordings would share a name.
     """
@@ -292,7 +292,7 @@ class ResultFolder:
         twice = sorted(str(path) for path, count in Counter(paths).items() if count > 1)
         if twice:
             raise UsageError(
-                f"Each recording must have a result of its own in --out. Received: several for "
+                f"Each recording needs a separate result in --out. Received: several for "
                 f"{twice[0]}. Name the folder that holds them instead of the files."
             )
         return paths
@@ -302,12 +302,12 @@ class ResultFolder:
         differing = [name for name in wanted if written.get(name) != wanted[name]]
         if differing:
             raise UsageError(
-                f"The results in --out must be of one recogniser and format. {self._folder} "
+                f"The results in --out must come from one recogniser and format. {self._folder} "
                 f"has others: its {', '.join(differing)} differ. Choose another --out."
             )
 
     def _others(self) -> Iterator[Path]:
-        # What the user wrote, or changed since, and what a new result would replace.
+        # Texts that the user wrote or changed, and that a new result would replace.
         for source, path in self._paths.items():
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)

@@ -65,7 +65,7 @@ def load_recogniser(
     if is_exported(run_dir):
         if checkpoint != "best":
             raise UsageError(
-                "--checkpoint must be left out for an export, which holds the weights of one. "
+                "--checkpoint must be left out for an export, which contains a single one. "
                 f"Received: {checkpoint} with {run_dir}. Export the run with that --checkpoint."
             )
         from tfasr.recognising.runtimes import open_exported
@@ -92,7 +92,7 @@ def _made(
     lexicon: str | Path | None,
     model: "KenlmModel | None",
 ) -> "Recogniser":
-    # Other words or a language model make it another recogniser.
+    # Other words or a language model change the recogniser's identity.
     identity = spec.identity
     if lexicon is not None:
         require_lexicon_use(lexicon, spec.decoder)
@@ -105,7 +105,7 @@ def _made(
 
 
 class Recogniser:
-    """Writes down what recordings say; `tfasr.load_recogniser` makes it."""
+    """Turns recordings into text; created by `tfasr.load_recogniser`."""
 
     def __init__(
         self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None" = None

@@ -74,7 +74,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"A recogniser exported to {runtime} needs TensorFlow, which is not installed: pip "
-            "install tensorflow. Those exported to onnx and litert need none."
+            "install tensorflow. Exports to onnx and litert don't need it."
         ) from error
     from tfasr.recognising.tensorflow_runtimes import SavedModelAcoustics, open_keras_file
 
@@ -117,7 +117,7 @@ def onnx_session(graph: str | Path | bytes) -> Any:
     # and take a quarter more of the processor while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Its own reader takes no name that isn't UTF-8.
+    # Its file reader rejects names that aren't UTF-8.
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
     try:
         return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -258,7 +258,7 @@ def _interpreter_class() -> Any:
         from ai_edge_litert.interpreter import Interpreter
 
         return Interpreter
-    try:  # TensorFlow's copy is on its way out, and says so
+    try:  # TensorFlow's copy is deprecated, and warns
         import tensorflow as tf
     except ModuleNotFoundError as error:
         raise UsageError(

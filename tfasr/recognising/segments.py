@@ -261,7 +261,7 @@ class SegmentModel:
 
     def features(self, segment: Segment) -> np.ndarray:
         """A segment's normalised features, float32 ``(frames, num_features)``."""
-        features = self.spec.heard(segment.samples)
+        features = self.spec.normalised_features(segment.samples)
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
             expect_many_frames()
@@ -329,7 +329,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         while not stopped.is_set():
             try:
                 queue.put(item, timeout=0.1)
-            except Full:  # see whether anyone still wants it
+            except Full:  # check whether the reader has stopped
                 continue
             return True
         return False
@@ -337,7 +337,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
     def read() -> None:
         try:
             for key, segment in segments:
-                # The samples have done their work, and take more room than the features.
+                # The samples are no longer needed, and take more memory than the features.
                 without_samples = dataclasses.replace(segment, samples=_NOTHING)
                 if not put((key, without_samples, model.features(segment))):
                     return
@@ -393,7 +393,7 @@ class _Stages:
         """Hands a group's batches to the model; returns keys and where the words will be."""
         spec = self._model.spec
         long_enough = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
-        # The longest first: the threads then end at about the same time.
+        # The longest first, so the threads end at about the same time.
         long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
         share = -(-len(long_enough) // self._model.batches_at_once)
@@ -411,7 +411,7 @@ class _Stages:
         return self._decoding.submit(self._model.words, segments, log_probs, frames)
 
     def close(self) -> None:
-        """Waits for running work; drops what has not begun."""
+        """Waits for running work; drops the rest."""
         for executor in (self._hearing, self._decoding):
             executor.shutdown(cancel_futures=True)
 

@@ -22,7 +22,7 @@ State = list[Any]
 FEATURES, LENGTHS = "features", "lengths"
 LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
 STREAMING_PRESET = "an4_streaming.gin"
-# Beyond these, what is in a file is damage: memory would not hold it, or float32 its squares.
+# Larger values in a file mean damage: they exceed memory, or their squares exceed float32.
 _LOUDEST = 1e12
 _MOST = {"sample_rate_hz": 10**6, "window_samples": 2**16, "step_samples": 2**16}
 _MOST |= {"num_features": 2**14}
@@ -137,7 +137,7 @@ class RecogniserSpec:
     lexicon: tuple[str, ...]  # the words of a decoder that needs them
     geometry: tuple[int, int]  # feature frames of the first output frame, and from one to the next
     streams: bool  # whether no output frame depends on later feature frames than its own
-    identity: str  # a hash of the weights: what tells one recogniser from another
+    identity: str  # a hash of the weights, which identifies the recogniser
 
     def __post_init__(self):
         for name, most in _MOST.items():
@@ -166,7 +166,7 @@ class RecogniserSpec:
         kernel, stride = self.geometry
         return max((feature_frames - kernel) // stride + 1, 0)
 
-    def heard(self, samples: np.ndarray) -> np.ndarray:
+    def normalised_features(self, samples: np.ndarray) -> np.ndarray:
         """Samples' normalised features, float32 ``(frames, num_features)``."""
         return self.normalised(numpy_features(samples, self.features))
 

@@ -87,7 +87,7 @@ class Stream:
         self._detector = endpoints and EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
         self._samples = np.zeros(0, np.float32)
         self._features = np.zeros((0, spec.features.num_features), np.float32)
-        self._begun = 0  # the utterance's first feature frame, counted from the stream's
+        self._begun = 0  # the utterance's first feature frame, counted from the stream's start
         self._begin()
 
     def _begin(self) -> None:
@@ -102,7 +102,7 @@ class Stream:
     def push(self, samples: np.ndarray) -> list[StreamResult]:
         """Takes any number of samples, floats in -1..1 or int16, at the model's rate.
 
-        Returns utterances that ended, and the text of the one that goes on if it has changed.
+        Returns utterances that ended, and the text of the current one if it has changed.
         Raises ValueError if samples are not finite.
         """
         samples = as_samples(np.asarray(samples))
@@ -120,7 +120,7 @@ class Stream:
 
     @property
     def partial(self) -> str:
-        """The latest text of the utterance that goes on."""
+        """The latest text of the current utterance."""
         return self._shown
 
     def finish(self) -> list[StreamResult]:
@@ -179,6 +179,6 @@ class Stream:
 
     @property
     def log_probs(self) -> np.ndarray:
-        """Log-probabilities of the utterance that goes on, float32 ``(frames, classes)``."""
+        """Log-probabilities of the current utterance, float32 ``(frames, classes)``."""
         classes = self._spec.alphabet.num_classes
         return np.concatenate([np.zeros((0, classes), np.float32), *self._log_probs])

@@ -73,7 +73,7 @@ def open_run(
     if len(geometry) != 2:
         raise UsageError(
             f"A model in use must have output frames at equal distances. Received: "
-            f"{model_name(experiment.model)!r}, whose output_lengths are those of no convolution."
+            f"{model_name(experiment.model)!r}, whose output_lengths don't describe a convolution."
         )
     spec = RecogniserSpec(
         model=model_name(experiment.model),
@@ -99,7 +99,7 @@ class SavedModelAcoustics:
     batches_at_once = 1  # TensorFlow divides one among the cores
 
     def __init__(self, path: Path):
-        self._model = tf.saved_model.load(str(path))  # its functions need it to live on
+        self._model = tf.saved_model.load(str(path))  # its functions need it to stay alive
         self._whole = self._model.signatures[WHOLE_SIGNATURE]
         self._continued = self._model.signatures.get(CONTINUED_SIGNATURE)
         self._states = {}

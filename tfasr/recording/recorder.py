@@ -1,4 +1,4 @@
-"""The ledger for any training loop: what was done when, for ``tfasr report`` to read."""
+"""Records any training loop in a ledger that ``tfasr report`` reads."""
 
 import contextlib
 import difflib
@@ -37,7 +37,7 @@ from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
-# More insertions than that is a rate in percent: an untrained model may well reach 5.
+# A larger rate is probably in percent; an untrained model can reach 5.
 _LARGEST_ERROR_RATE = 10.0
 _SURROGATE = re.compile("[\ud800-\udfff]")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
@@ -90,7 +90,7 @@ class Step:
         for name in AMOUNTS:
             value = getattr(self, name)
             if value is not None:
-                # A count, the usual case, costs nothing: this stands in every step.
+                # The usual case, a count, must be fast: this runs in every step.
                 values[name] = value if type(value) is int and value >= 0 else amount(name, value)
         values["input_wait_s"] = round(waited, 6)
         values["compile_s"] = round(took, 6) if self.compiled else 0.0
@@ -161,7 +161,7 @@ class Evaluation:
         """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
         A later value replaces an earlier one. Raises UsageError for a metric that is neither built
-        in nor declared, or a value that isn't a number, or of a rate no fraction.
+        in nor declared, or a value that isn't a number, or for a rate no fraction.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
@@ -178,7 +178,7 @@ class Evaluation:
 
     def _check_running(self, method: str) -> None:
         if not self._running:
-            raise UsageError(f"{method} must be called within its own with run.evaluation() as e:.")
+            raise UsageError(f"{method} must be called in a block: with run.evaluation() as e:.")
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("evaluation")
@@ -203,7 +203,7 @@ class Evaluation:
             )
         elif kind is None:
             raise UsageError(
-                f"An evaluation must find {', '.join(missing) or 'something'}: call e.score("
+                f"An evaluation must measure {', '.join(missing) or 'something'}: call e.score("
                 "references, hypotheses) for cer and wer, e.measure(accuracy=...) for others."
             )
 
@@ -232,8 +232,8 @@ class Mark:
 
     def __enter__(self) -> None:
         raise UsageError(
-            "run.checkpoint() says that a checkpoint has been saved. To book the time of saving, "
-            "write with run.saving(): instead."
+            "run.checkpoint() records that a checkpoint has been saved. To book the time of "
+            "saving, write with run.saving(): instead."
         )
 
     def __exit__(self, *_) -> None: ...
@@ -318,7 +318,7 @@ class Recorder:
     ::
 
         with tfasr.Recorder("runs/mine", train_samples=948, targets=[("cer", 0.15)]) as run:
-            model = build()  # what comes before the first epoch counts as initialisation
+            model = build()  # time before the first epoch counts as initialisation
             for _ in range(run.epochs_done, 20):
                 run.epoch()
                 for batch in batches:  # waiting for it counts as waiting for input
@@ -344,19 +344,18 @@ class Recorder:
         global_batch_size: utterances per update.
         seed: the run's random seed.
         facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
-        comparability: what makes results comparable, JSON: reports refuse to rank runs that differ
-            in it. By default the references that are scored, and the targets' rule.
-        comparable_with: another run's folder, which this one is meant to be ranked with. What makes
-            that run's results comparable is taken over, but for ``comparability`` and what the
-            recorder knows: if other references are scored, or the targets' rule is another, reports
-            still refuse to rank the two.
+        comparability: what makes results comparable, JSON: reports don't rank runs that differ in
+            it. By default the scored references and the targets' rule.
+        comparable_with: the folder of a run to be ranked with this one. Copies that run's
+            comparability, except for ``comparability`` and what the recorder knows: if the scored
+            references or the targets' rule differ, reports still don't rank the two.
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
         resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
-        longer: how a finished run is trained on, such as "to 40 epochs"; reports refuse to rank it
-            with runs that were not extended so.
+        longer: how a finished run is trained on, such as "to 40 epochs"; reports don't rank it with
+            runs that were not extended in this way.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
-        own_process: whether this process was started for this run alone, and its start counts.
+        own_process: whether this process was started only for this run, so its start counts.
 
     Raises:
         UsageError: for invalid settings; when the block begins, if another process writes the
@@ -427,7 +426,7 @@ class Recorder:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The scores of the evaluations that count, in order."""
+        """The scores of all evaluations outside lost work, in order."""
         return list(self._history)
 
     @property
@@ -592,7 +591,7 @@ class Recorder:
             _log.warning(
                 "The loss of step %d (epoch %d) is NaN or infinite. Such losses are recorded as "
                 "missing. If it stays so, the weights are lost: lower the learning rate or clip "
-                "gradients, and go on from the last checkpoint.",
+                "gradients, and continue from the last checkpoint.",
                 *(self.steps_done + 1, self._order.epoch),
             )
         self._warned = True
@@ -632,7 +631,7 @@ def _in_order(texts: Iterable[str]) -> list[str]:
 
 
 class Comparable:
-    """What makes the results of another run comparable, for a run that is to be ranked with it."""
+    """The comparability of another run, for a run that will be ranked with it."""
 
     def __init__(self, run_dir: Path, stated: dict[str, Any]):
         comparability = load_run(run_dir).comparability
@@ -651,18 +650,18 @@ class Comparable:
     def fact(self) -> dict[str, Any]:
         return {"run": str(self._run_dir), "stated": self._stated}
 
-    def taken_over(self, own: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
+    def taken_over(self, recorded: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
         """Returns the other run's comparability with what the recorder knows to be different."""
         # tfasr train hashes the references with their utterances' ids, which no recorder knows.
         if self._references == _in_order(references):
-            own["validation_references"] = self._theirs.get("validation_references")
+            recorded["validation_references"] = self._theirs.get("validation_references")
         taken = {name: value for name, value in self._theirs.items() if name != "hash"}
-        both = {**taken, **own, **self._stated}
-        if both == taken:
+        ours = {**taken, **recorded, **self._stated}
+        if ours == taken:
             return dict(self._theirs)
-        differing = ", ".join(name for name in both if both[name] != taken.get(name, both))
+        differing = ", ".join(name for name in ours if ours[name] != taken.get(name, ours))
         _log.warning("Reports will not rank this run with %s: %s.", self._run_dir, differing)
-        return both
+        return ours
 
 
 def _system() -> dict[str, Any]:

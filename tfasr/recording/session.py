@@ -53,7 +53,7 @@ _BLOCK_ORDER = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes a run the run that it is; a resumed one must keep all of it."""
+    """The settings that define a run; resuming it must not change any."""
 
     targets: list[list[Any]]  # pairs of a metric and a value
     target_window: int  # how many evaluations' median must meet a target
@@ -64,7 +64,7 @@ class Settings:
     config: dict[str, Any] = field(default_factory=dict)
 
     def write(self, run_dir: Path) -> None:
-        # A line a value, so that runs of one configuration are told apart by their seeds alone.
+        # One line per value, so that runs of one configuration differ only in their seeds.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def differences(self, run_dir: Path) -> str:
@@ -219,7 +219,7 @@ def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def position(run_dir: Path, settings: Settings, step: int | None, longer: str = "") -> Position:
-    """Returns where a recorded run begins or continues, and removes a start that came to nothing.
+    """Returns where a recorded run begins or continues, and removes a failed start.
 
     ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
     one; ``longer`` is how a finished run is extended. Raises UsageError if the folder holds a
@@ -227,7 +227,7 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
     """
     if (run_dir / EXPERIMENT_FILE).exists():
         raise UsageError(
-            f"A recorder must have a folder of its own. {run_dir} holds a run of tfasr train: "
+            f"A recorder needs a separate folder. {run_dir} contains a run of tfasr train: "
             "choose another."
         )
     settings_file, ledger = run_dir / RECORDER_FILE, run_dir / EVENTS_FILE
@@ -246,22 +246,22 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
             f"{changes}. Give the same, or another folder."
         )
     line, extended = Timeline(events), extensions(events)
-    found = _resumed(run_dir, line, step)
+    resumed = _resumed(run_dir, line, step)
     extends = is_finished(events)
     if extends and (not longer or longer in [each.get("schedule") for each in extended]):
         raise UsageError(
-            f"{run_dir} holds a run that is finished after epoch {found.epoch}. Read it with "
+            f"{run_dir} holds a run that is finished after epoch {resumed.epoch}. Read it with "
             f"tfasr report {run_dir}, choose another folder for a new run, or say how this one "
             "goes on: tfasr.Recorder(..., longer='to 40 epochs')."
         )
-    if extends and not found.step:
+    if extends and not resumed.step:
         raise UsageError(
             f"A run that is trained longer must go on from a checkpoint. {run_dir} states none: "
             "call run.checkpoint() where your loop saves, and begin a new run."
         )
-    extended += [{"after_epoch": found.epoch, "schedule": longer}] if extends else []
+    extended += [{"after_epoch": resumed.epoch, "schedule": longer}] if extends else []
     stated = {"comparability": line.fact("comparability")}
-    return replace(found, extended=extended, extends=extends, **stated)
+    return replace(resumed, extended=extended, extends=extends, **stated)
 
 
 def _check_step(run_dir: Path, step: int | None, most: int) -> None:
@@ -329,12 +329,12 @@ class Order:
             raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
         if block != within:
             where = _BLOCK_ORDER[block]
-            raise UsageError(f"{what} must not be called within {where} End that block before.")
+            raise UsageError(f"{what} must not be called within {where} End that block first.")
 
     def check_epoch(self, what: str) -> None:
         if self.in_epoch:
             return
-        remedy = ": call run.epoch() before."
+        remedy = ": call run.epoch() first."
         if self.evaluated:
             remedy = f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
             remedy += "the next."

@@ -20,7 +20,7 @@ from tfasr.tta.run import Run
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
-    """What energy counters showed in a run, over every host once."""
+    """What energy counters measured in a run, counting each host once."""
 
     sources: tuple[tuple[list[EnergySpan], list[str]], ...]  # by host, with counters' names
     problem: str = ""  # why there is no sum
@@ -30,14 +30,14 @@ class MeasuredEnergy:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns the energy of a run's beginning, or None if that of a host is unknown."""
+        """Returns the energy of a run's start, or None if a host's is unknown."""
         if self.problem or not self.sources:
             return None
         return energy_of_hosts(self.sources, run.timeline.pieces, until_us=until_us)
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:
-    """Returns what is known of the energy of all hosts of a run."""
+    """Returns the energy of all hosts of a run, as far as it was measured."""
     if not run.path.is_dir():
         return MeasuredEnergy(())
     by_host = []
@@ -68,13 +68,13 @@ def _problem(workers: int, machines: Sequence[WorkerMachine], chief_measured: bo
     unmeasured = {m.rank: m for m in machines if not (m.measured if m.rank else chief_measured)}
     if unmeasured:
         named = ", ".join(f"worker {rank} ({m.hostname})" for rank, m in unmeasured.items())
-        return f"no energy: a sum would lack that of {named}, whose host shows no energy counter"
+        return f"no energy: the host of {named} has no energy counter, so a sum would be incomplete"
     return ""
 
 
 @dataclass(frozen=True)
 class TargetCharge:
-    """Cost and energy until a target was met, from the beginning of the run's process."""
+    """Cost and energy from the start of the run's process until a target was met."""
 
     cost: Cost
     energy: EnergyUse | None
@@ -85,7 +85,7 @@ class RunCharges:
     hardware: HardwareConfig | None  # its machine, None where it is not known
     targets: list[TargetCharge | None]  # one for each target of the report; None if never met
     counters: list[str]  # the energy counters that were sampled
-    notes: list[str]  # what a reader has to know
+    notes: list[str]  # caveats for readers
 
     @property
     def known(self) -> bool:
@@ -95,8 +95,8 @@ class RunCharges:
 class Machines:
     """On which machine a run ran: what ``--hardware`` names, else what the run recorded.
 
-    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which goes
-    before the file for all. Raises `UsageError` for a wrong or repeated description.
+    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which
+    takes precedence. Raises `UsageError` for a wrong or repeated description.
     """
 
     def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
@@ -125,9 +125,9 @@ class Machines:
         if any(other != stated[0] for other in stated):
             return None, ["sessions state different machines: choose with --hardware"]
         fact = stated[0] if stated and isinstance(stated[0], dict) else {}
-        known = {field.name for field in fields(HardwareConfig)} & fact.keys()
+        names = {field.name for field in fields(HardwareConfig)} & fact.keys()
         try:
-            return HardwareConfig(**{name: fact[name] for name in known} | self._price), []
+            return HardwareConfig(**{name: fact[name] for name in names} | self._price), []
         except (TypeError, ValueError) as error:
             raise UsageError(f"The run {run.name} must describe its machine: {error}") from error
 
@@ -162,10 +162,10 @@ def charges_of(
     if hardware is not None and hardware.hourly_usd is None:
         notes.append("no price in dollars: --price_usd_per_hour gives one")
     if counters:
-        notes.append(f"energy of {', '.join(counters)}, and of nothing else")
+        notes.append(f"energy of {', '.join(counters)} only")
     unknown_s = [charge.energy.total_unknown_s for charge in met if charge.energy is not None]
     for seconds in list(filter(None, unknown_s))[:1]:
-        notes.append(f"the energy of {seconds:.1f} s is unknown, and not in it")
+        notes.append(f"without the energy of {seconds:.1f} s, which is unknown")
     if any(charge.cost.kwh_is == "estimate" for charge in met):
         notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
     return RunCharges(hardware, charges, counters, notes)

@@ -1,4 +1,4 @@
-"""Which worker of a cluster waited for which: from what each noted of its own steps.
+"""Which worker of a cluster waited for which, from what each worker noted about its steps.
 
 Workers' clocks are not compared. A step ends for all at the same moment, when the gradients are
 added up: who was ready a longer time before that end waited for who was ready last.
@@ -143,20 +143,20 @@ class Exchange:
     exchange_s: float  # from the last worker's gradients until all were summed and applied
     share: float  # that part of the chief's steps, a fraction
     achieved_bytes_per_s: float  # what the chief sent to sum gradients up in a ring, in that time
-    measured_bytes_per_s: float | None  # of such a buffer alone, before the first step
-    latency_s: float | None  # of a sum of a few numbers; None likewise
+    measured_bytes_per_s: float | None  # of the same buffer alone, before the first step
+    latency_s: float | None  # of a sum of a few numbers; None if unknown
 
 
 def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
     """Returns the exchange from the workers' parts and the ledger's fact, or None if unknown."""
-    known = cluster if isinstance(cluster, dict) else {}
-    size, count = known.get("gradient_bytes"), known.get("workers")
+    fact = cluster if isinstance(cluster, dict) else {}
+    size, count = fact.get("gradient_bytes"), fact.get("workers")
     if not parts or not _positive(size) or not _positive(count):
         return None
     chief = parts[0]
     if not chief.steps or not chief.exchange_s or not chief.step_s:
         return None
-    link = known.get("link") if isinstance(known.get("link"), dict) else {}
+    link = fact.get("link") if isinstance(fact.get("link"), dict) else {}
     measured = (link.get(name) for name in ("bytes_per_s", "small_s"))
     bandwidth, latency_s = (value if _positive(value) else None for value in measured)
     share, achieved = chief.exchange_s / chief.step_s, chief.sent_buffers * size / chief.exchange_s
@@ -173,9 +173,9 @@ class WorkerMachine:
     """A worker's machine, over the sessions in which it noted it."""
 
     rank: int  # of the worker
-    hostname: str  # of its machine; "" where it is not known
-    cpu_percent: float | None  # how busy all cores of its host were; None where it is not known
-    process_percent: float | None  # how busy the worker kept them; likewise
+    hostname: str  # of its machine; "" if unknown
+    cpu_percent: float | None  # how busy all cores of its host were; None if unknown
+    process_percent: float | None  # how busy the worker kept them; None if unknown
     gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
     counters: tuple[str, ...]  # of its host, without those that a lower rank has counted
     shares_with: int | None  # the rank whose counters are this worker's too

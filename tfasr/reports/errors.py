@@ -55,15 +55,15 @@ class System:
     path: Path  # the file they were read from
     scored: list[Scored]  # the utterances in the file's order
     summary: RateSummary  # error rates and intervals
-    notes: list[str]  # what a reader has to know about them
+    notes: list[str]  # caveats for readers
 
 
 @dataclass(frozen=True)
 class ErrorReport:
     systems: list[System]  # in the order given
-    comparisons: list[PairedComparison | str]  # with the first, or why there is none
+    comparisons: list[PairedComparison | str]  # with the first, or the reason why not
     worst: int  # how many utterances to show of each
-    notes: list[str]  # what a reader has to know about the report as a whole
+    notes: list[str]  # caveats about the whole report
 
 
 def is_hypotheses(path: str | Path) -> bool:
@@ -83,12 +83,12 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
             notes.append(
                 f"{source.name} has no hypotheses in {source.path / 'hypotheses'}. tfasr evaluate "
                 f"--run_dir {source.path} --split validation --hypotheses FILE.jsonl writes them; "
-                "name FILE.jsonl in its place."
+                "name FILE.jsonl instead."
             )
         else:
             systems.append(_system(source.name, path, _notes(source, path)))
     if not systems:
-        raise UsageError(" ".join(notes) or "Errors must be those of a run or a file.")
+        raise UsageError(" ".join(notes) or "--errors needs a run or a file.")
     comparisons: list[PairedComparison | str] = []
     for other in systems[1:]:
         try:
@@ -99,7 +99,7 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
-    """Returns the hypotheses of the epoch with the lowest CER, or None if the run has none."""
+    """Returns the hypotheses of the epoch with the lowest CER; None for a run without any."""
     files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
     points = [point for point in run.curves.get("cer", []) if point.epoch in files]
     if points:
@@ -248,7 +248,7 @@ def _speaker_table(system: System) -> Table:
         f"{system.name}: errors by speaker, % of words",
         ["Speaker", "# Snt", "# Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err"],
         rows,
-        [] if by_speaker else ["The hypotheses do not say who speaks."],
+        [] if by_speaker else ["The hypotheses contain no speakers."],
     )
 
 
@@ -260,7 +260,7 @@ def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
 def _confusion_table(system: System) -> Table:
     counts = confusions(system.scored)
     columns = [
-        [(f"{word} → {heard}", times) for (word, heard), times in counts.substitutions],
+        [(f"{word} → {got}", times) for (word, got), times in counts.substitutions],
         counts.deletions,
         counts.insertions,
     ]
@@ -271,7 +271,7 @@ def _confusion_table(system: System) -> Table:
     pairs = zip_longest(*(pairs_of[:_MOST_CONFUSIONS] for pairs_of in columns), fillvalue=("", ""))
     return Table(
         f"{system.name}: most frequent errors",
-        ["#", "said → heard", "times", "left out", "times ", "added", "times  "],
+        ["#", "spoken → recognised", "times", "left out", "times ", "added", "times  "],
         [[str(n), *(str(part) for cell in row for part in cell)] for n, row in enumerate(pairs, 1)],
         [f"{', '.join(kinds)}."],
     )
@@ -315,12 +315,12 @@ def errors_to_json(report: ErrorReport) -> str:
         values = {} if refused is not None else dataclasses.asdict(compared)
         about = {"first": report.systems[0].name, "second": system.name}
         comparisons.append({**about, **values, "refused": refused})
-    whole = {
+    record = {
         "systems": [_system_json(system, report.worst) for system in report.systems],
         "comparisons": comparisons,
         "notes": report.notes,
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def errors_to_html(report: ErrorReport) -> str:
@@ -407,7 +407,7 @@ def errors_text(
     if output_format not in WRITERS:
         raise UsageError(
             f"--errors must be shown as one of {tuple(WRITERS)}. Received: {output_format!r}. "
-            "--out writes its tables as CSV beside them."
+            "--out also writes its tables as CSV."
         )
     if worst < 0:
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")

@@ -18,7 +18,7 @@ from tfasr.tta.metrics import Target
 from tfasr.tta.policies import Bracket
 from tfasr.tta.run import Run
 
-# What names of runs end in before their number.
+# Endings of run names before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _ALONE = "Delete the file: the run then stands alone."
 _SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
@@ -31,17 +31,17 @@ class GroupResult:
     members: list[int]  # indices of the group's runs in the report
     brackets: list[Bracket]  # one for each of them
     statistics: GroupStatistics
-    # With the first group, p adjusted for the whole report; None for the first, and if refused
+    # With the first group, p adjusted for the whole report; None for the first, or if refused
     comparison: GroupComparison | None
     # Of the ratio of geometric means to the first group, over the runs that reached the target
     decomposition: Decomposition | None
 
 
-Results = Sequence[Sequence[GroupResult]]  # for each target what each group says of it
+Results = Sequence[Sequence[GroupResult]]  # for each target each group's result
 
 
 def configuration(run: Run) -> str | None:
-    """Returns what runs of one group have in common, without seeds, or None if it is unknown."""
+    """Returns the settings shared by the runs of a group, without seeds, or None if unknown."""
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
@@ -59,14 +59,14 @@ def _settings(path: Path) -> str | None:
     experiment, recorder = path / EXPERIMENT_FILE, path / RECORDER_FILE
     if experiment.is_file():
         return read_text(experiment, _ALONE)
-    # What a recorder knows of itself is the same for any model: the user's own words decide.
+    # A recorder's facts are the same for any model, so the user's config decides.
     if recorder.is_file() and read_object(recorder, "Leave the run out.").get("config"):
         return read_text(recorder, _ALONE)
     return None
 
 
 def group_name(names: Sequence[str]) -> str:
-    """Returns what the names of a group's runs begin with."""
+    """Returns the common start of the names of a group's runs."""
     if len(names) == 1:
         return names[0]
     common = os.path.commonprefix(list(names)).rstrip("-_./ ")
@@ -104,7 +104,7 @@ def colours(report: Report) -> list[int]:
 
 
 def group_results(report: Report) -> list[list[GroupResult]]:
-    """Returns for each target what each group says of it, groups in the report's order."""
+    """Returns each group's result for each target, groups in the report's order."""
     # A page asks several times; kept with the report, as a cached property would be.
     cache = vars(report)
     if "_group_results" not in cache:
@@ -146,8 +146,8 @@ def _decomposition(
         results = [report.runs[run].results[target] for run in group]
         parts.append([result.parts for result in results if result.tta.reached])
         never.append(len(group) - len(parts[-1]))
-    known = all(parts) and all(part and part.total_s > 0 for part in [*parts[0], *parts[1]])
-    return decompose(*parts, never=tuple(never)) if known else None
+    complete = all(parts) and all(part and part.total_s > 0 for part in [*parts[0], *parts[1]])
+    return decompose(*parts, never=tuple(never)) if complete else None
 
 
 # Range of coefficients of variation of times to accuracy over seeds, in published logs
@@ -174,7 +174,7 @@ def one_run_each(variation: float | None = None) -> str:
 
 
 def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
-    """Returns a caveat for ratios that rest on a single run, or "" if there are none."""
+    """Returns a caveat for ratios that rest on a single run, or "" if no ratio does."""
     if min(sizes, default=0) != 1 or len(sizes) < 2:
         return ""
     which = "each is of one run (n = 1)" if max(sizes) == 1 else "some are of one run (n = 1)"
@@ -183,8 +183,8 @@ def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
 
 def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
     """Returns the largest coefficient of variation over seeds of these groups, or None."""
-    known = [result.statistics.coefficient_of_variation for result in results]
-    return max((variation for variation in known if variation), default=None)
+    variations = [result.statistics.coefficient_of_variation for result in results]
+    return max((variation for variation in variations if variation), default=None)
 
 
 def _answer(first: GroupResult, other: GroupResult) -> str:

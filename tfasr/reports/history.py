@@ -34,7 +34,7 @@ from tfasr.tta.run import Run, load_run
 FEWEST_BEFORE = 8  # measurements before a change
 FEWEST_AFTER = 4  # measurements after it
 LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
-_RANK_Z = 2.5  # what the standardised rank sum has to reach, so that no few runs decide
+_RANK_Z = 2.5  # minimum of the standardised rank sum; a few runs alone must not decide
 # What Student's t has to reach, as the probability of its tail: at most 1.25 % false alarms in 50
 # measurements of one series, so 5 % in four (Bonferroni); chosen by benchmarks/history.py
 _TAIL = 4e-5
@@ -63,8 +63,8 @@ def changes(
     """Returns where a series changed, as it would have been found while it grew.
 
     With each measurement, every place since the last change is tried: Student's t compares the
-    logarithms after it with those before, and the sum of their ranks must agree, so that no single
-    slow run decides. The noise is that of the values themselves. ``values`` are in the order of
+    logarithms after it with those before, and the sum of their ranks must agree: a single slow run
+    decides nothing. The noise is that of the values themselves. ``values`` are in the order of
     time, NaN if missing; ``starts`` says where a change may begin, by default anywhere. ``base`` is
     added to all values: what they are a part of, and changes are measured by.
 
@@ -72,7 +72,7 @@ def changes(
     control, Journal of Quality Technology 35 (2003).
     """
     known, logs = _known_logs(values, base)
-    # A missing run that began a commit leaves its start to the next one.
+    # If the first run of a commit is missing, the next one counts as its start.
     may = np.array(
         [starts is None or any(starts[a + 1 : b + 1]) for a, b in pairwise([-1, *known])], bool
     )
@@ -109,13 +109,13 @@ def standing_slowdown(
         return None
     before, after = (math.exp(levels[place]) - base for place in (best, -1))
     slowdowns = (change for change in changes[best:] if change.z > 0)
-    return next((replace(one, before=before, after=after) for one in slowdowns), None)
+    return next((replace(change, before=before, after=after) for change in slowdowns), None)
 
 
 def _known_logs(values: Sequence[float], base: float) -> tuple[list[int], np.ndarray]:
     moved = np.asarray(values, float) + base
-    known = [i for i, value in enumerate(moved) if value > 0 and math.isfinite(value)]
-    return known, np.log(moved[known])
+    usable = [i for i, value in enumerate(moved) if value > 0 and math.isfinite(value)]
+    return usable, np.log(moved[usable])
 
 
 def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
@@ -128,7 +128,7 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     sums = ranks.sum() - np.cumsum(ranks)[splits - 1]
     after = count - splits
-    # Ties make ranks vary less.
+    # Ties reduce the variance of ranks.
     variance = ranks.var(ddof=1) * splits * after / count
     if not variance.all():
         return None
@@ -157,14 +157,14 @@ def _place(logs: np.ndarray, may: np.ndarray) -> int:
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:
-    # Winsorised: a run beside a busy neighbour counts, but not for more than a slow one.
+    # Winsorised: an extremely slow run (a busy machine) counts as an ordinary slow one.
     middle = np.median(values)
     reach = _CLIP * 1.4826 * np.median(np.abs(values - middle))
     return np.clip(values, middle - reach, middle + reach) if reach else values
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    # The standard error of the difference of means. A machine that wanders makes neighbours alike:
+    # The standard error of the difference of means. On a drifting machine, neighbours are alike:
     # their correlation, if positive, makes means err more.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
@@ -203,8 +203,8 @@ class History:
     target: Target  # metric and value
     entries: list[Entry]  # the runs
     changes: dict[str, list[Change]]  # the changes of each series, by its name
-    slower: dict[str, Change]  # the slowdown that stands, by its series, see `standing_slowdown`
-    notes: list[str]  # what a reader has to know, such as which runs are left out and why
+    slower: dict[str, Change]  # the current slowdown, by its series, see `standing_slowdown`
+    notes: list[str]  # caveats for readers, such as which runs are left out and why
 
     def stands(self, series: str, change: Change) -> bool:
         return series in self.slower and self.slower[series].index == change.index
@@ -235,7 +235,7 @@ def load_history(
         common = set(runs[0][1].targets).intersection(*(run.targets for _, run in runs))
         if not common:
             raise UsageError(
-                "A history must be of one target. The runs set none that is common to all: name "
+                "A history needs one target. The runs have no target in common: name "
                 "one, such as --target cer=0.10."
             )
         target = merged_targets([sorted(common)])[-1]
@@ -254,9 +254,8 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
     entries, steps_s = _with_rest(entries)
     history = History(target, entries, {}, {}, list(notes))
     for name in SERIES:
-        known = [entry.values[name] for entry in entries]
-        values = [math.nan if value is None else value for value in known]
-        # What is no step is a part of an epoch, and a change of it counts by its share of that.
+        values = [math.nan if e.values[name] is None else e.values[name] for e in entries]
+        # Time outside steps is part of an epoch: a change counts by its share of the epoch.
         base = steps_s if name == "rest_s" else 0.0
         history.changes[name] = changes(values, history.starts(), base=base)
         slowdown = standing_slowdown(values, history.changes[name], base=base)
@@ -289,7 +288,7 @@ def _with_rest(entries: Sequence[Entry]) -> tuple[list[Entry], float]:
 
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not folder.is_dir():
-        raise UsageError(f"A history must be given a folder of runs. Received: {folder}.")
+        raise UsageError(f"A history needs a folder of runs. Received: {folder}.")
     paths = list(run_folders(folder))
     runs, notes = [], []
     for path, name in zip(paths, distinct_names(paths), strict=True):
@@ -300,8 +299,8 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not runs:
         raise UsageError(
             " ".join(notes)
-            or f"A history must be given a folder of run folders, each with {EVENTS_FILE}. "
-            f"Received: {folder}, which holds none."
+            or f"A history needs a folder of run folders, each with {EVENTS_FILE}. "
+            f"Received: {folder}, which contains no run."
         )
     return runs, notes
 
@@ -356,7 +355,7 @@ def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
                 f"{newest.name}; they differ in {difference_text(differing)}."
             )
         elif entry.configuration != newest.configuration:
-            other = f"its configuration is not that of the newest run, {newest.name}"
+            other = f"its configuration differs from that of the newest run, {newest.name}"
             notes.append(f"{entry.name} is left out: {other}.")
         else:
             alike.append(entry)
@@ -392,8 +391,8 @@ def history_table(history: History) -> Table:
 
     def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
         def value(entries: list[Entry]) -> float | None:
-            known = [entry.values[name] for entry in entries if entry.values[name] is not None]
-            return SERIES[name][1] * statistics.median(known) if known else None
+            values = [entry.values[name] for entry in entries if entry.values[name] is not None]
+            return SERIES[name][1] * statistics.median(values) if values else None
 
         return Column(heading, "", value, "{:.4g}".format, missing)
 
@@ -412,7 +411,7 @@ def history_table(history: History) -> Table:
 
 
 def findings(history: History) -> list[str]:
-    """Returns a sentence for each change, slowdowns that stand first, or that there is none."""
+    """Returns a sentence for each change, current slowdowns first, or one that says "no change"."""
     lines = [f"SLOWER: {_change_text(history, *standing)}." for standing in history.slower.items()]
     for name, changed in history.changes.items():
         for change in changed:
@@ -420,8 +419,8 @@ def findings(history: History) -> list[str]:
                 verb = "Faster" if change.z < 0 else "Was slower"
                 lines.append(f"{verb}: {_change_text(history, name, change)}.")
     runs, enough = len(history.entries), FEWEST_BEFORE + FEWEST_AFTER
-    few = f"Not known yet: {runs} of the {enough} runs that a change needs to be told from noise."
-    return lines or [few if runs < enough else "No change that is more than noise."]
+    few = f"Not known yet: {runs} of the {enough} runs needed to tell a change from noise."
+    return lines or [few if runs < enough else "No change beyond noise."]
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
@@ -429,7 +428,7 @@ def _change_text(history: History, name: str, change: Change) -> str:
     levels = " to ".join(f"{scale * value:.4g}" for value in (change.before, change.after))
     levels += f" {unit}" if unit else ""
     by = f" {100 * (change.ratio - 1):+.1f} %" if math.isfinite(change.ratio) else ""
-    best = "; before is its best level so far" if history.stands(name, change) else ""
+    best = "; the earlier level is the best so far" if history.stands(name, change) else ""
     first, found_with = history.entries[change.index], history.entries[change.found_at].name
     return f"{label}{by} from {first.mark} on ({levels}{best}; found with {found_with})"
 
@@ -446,24 +445,24 @@ def history_chart(history: History) -> Chart:
 def _panel(history: History, name: str) -> Panel:
     label, scale, unit = SERIES[name]
     entries, changes = history.entries, history.changes[name]
-    known = [
+    points = [
         (place, scale * entry.values[name])
         for place, entry in enumerate(entries)
         if entry.values[name] is not None
     ]
-    span = _span([y for _, y in known]) if known else (0.0, 1.0)
+    span = _span([y for _, y in points]) if points else (0.0, 1.0)
     marks: list[Mark] = []
     for change in changes:
         look = (SLOWER, "slower from here") if change.z > 0 else (FASTER, "faster from here")
         about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
         marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
     for begin, end in pairwise([0, *(change.index for change in changes), len(entries)]):
-        values = [y for x, y in known if begin <= x < end]
+        values = [y for x, y in points if begin <= x < end]
         if values:
             level = [statistics.median(values)] * 2
             marks.append(Line(x=[begin - 0.4, end - 0.6], y=level, colour=INK, width=1.2))
-    if known:
-        x, y = zip(*known, strict=True)
+    if points:
+        x, y = zip(*points, strict=True)
         texts = [f"{entries[at].name}\n{entries[at].mark}" for at in x]
         marks.append(Points(x=x, y=y, colour=run_colour(0), size=5, texts=texts))
     ticks = [n for n, first in enumerate(history.starts()) if first]

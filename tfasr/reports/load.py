@@ -1,4 +1,4 @@
-"""From paths to a report: which runs lie there, which of them form a group, what they say."""
+"""From paths to a report: finds the runs, groups and analyses them."""
 
 import gc
 import logging
@@ -52,16 +52,16 @@ _log = logging.getLogger(__name__)
 class Task:
     path: Path  # the log
     name: str  # how the report calls the run
-    folder: str  # the name of what was given to the report: the log, or a folder of logs
-    machines: Machines | None  # what the runs are charged for; None to charge nothing
+    folder: str  # the name of the path given to the report: the log, or a folder of logs
+    machines: Machines | None  # how to compute cost and energy; None to leave both out
     question: Question  # what is asked of it, with the targets
     optional: bool  # whether a log that cannot be read is left out, rather than ending the report
-    loaded: Run | None = None  # the run, where it is loaded already
+    loaded: Run | None = None  # the run, if it is already loaded
 
 
 @dataclass(frozen=True)
 class Analysed:
-    run: RunAnalysis | None  # the analysis; None where the log could not be read
+    run: RunAnalysis | None  # the analysis; None if the log could not be read
     configuration: str | None = None  # of `tfasr.reports.groups.configuration`
     error: str = ""  # why it could not be read
 
@@ -86,21 +86,21 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
     """Returns each task's result; several processes import the program's main module anew."""
     if processes > 1:
         try:
-            context = get_context("spawn")  # a fork would take the parent's threads' locks with it
-            known = os.getpid(), loaded_plugins(), declared()
-            with ProcessPoolExecutor(processes, context, _begin, known) as pool:
+            context = get_context("spawn")  # a fork would inherit the locks of the parent's threads
+            arguments = os.getpid(), loaded_plugins(), declared()
+            with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
-            _log.warning("The processes that read the runs were ended; reading on in this one.")
+            _log.warning("The processes that read the runs died; this process reads the rest.")
     return [analyse(task) for task in tasks]
 
 
 def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
-    end_with(parent)  # its queue would stay open: the processes hold both ends of it
+    end_with(parent)  # its queue would stay open, since the processes hold both ends
     for name in plugin_names:  # which may register the policy of a task
         load_plugin(name)
     declare(metrics, "another run of the report")
-    # A ledger is a hundred thousand objects without a cycle: to search them for one is in vain.
+    # A ledger is a hundred thousand objects without a cycle: searching for cycles is in vain.
     gc.set_threshold(200_000, 20, 20)
 
 
@@ -121,7 +121,7 @@ def load_report(
     """Returns the report on runs; those given as paths are released one by one."""
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
     logs, notes = _logs(sources)
-    # Targets have to be known before any run is analysed, and what they are of before that.
+    # Targets must be known before any run is analysed, and their metrics before that.
     for log, _ in logs:
         declare(read_metrics(log), log)
     wanted = [check_target(*target) for target in question.targets] or merged_targets(
@@ -146,7 +146,7 @@ def load_report(
             notes.append(f"{log} is left out. {result.error}")
             continue
         runs.append(result.run)
-        # A folder of runs is a group by being one, single runs by their configuration.
+        # A folder of runs is a group; single runs are grouped by their configuration.
         configurations.append(str(source.resolve()) if log != source else result.configuration)
     if not runs:
         raise UsageError(" ".join(notes))
@@ -163,7 +163,7 @@ def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]],
         raise UsageError("A report must be given at least one run folder. Received: none.")
     notes = []
     if len(logs) < len(named):
-        notes.append(f"{len(named) - len(logs)} run folders were named twice and stand here once.")
+        notes.append(f"{len(named) - len(logs)} run folders were named twice and are shown once.")
         _log.warning(notes[0])
     return logs, notes
 

@@ -48,12 +48,12 @@ from tfasr.tta.run import Run
 Differences = dict[str, tuple[str, str]]
 ABSENT = "not stated"
 _LONGEST = 60
-# Their values are hashes: a reader is told what they are of.
+# Values that are hashes: readers see what was hashed instead.
 _HASHES = {"validation_references": "the transcripts that are scored", "lexicon": "the lexicon"}
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what keeps two runs' results from being comparable; both may lack a comparability.
+    """Returns the differences that make two runs' results incomparable.
 
     A setting within another is named "decoder.beam_width".
     """
@@ -73,8 +73,8 @@ def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
 
 
 def difference_text(differences: Differences) -> str:
-    """Returns what differs in words, with both values; what hashes stand for is named instead."""
-    # A hash of all the others says nothing more, unless it is all that differs.
+    """Describes differences in words, with both values; for hashes, names what was hashed."""
+    # The hash of everything adds nothing, unless it alone differs.
     named = {key: both for key, both in differences.items() if key != "hash"} or differences
     return ", ".join(_difference_text(key, *both) for key, both in named.items())
 
@@ -92,7 +92,7 @@ def _json(value: Any) -> str:
 
 
 def _shown(first: str, other: str) -> tuple[str, str]:
-    # Long values are cut to where they begin to differ.
+    # Long values are cut to start where they differ.
     same = len(os.path.commonprefix([first, other]))
     begin = max(0, same - _LONGEST // 3) if same > _LONGEST // 2 else 0
     shown = [f"…{text[begin + 1 :]}" if begin else text for text in (first, other)]
@@ -114,7 +114,7 @@ class RunFacts:
     evaluations: int  # how many were finished
     epoch_s: float | None  # the median seconds of an epoch without its evaluation
     epoch_variation: float | None  # the coefficient of variation of those, of three or more
-    placement: str | None  # where they were done: "shared", "swapped" or "beside"
+    placement: str | None  # where they ran: "shared", "swapped" or "beside"
     forward_s: float | None  # the mean seconds of an evaluation's forward passes
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
     swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
@@ -128,7 +128,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
     evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
     epochs = epoch_seconds(run)
     decoder = stated.get("decoder")
-    # Older ledgers state the decoder's name alone.
+    # Older ledgers contain only the decoder's name.
     decoder = decoder if isinstance(decoder, dict) else {"name": decoder, **stated}
     placement = run.fact("evaluation_placement")
 
@@ -161,7 +161,7 @@ def variation(values: Sequence[float]) -> float | None:
 
 
 def epoch_seconds(run: Run) -> list[float]:
-    """Returns the seconds of each epoch that one process trained whole, without evaluations."""
+    """Returns the seconds of each epoch trained entirely by one process, without evaluations."""
     seconds = []
     line = run.timeline
     starts = {session.start for session in line.sessions}
@@ -198,9 +198,9 @@ def mean_utilisation(run: Run) -> dict[str, float]:
         ("gpu_memory_bytes", "gpu", "memory_used_bytes", np.max),
     ):
         column = columns[device].get(name, np.zeros(0))
-        known = column[np.isfinite(column)]
-        if known.size:
-            values[heading] = float(of(known))
+        finite = column[np.isfinite(column)]
+        if finite.size:
+            values[heading] = float(of(finite))
     return values
 
 
@@ -213,7 +213,7 @@ def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
     if not samples.strip():
         return {}
     try:
-        # Samples every 0.03 s make long files: the fast reader first, then the patient one.
+        # Samples every 0.03 s make long files: try the fast reader first, then the tolerant one.
         rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2, comments=None)
         return dict(zip(heading.split(","), rows.T, strict=True))
     except ValueError:
@@ -221,7 +221,7 @@ def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Returns a short name for each folder: its own, with as many parents as tell them apart."""
+    """Returns a distinct short name for each folder: its name, with parents where needed."""
     parts = [path.resolve().parts for path in paths]
     depths = [1] * len(parts)
     names = [path[-1] if path else "" for path in parts]
@@ -266,6 +266,7 @@ class Question:
     window: int | None = None  # evaluations whose median must meet a target
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep what figures over time are made of
+    utilisation: bool = False  # whether to read the use of processors and GPUs in any case
     force: bool = False  # whether runs are compared whose results are not comparable
     profile: bool = False  # whether groups are compared over all targets that they reached
 
@@ -312,7 +313,7 @@ class RunAnalysis:
     config: str | None  # the text of its gin configuration; None if it was not saved
     status: str  # "success", or how the run ended otherwise
     sessions: int  # how many processes trained it, one after the other
-    notes: list[str]  # sentences that a reader of its results must know
+    notes: list[str]  # caveats about its results
     facts: RunFacts  # the machine, what was trained, how long an epoch takes
     charges: RunCharges | None = None  # cost and energy; None unless asked for
     workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
@@ -339,7 +340,7 @@ class Report:
     runs: list[RunAnalysis]  # in the order given
     question: Question  # its targets are those of the runs if none were asked for
     differences: list[Differences]  # for each run, what forbids a comparison with the first
-    notes: list[str]  # sentences that a reader of the whole report must know
+    notes: list[str]  # caveats about the whole report
 
     @property
     def targets(self) -> list[Target]:
@@ -358,7 +359,7 @@ class Report:
         return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
-        """Whether the run must not be compared with the first one."""
+        """Whether the run can't be compared with the first one."""
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
@@ -379,7 +380,7 @@ def rule_of(report: Report) -> str:
 
 
 def check_report_folder(out: Path, names: Iterable[str], *, owned: bool) -> None:
-    """Raises UsageError if files of others in ``out`` have names that a report is to write."""
+    """Raises UsageError if a report would overwrite other programs' files in ``out``."""
     check_owned(out, "--out", "report of tfasr", names, owned=owned)
 
 
@@ -387,7 +388,7 @@ def holds_report(out: Path) -> bool:
     with suppress(OSError):
         if b"<footer>tfasr " in (out / "report.html").read_bytes():
             return True
-    # A killed report has written one of these and no page.
+    # A report that was killed leaves one of these but no page.
     with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
         return "time_to_accuracy_s" in json.loads((out / "report.json").read_bytes())[0]
     return "comparisons" in object_or_empty(out / "errors.json")
@@ -399,8 +400,7 @@ def report_written_to(out: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"The report must be written to {out}, and could not be: {error}. "
-            "Choose another --out, or make room."
+            f"The report can't be written to {out}: {error}. Choose another --out, or make room."
         ) from error
 
 
@@ -429,7 +429,10 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         curves={metric: points for metric, points in curves.items() if points},
         series=run_series(run, question.policy) if question.over_time else None,
         notes=_notes(run, any(curves.values())),
-        facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
+        facts=facts_of(
+            run,
+            with_utilisation=question.utilisation or question.over_time or bool(question.beside),
+        ),
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
@@ -465,7 +468,7 @@ def make_report(
 ) -> Report:
     of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
-    compared, ending = "not compared", " --force compares them all the same."
+    compared, ending = "not compared", " --force compares them anyway."
     if question.force:
         compared, ending = "compared", ""
     for run, differing in zip(runs, of_runs, strict=True):
@@ -494,7 +497,7 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
         )
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
-        notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
+        notes.append(f"{run.sessions} sessions; {lost:.1f} s of lost work are included")
     given_up = run.fact("given_up")
     if isinstance(given_up, dict) and isinstance(given_up.get("budget_s"), int | float):
         notes.append(
@@ -508,13 +511,13 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     instructions = run.fact("instruction_set")
     if isinstance(instructions, dict) and instructions.get("forced"):
         notes.append(
-            f"TFASR_INSTRUCTION_SET held its compiled layers to {instructions.get('name')}: they "
-            "may be slower than the processor allows"
+            f"TFASR_INSTRUCTION_SET limited its compiled layers to {instructions.get('name')}: "
+            "they may be slower than the processor allows"
         )
     model = run.fact("comparable_with")
     if isinstance(model, dict) and run.comparability:
-        known = {"validation_references", "validation_utterances", "target_rule", "hash"}
-        declared = ", ".join(name for name in run.comparability if name not in known)
+        checked = {"validation_references", "validation_utterances", "target_rule", "hash"}
+        declared = ", ".join(name for name in run.comparability if name not in checked)
         notes.append(f"as its program declares after {model.get('run')}, unchecked: {declared}")
     shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):

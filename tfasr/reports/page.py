@@ -1,4 +1,4 @@
-"""``report.html``: one page that needs nothing but itself, and the figures as files."""
+"""Writes ``report.html``, a page in a single file, and the figures as files."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ from tfasr.reports.groups import (
 from tfasr.reports.numbers import Report, difference_text, rule_of, sentence, target_label
 
 _WIDE = ' class="wide"'
-_TIP = '<div id="tip" role="status" hidden></div>\n'  # about the place that a reader points at
+_TIP = '<div id="tip" role="status" hidden></div>\n'  # shown where the reader points
 _CONTROLS = (
     ("x", "Horizontal axis:", ("minutes", "epochs", "utterances")),
     ("x-scale", "scale:", ("linear", "log")),
@@ -45,7 +45,7 @@ _CONTROLS = (
 def write_document(
     path: Path, title: str, body: Iterable[str], charts: Sequence[Chart] | None = None
 ) -> None:
-    """Writes a page part by part, since one of megabytes would be held several times."""
+    """Writes a page part by part: as a whole, its megabytes would be in memory several times."""
     script, hashes = ("", []) if charts is None else _scripts(charts)
     allowed = " ".join(f"'{digest}'" for digest in hashes)
     head = (
@@ -65,7 +65,7 @@ def write_document(
 
 
 def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
-    # One chart after the other: the objects of all at once would take ten times the text's room.
+    # One chart after the other: all objects at once would need ten times the memory of the text.
     texts = []
     for chart in charts:
         views = chart.views or {"": chart.panels}
@@ -77,7 +77,7 @@ def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
     data = text.replace("<", "\\u003c")
     scripts = [page_library(), _own_file("page.js")]
     elements = "".join(f"<script>{code}</script>\n" for code in scripts)
-    # A parser hands on line ends as "\n", and hashes what it hands on.
+    # A parser converts line ends to "\n" before it hashes.
     plain = (code.replace("\r\n", "\n").replace("\r", "\n").encode() for code in scripts)
     digests = (base64.b64encode(hashlib.sha256(code).digest()).decode() for code in plain)
     return (
@@ -104,7 +104,7 @@ def controls() -> str:
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
     """Writes charts as files, and returns them as figures with a still drawing each."""
-    page_library()  # first: beside the process that makes it, drawing would take the most memory
+    page_library()  # first: drawing at the same time as its process would need the most memory
     return "".join(
         f'<figure id="{escape(chart.name)}"{_WIDE if chart.wide else ""}>'
         f"<figcaption>{escape(chart.caption)}. "

@@ -45,7 +45,7 @@ _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
 @dataclass(frozen=True)
 class Series:
-    """Values over each of `AXES` that the run's log knows, float32 to save memory."""
+    """Values over each of the `AXES` in the run's log, float32 to save memory."""
 
     x: dict[str, np.ndarray]
     y: np.ndarray
@@ -86,7 +86,7 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
         done = dict(zip(epochs, x["utterances"], strict=True))
         done.pop(None, None)
     loss = steps.column("loss")
-    # A logarithmic axis has no place for anything else.
+    # A logarithmic axis can't show other values.
     shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
     some = thin(shown.size, CURVE_POINTS)
     smooth = gaussian_smooth(loss[shown])[some].astype(np.float32)
@@ -127,7 +127,7 @@ def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
     trained = np.column_stack([done[:-1], done[1:]]).ravel()
     bins = min(CURVE_POINTS, max(1, len(steps) // _STEPS_PER_BIN))
     at = np.linspace(0.0, clock_s[-1], bins + 1)
-    # Clocks are rounded: a step may seem to have begun before the one before it ended.
+    # Clocks are rounded: a step may seem to start before the previous one ended.
     amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
     middles = _single({"minutes": (at[:-1] + at[1:]) / 120}, np.arange(bins))
     return Series(middles, (amount / np.diff(at)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""What can be seen of runs from outside while they go on, and when they will meet their targets."""
+"""The state of runs in progress, seen from outside, and when they will meet their targets."""
 
 import contextlib
 import math
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfasr.errors import UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE, object_or_empty
+from tfasr.ledger.events import read_ledger
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.metrics import Target, check_target, metric_named
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-SILENT_AFTER_S = 60.0  # a run without news for so long may be dead
+SILENT_AFTER_S = 60.0  # a run without news for this long may be dead
 _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
+
+
+def _has_no_events(path: Path) -> bool:
+    try:
+        return path.is_dir() and not read_ledger(path).events
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Watched:
     ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
     latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
     forecasts: list[Forecast] = field(default_factory=list)  # one for each target
-    note: str = ""  # what else there is to say
+    note: str = ""  # remarks
 
     @property
     def goes_on(self) -> bool:
@@ -45,7 +53,7 @@ class Watched:
 
 
 class Watch:
-    """Looks at runs, also future ones; a ledger that did not grow is not read again."""
+    """Looks at runs, also future ones; reads a ledger again only if it has grown."""
 
     def __init__(
         self,
@@ -81,10 +89,10 @@ class Watch:
         try:
             run = load_log(path)
         except UsageError as error:
-            if "holds none: the run has not begun" in str(error):
-                return Watched(path, name, "starting", note="its ledger is empty yet")
+            if _has_no_events(path):
+                return Watched(path, name, "starting", note="its ledger is still empty")
             return Watched(path, name, "unreadable", note=str(error))
-        # What a run declares of its metrics is known once it is read.
+        # Declared metrics are known only after reading the run.
         targets = [check_target(*target) for target in self._targets] or run.targets
         metrics = dict.fromkeys([*(metric for metric, _ in targets), "wer", "cer"])
         curves = {metric: run.accuracy_curve(metric, self._policy) for metric in metrics}
@@ -124,7 +132,7 @@ def _as_of_now(watched: Watched, silent_s: float) -> Watched:
         beat = (watched.path / HEARTBEAT_FILE).stat().st_mtime
         quiet_s = min(silent_s, max(0.0, time.time() - beat))
     if quiet_s > SILENT_AFTER_S:
-        note = f"it says nothing for {quiet_s / 60:.3g} min: it may be dead"
+        note = f"no news for {quiet_s / 60:.3g} min: it may be dead"
         return replace(watched, status="silent", note=note)
     return replace(watched, now_s=watched.now_s + silent_s)
 
@@ -199,7 +207,7 @@ def _standing(watched: Watched) -> list[str]:
 
 
 def screen(runs: Sequence[Watched]) -> "RenderableType":
-    """Returns a table of the runs for a terminal, those that go on first."""
+    """Returns a table of the runs for a terminal, running ones first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -218,7 +226,7 @@ def screen(runs: Sequence[Watched]) -> "RenderableType":
             ", ".join(_standing(run)[1:]),
             "\n".join([*targets_text(run), *([run.note] if run.note else [])]),
         ]
-        # Text, not str: a run's name may hold what would pass for markup.
+        # Text, not str: a run's name may contain markup.
         table.add_row(*(Text(printable(cell)) for cell in cells))
     if len(runs) > len(shown):
         table.caption = f"and {len(runs) - len(shown)} more"

@@ -1,4 +1,4 @@
-"""Which group of runs wins at which target: profiles of a report's groups, and what they say."""
+"""Which group of runs wins at which target: profiles of a report's groups, tables and figures."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ def target_profile(
     if span is None:
         return None
     targets = np.geomspace(span[1], span[0], FINE_TARGETS)
-    targets[[0, -1]] = span[1], span[0]  # rounding must not carry the ends out of the range
+    targets[[0, -1]] = span[1], span[0]  # rounding must not move the ends out of the range
     groups = [
         [brackets_at(curve, targets, window=window, metric=metric) for curve in curves]
         for curves in (first, second)
@@ -118,7 +118,7 @@ def target_profile(
         bands = [np.exp(shift - alone), np.exp(shift + alone)]
         bands += [np.exp(end)[::_BETWEEN] for end in (shift - together, shift + together)]
     verdicts = [
-        # All of them arrived: Welch's test it is.
+        # All of them arrived: Welch's test.
         compare_groups(*([run[index] for run in group] for group in groups), by_order=False)
         for index in range(0, FINE_TARGETS, _BETWEEN)
     ]
@@ -135,7 +135,7 @@ def target_profile(
 def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
     low = np.array([[bracket.last_miss_s for bracket in run] for run in group]).T
     high = np.array([[bracket.first_hit_s for bracket in run] for run in group]).T
-    # An evaluation at the clock's very zero has no logarithm: a millisecond stands for it.
+    # An evaluation at time 0 has no logarithm: it counts as a millisecond.
     return np.log(np.maximum(low, 1e-3)), np.log(np.maximum(high, 1e-3))
 
 
@@ -161,11 +161,11 @@ def group_profiles(report: Report) -> list[GroupProfile]:
     members = group_members(report.runs)
     if len(members) < 2:
         raise UsageError(
-            "--profile must be given two groups of runs or more. Received: one, "
+            "--profile needs at least two groups of runs. Received: one, "
             f"{next(iter(members))!r}. Name a folder of runs, or a run, for each."
         )
-    known = [m for m in _USUAL if any(m in run.curves for run in report.runs)][:1]
-    metrics = list(dict.fromkeys(metric for metric, _ in report.targets)) or known
+    usual = [m for m in _USUAL if any(m in run.curves for run in report.runs)][:1]
+    metrics = list(dict.fromkeys(metric for metric, _ in report.targets)) or usual
     return [profile for metric in metrics for profile in _of_metric(report, members, metric)]
 
 
@@ -218,14 +218,14 @@ def profile_finding(profile: GroupProfile) -> str:
     else:
         text = f"{span}: {_stretches(profile)}"
     if not result.crossings:
-        return f"{text}. The line crosses 1 nowhere."
+        return f"{text}. The line never crosses 1."
     at = ", ".join(target_label(metric, crossing.target) for crossing in result.crossings[:4])
     more = len(result.crossings) - 4
     text += f". The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
     winners = {verdict.sooner for verdict in result.verdicts} - {None}
     if len(winners) > 1:
         return f"{text}: the winner flips with the target, beyond chance."
-    return f"{text}; that the winner flips is not shown."
+    return f"{text}; whether the winner flips is undecided."
 
 
 def _stretches(profile: GroupProfile) -> str:
@@ -253,11 +253,11 @@ def profile_charts(report: Report, results: Results) -> list[Chart]:
     if not report.question.profile:
         return []
     by_metric = profiles_of_groups(group_profiles(report))
-    known = {
+    with_range = {
         m: [profile for profile in of_metric if profile.result is not None]
         for m, of_metric in by_metric.items()
     }
-    charts = [_chart(metric, profiles) for metric, profiles in known.items() if profiles]
+    charts = [_chart(metric, profiles) for metric, profiles in with_range.items() if profiles]
     if not charts:
         raise NotDrawnError("Winner by target: no two groups share a range of targets.")
     return charts
@@ -364,9 +364,9 @@ def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Tab
     runs = {run.group: index for index, run in reversed(list(enumerate(report.runs)))}
     tables = []
     for metric, of_metric in profiles_of_groups(profiles).items():
-        known = [profile for profile in of_metric if profile.result is not None]
+        compared = [profile for profile in of_metric if profile.result is not None]
         rows = [
-            (profile, n) for profile in known for n in range(len(profile.result.verdict_targets))
+            (profile, n) for profile in compared for n in range(len(profile.result.verdict_targets))
         ]
         tables.append(
             table_of(

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Runs and their times to accuracy, each group of runs beside the first one.
+    """Runs and their times to accuracy, each group of runs compared with the first one.
 
     In a notebook it shows itself as tables.
 
@@ -94,7 +94,7 @@ class Comparison:
         return {group: [runs[run].name for run in indices] for group, indices in members.items()}
 
     def result(self, group: str, **target: float) -> GroupResult:
-        """Returns what a group says of a target, as in ``result("batch_64", cer=0.10)``.
+        """Returns a group's result for a target, as in ``result("batch_64", cer=0.10)``.
 
         Raises:
             ValueError: if there is no such group, or the runs were not compared at that target.
@@ -166,13 +166,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)
-        left = ' style="text-align:left"'  # notebooks would align a table's cells to the right
-        shown = [f"<p{left}>Findings</p><ul{left}>{findings}</ul>"] if findings else []
+        align_left = ' style="text-align:left"'  # notebooks align cells right
+        shown = [f"<p{align_left}>Findings</p><ul{align_left}>{findings}</ul>"] if findings else []
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]
             shown.append(html_table(headings, table.rows, table.title))
-        rule = self.tables[0].notes[0]  # without it nobody knows what never means
-        return f"{''.join(shown)}<p{left}>{escape(rule)}</p>"
+        rule = self.tables[0].notes[0]  # without it "never" has no meaning
+        return f"{''.join(shown)}<p{align_left}>{escape(rule)}</p>"
 
 
 def compare(
@@ -247,7 +247,7 @@ def groups_to_json(report: Report, results: Results) -> str:
     return to_json_text(objects)
 
 
-# What is stated under another name or within another object.
+# Fields that have another name or are within another object.
 _TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
 _TIMES |= {f"{name}_s" for name in INTERVALS}
 _AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
@@ -269,7 +269,7 @@ def _group(
         derived = ("reading_bias", "sooner", "verdict")
         against_first = dataclasses.asdict(comparison)
         against_first |= {name: getattr(comparison, name) for name in derived}
-    whole = {
+    record = {
         "group": result.group,
         "policy": report.policy.name,
         "window": report.window,
@@ -285,8 +285,8 @@ def _group(
         "factors": None if product is None else dataclasses.asdict(product),
         "charges": [charges(RunAtTarget(report, run, target)) for run in result.members],
     }
-    stated = whole.keys() | _AGAINST_FIRST | _INTERVAL
-    return whole | _others(group_columns(report), result, stated)
+    stated = record.keys() | _AGAINST_FIRST | _INTERVAL
+    return record | _others(group_columns(report), result, stated)
 
 
 def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
 
 def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     return {
-        # Microseconds are the clock's resolution; what lies below is the sums' rounding.
+        # Microseconds are the clock's resolution; smaller differences are rounding of sums.
         "train_s": round(train_s(intervals_s), 6),
         "eval_s": round(eval_s(intervals_s), 6),
         "wall_s": round(math.fsum(intervals_s.values()), 6),
@@ -314,7 +314,7 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     }
 
 
-# Of every report, or of one on errors; names of tables and figures are known once it is made.
+# Of every report, or of one on errors; the names of tables and figures are added later.
 _FILES = (
     *("report.html", "report.json", "report.md", "groups.json"),
     *("errors.txt", "errors.md", "errors.json", "errors.csv"),
@@ -376,7 +376,8 @@ def report(
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
     policies = POLICIES.values() if full or out is not None else ()
-    options = {"over_time": out is not None, "force": force, "profile": profile}
+    use = source is not None and any(table.kind == "use" for table in source.tables.values())
+    options = {"over_time": out is not None, "force": force, "profile": profile, "utilisation": use}
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:

@@ -15,10 +15,10 @@ from tfasr.recognising.stream import EndpointRules, Stream
 from tfasr.serving.service import RefusedError, Service, client_may_leave
 
 LOWEST_HZ, HIGHEST_HZ = 8000, 192000
-# aiohttp ends a larger message's connection without a word; a smaller one gets an answer.
+# Above this size aiohttp closes the connection without an answer.
 _ROOM = 4
 _CLOSING_S = 2.0
-_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} behind them'
+_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
 
 log = logging.getLogger("tfasr")
 
@@ -57,7 +57,7 @@ class IncomingSpeech:
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
-        """What the resampling filter still holds at the end, float32 ``(samples,)``."""
+        """The rest of the samples in the resampling filter at the end, float32 ``(samples,)``."""
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
             return nothing
@@ -91,7 +91,7 @@ class Conversation:
 
     Every message with samples is answered: with the utterances that ended in it, else with the text
     of the one that goes on. The next message is read only after the answers have been sent, and
-    only the system's buffer holds unread ones: a client that doesn't read isn't heard either.
+    only the system's buffer holds unread ones: a client that doesn't read can't send either.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -104,7 +104,7 @@ class Conversation:
         self._opened = self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Processes messages until the client ends the stream, is gone or is refused."""
+        """Processes messages until the client ends the stream, disconnects or is rejected."""
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
         self._ending = asyncio.ensure_future(self._service.ending.wait())
@@ -163,7 +163,7 @@ class Conversation:
         return RefusedError(f"A stream may last at most {most}. Open another one.")
 
     def _is_end(self, text: str) -> bool:
-        """Obeys a text message; returns whether it ends the stream."""
+        """Processes a text message; returns whether it ends the stream."""
         try:
             command = json.loads(text)
         except (ValueError, RecursionError):

@@ -15,9 +15,9 @@ from tfasr.serving.service import RefusedError, Service, client_may_leave
 from tfasr.serving.uploads import Arriving, file_name, kept
 
 PREFIX = "/v1/"
-_FIELDS_BYTES = 1 << 16  # of all that is not the file
+_FIELDS_BYTES = 1 << 16  # of all other fields
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
-# Of OpenAI's, with the reason that a header of the answer has.
+# Fields of OpenAI's that change nothing, with the reason in the answer's header.
 _IGNORED = {
     "model": "the server has one model",
     "language": "the model was trained on one language",
@@ -34,7 +34,7 @@ def _verbose(transcript: Transcript, parts: list[list[Word]]) -> dict[str, Any]:
 
     return {
         "task": "transcribe",
-        "language": "",  # which nobody has told the model
+        "language": "",  # unknown to the model
         "duration": round(transcript.duration_s, 3),
         "text": transcript.text,
         "words": [timed("word", [word]) for word in transcript.words],
@@ -59,7 +59,7 @@ def error_answer(message: str, status: int) -> web.Response:
 
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
-    """Answers a form with a ``file`` and, if it likes, a ``response_format``."""
+    """Answers a form with a ``file`` and an optional ``response_format``."""
     fields = {"response_format": "json"}
 
     async def receive(file: BinaryIO) -> str:
@@ -82,7 +82,7 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
             return web.json_response(content, headers=headers)
     except RefusedError as refusal:
         return error_answer(str(refusal), refusal.status)
-    return error_answer("The client has gone.", 400)  # which nobody reads
+    return error_answer("The client has gone.", 400)  # and drops it
 
 
 def _check_field(name: str, value: str) -> None:

@@ -30,7 +30,7 @@ from tfasr.serving.conversation import converse
 from tfasr.serving.service import Limits, Service, client_may_leave
 from tfasr.serving.uploads import transcribe
 
-# What the system keeps of answers to a client that does not read them; it doubles the number.
+# Bytes that the system buffers for a client that doesn't read; it doubles the number.
 _UNREAD_BYTES = 1 << 16
 _BACKLOG = 1024
 _ENDING_S = 10.0
@@ -39,7 +39,7 @@ _ENDING_S = 10.0
 _MOST_WAITING = 256
 _REQUEST_S, _LOOK_S = 0.25, 0.01
 _FILES_EACH, _FILES_MORE = 6, 16  # that an upload has open, and the process later than now
-_NO_FILES_S = 0.2  # until the next try to accept a connection, if no more files can be opened
+_NO_FILES_S = 0.2  # until the next attempt to accept a connection, if no more files can be opened
 _ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
 _MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # of the log about requests
 
@@ -63,7 +63,7 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
     a proxy has another.
     """
     name = _part(f"//{host}", "hostname") if host else None
-    names = ("localhost", *(known.partition(":")[0] for known in allowed))
+    names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
             f"The server must be asked for by its address, as localhost, or by a name that was "
@@ -102,7 +102,7 @@ def page(name: str, service: Service) -> web.Response:
         "mostUploadMb": limits.max_upload_mb,
         "mostUploadS": limits.max_upload_s,
     }
-    # Within a script, nothing but "<" could end it.
+    # Within a script, only "<" could end it.
     text = json.dumps(facts).replace("<", "\\u003c")
     nonce = secrets.token_urlsafe(16)
     template = resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
@@ -267,7 +267,7 @@ async def _run(
 
     def end() -> None:
         service.ending.set()
-        for number in ended_by:  # the next one does not wait for anybody
+        for number in ended_by:  # a second signal ends the process at once
             loop.remove_signal_handler(number)
 
     for number in ended_by:
@@ -288,7 +288,7 @@ async def _run(
         done, _ = await asyncio.wait({accepting, ending}, return_when=asyncio.FIRST_COMPLETED)
         if accepting in done:
             accepting.result()
-        log.info("The server ends: open streams are finished.")
+        log.info("The server is shutting down: finishing open streams.")
     finally:
         requests_log.removeFilter(few_lines)
         for task in (accepting, ending):
@@ -338,14 +338,14 @@ def _most_connections(max_streams: int) -> int:
         return wanted
     probe = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: so many are open
     os.close(probe)
-    left = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
-    if left < max_streams:
+    spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
+    if spare < max_streams:
         log.warning(
             "ulimit -n is %d, too few for --max_streams %d: clients will have to wait. Raise it "
             "to %d.",
-            *(limit, max_streams, limit + max_streams - left),
+            *(limit, max_streams, limit + max_streams - spare),
         )
-    return max(min(wanted, left), 1)
+    return max(min(wanted, spare), 1)
 
 
 class FewLines(logging.Filter):

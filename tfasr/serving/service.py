@@ -31,7 +31,7 @@ class Limits:
     max_upload_mb: float = 500.0  # of a file, millions of bytes
     max_upload_s: float = 4 * 3600.0  # of the audio in a file
     max_message_bytes: int = 1 << 18  # in a stream; 262144 are 8 s at 16 kHz
-    idle_s: float = 30.0  # a client that sends or reads nothing for so long is let go
+    idle_s: float = 30.0  # a client that sends or reads nothing for so long is disconnected
 
     def __post_init__(self):
         for field in fields(self):
@@ -79,7 +79,7 @@ class Places:
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
-                "has so many. Try again later.",
+                "has as many. Try again later.",
                 code=1013,
                 status=503,
             )
@@ -94,7 +94,7 @@ Result = TypeVar("Result")
 
 
 class Metrics:
-    """What the server has done since it began, in Prometheus's text format 0.0.4."""
+    """The server's counts since it started, in Prometheus's text format 0.0.4."""
 
     def __init__(self):
         self.requests: Counter[tuple[str, int]] = Counter()  # by path and status
@@ -118,8 +118,8 @@ class Metrics:
 
         by_path = [(f'{{path="{p}",status="{s}"}}', n) for (p, s), n in self.requests.items()]
         add("requests_total", "counter", "Requests answered, and streams that ended.", *by_path)
-        heard = [(f'{{kind="{kind}"}}', seconds) for kind, seconds in self.audio_s.items()]
-        add("audio_seconds_total", "counter", "Seconds of audio recognised.", *heard)
+        audio = [(f'{{kind="{kind}"}}', seconds) for kind, seconds in self.audio_s.items()]
+        add("audio_seconds_total", "counter", "Seconds of audio recognised.", *audio)
         now = [(f'{{kind="{kind}"}}', count) for kind, count in active.items()]
         add("active", "gauge", "Streams and files that are being recognised.", *now)
         latencies = []

@@ -90,7 +90,7 @@ async def _answer(
 async def kept(
     receive: Callable[[BinaryIO], Awaitable[str]], service: Service
 ) -> AsyncIterator["UploadedFile"]:
-    """A client's file on disk, in a place of its own; ``receive`` writes it and returns its name.
+    """A client's file on disk, in a separate place; ``receive`` writes it and returns its name.
 
     Raises RefusedError.
     """
@@ -133,9 +133,9 @@ def _disk_errors_explained() -> Iterator[None]:
     except ConnectionError:  # the client is gone: that is no error of the disk
         raise
     except OSError as error:
-        log.error("A file could not be kept: %s", explained(error)[0])
+        log.error("A file could not be stored: %s", explained(error)[0])
         raise RefusedError(
-            "The server cannot keep the file: its disk is full or broken.", status=507
+            "The server can't store the file: its disk is full or broken.", status=507
         ) from error
 
 
@@ -202,7 +202,7 @@ async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]
 
 
 class UploadedFile:
-    """What is recognised in a file, whose client knows it by another name than its path."""
+    """The recognition of a file, which its client calls by another name than its path."""
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
@@ -240,7 +240,7 @@ class UploadedFile:
             raise self.refused(error) from error
         finally:
             service.metrics.audio_s["file"] += self._seconds
-            with contextlib.suppress(ValueError):  # it still runs, where the server could not wait
+            with contextlib.suppress(ValueError):  # it still runs if the server could not wait
                 await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:

@@ -178,7 +178,11 @@ def _sections(
     everything = make_report(runs, parts[0].report.question)
     whole = [
         published_table(report, source, kinds[kind], measured)
-        for kind, report in (("systems", parts[0].report), ("parameters", everything))
+        for kind, report in (
+            ("systems", parts[0].report),
+            ("parameters", everything),
+            ("use", everything),
+        )
         if kind in kinds
     ]
     sections = [Section("Systems", (), whole, colours(everything))] if whole else []

@@ -36,7 +36,7 @@ class nvml:  # noqa: N801 - a context manager, read as one
 
 
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
-    """Returns the GPUs as JSON values, and why there are none, or "".
+    """Returns the GPUs as JSON values, and the reason if there aren't any, or "".
 
     ``nvlinks`` counts active links; ``energy`` is False if the GPU measures only power.
     """

@@ -166,14 +166,14 @@ def peak_memory_mib() -> float | None:
 def available_bytes() -> int:
     """Returns how much memory the machine, control groups and ``ulimit -v`` leave this process."""
     candidates = [psutil.virtual_memory().available]
-    candidates += [left for left in map(_left_in_cgroup, _CGROUPS) if left is not None]
+    candidates += [spare for spare in map(_spare_in_cgroup, _CGROUPS) if spare is not None]
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         candidates.append(limit - psutil.Process().memory_info().vms)
     return max(min(candidates), 0)
 
 
-def _left_in_cgroup(files: tuple[str, str, Path]) -> int | None:
+def _spare_in_cgroup(files: tuple[str, str, Path]) -> int | None:
     *names, folder = files
     limit, usage = (text(folder / name) for name in names)
     return int(limit) - int(usage) if limit.isdigit() and usage.isdigit() else None

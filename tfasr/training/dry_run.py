@@ -63,7 +63,8 @@ def dry_run(
         if seconds > _ENOUGH_S:
             break
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
-    longest = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
+    largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
+    longest = longest_batch(source, largest, alphabet, replicas)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
     epochs, batch_size = experiment.training.epochs, experiment.pipeline.global_batch_size
     utterances = len(source.split.utterances)

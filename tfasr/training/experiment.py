@@ -292,7 +292,8 @@ def is_closed(experiment: Experiment) -> bool:
         experiment.augmentation != AugmentationConfig(),
         training.initial_blank_bias or training.zero_output_layer,
         training.intermediate_loss_weight,
-        pipeline.first_epoch_by_length or len(set(pipeline.batch_sizes)) > 1,
+        pipeline.first_epoch_by_length or pipeline.equal_frames,
+        len(set(pipeline.batch_sizes)) > 1,
     )
     if any(changed) or not isinstance(model, AcousticModelConfig):
         return False

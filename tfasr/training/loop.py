@@ -24,25 +24,25 @@ class Hook:
         """Called once in each session, before its first epoch."""
 
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
-        """Called before an epoch's first step, or its remaining steps where a run is resumed."""
+        """Called before an epoch's first step, or its first remaining step after a resume."""
 
     def on_step_begin(self, run: TrainingRun) -> None:
-        """Called before each attempt to fetch a batch, also the last one, which finds none."""
+        """Called before each attempt to fetch a batch, also the last one, which fails."""
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step, before the checkpoint that holds what it changes in a model."""
+        """Called after each step, before its checkpoint, which includes changes to the model."""
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step's checkpoint, when evaluations that are done have been booked."""
+        """Called after each step's checkpoint, when finished evaluations have been booked."""
 
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
         """Called after an epoch's last step, before its checkpoint and its evaluation."""
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        """Called when the evaluation is done, or has yet to decode where decoding overlaps."""
+        """Called after the evaluation; overlapped decoding may still be running."""
 
     def on_train_end(self, run: TrainingRun) -> None:
-        """Called once, after the last epoch; not where an error or a signal ended the run."""
+        """Called once, after the last epoch, unless an error or a signal ended the run."""
 
     def close(self) -> None:
         """Called last, however the run ended."""

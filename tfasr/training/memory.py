@@ -253,18 +253,26 @@ class MemoryNeed:
         return f"{size} needs about {needed:.1f} of {limit:.1f} GiB ({how})"
 
 
-def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
+def longest_batch(
+    source: BatchSource, global_batch_size: int, alphabet: Alphabet, replicas: int = 1
+) -> LongestBatch:
     """The training batch with the most padded frames."""
     split, batches, above = source.split, [], 0
+    sizes = source.batch_sizes(global_batch_size, replicas)
     (fewest, most), needed = source.frame_ranges, split.frames_needed
-    for boundary in source.boundaries:
+    for boundary, size in zip(source.boundaries, sizes, strict=True):
         inside = np.flatnonzero((above < most) & (fewest <= boundary))
         above = boundary
         if len(inside):
             wordiest = split.utterances[int(inside[needed[inside].argmax()])]
-            utterances = min(len(inside), global_batch_size)
+            utterances = min(len(inside), size)
             batches.append(LongestBatch(utterances, boundary, len(alphabet.encode(wordiest.text))))
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
+
+
+def _longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
+    largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
+    return longest_batch(source, largest, alphabet, replicas)
 
 
 def on_gpu() -> bool:
@@ -294,7 +302,7 @@ def check_memory(
     if not on_gpu():
         sizes = {"parameters": model.count_params(), "available": available}
         return check_host_memory(experiment, source, alphabet, **sizes)
-    batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
+    batch = _longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available_bytes() if available is None else available)
     try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
@@ -313,7 +321,7 @@ def check_host_memory(
 
     The default of ``parameters`` is the close lower bound that the model's config gives.
     """
-    batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
+    batch = _longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     free = available_bytes() if available is None else available
     limit = free + psutil.Process().memory_info().rss

@@ -1,4 +1,4 @@
-"""Evaluation by the very model that is trained, between its epochs."""
+"""Where epochs are evaluated: on the training model, or on a second model in its place."""
 
 import contextlib
 import os
@@ -19,13 +19,13 @@ from tfasr.training.evaluation import Evaluator, PendingEvaluation
 
 @dataclass(frozen=True)
 class Devices:
-    """``TrainingConfig.evaluation_devices``; no processors mean all, no GPUs none."""
+    """``TrainingConfig.evaluation_devices``; empty ``processors`` mean all, empty ``gpus`` none."""
 
     processors: tuple[int, ...]
     gpus: tuple[int, ...]
 
     def environment(self) -> dict[str, str]:
-        """Makes a child process see these GPUs alone."""
+        """Variables that show a child process only these GPUs."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
         return {"CUDA_VISIBLE_DEVICES": ",".join(names) or "-1"}
@@ -79,10 +79,10 @@ class Scores:
 
 
 class PendingScores:
-    """An evaluation under way, or at its end."""
+    """An evaluation, running or finished."""
 
     epoch: int
-    checkpoint: Path | None  # None if another session had it
+    checkpoint: Path | None  # None if it was another session's
     waiting: str  # the ledger's interval in which training waits for the scores
 
     def done(self) -> bool:
@@ -96,7 +96,7 @@ class PendingScores:
         """Writes the hypotheses behind the scores, unless they are there already."""
 
     def booked(self) -> None:
-        """Is called once the scores are on the disk: nothing has to be kept any longer."""
+        """Called once the scores are on disk and nothing else is needed."""
 
 
 class Placement:
@@ -107,7 +107,7 @@ class Placement:
     traces: int | None = None  # of the forward pass; None if unknown
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
-        """Begins to evaluate the weights that training has reached, which a checkpoint holds."""
+        """Starts to evaluate the current weights, which are also in a checkpoint."""
         raise NotImplementedError
 
     def begin(self, unscored: range) -> list[PendingScores]:
@@ -143,8 +143,8 @@ class DecodingScores(PendingScores):
 class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
-    Averaged weights are read from the epoch's checkpoint for the forward passes; training then goes
-    on from its own, bit for bit. Both ways are recorded as ``swap``.
+    Averaged weights are read from the epoch's checkpoint for the forward passes; training then
+    continues with its own weights, bit for bit. Both swaps are recorded as ``swap``.
     """
 
     model: CtcModel
@@ -252,7 +252,7 @@ def release(model: keras.Model) -> None:
 
 
 def held_bytes(model: keras.Model) -> int:
-    """What the variables of a model and its optimizer take on their devices."""
+    """Returns the bytes of a model's and its optimizer's variables on their devices."""
     components = _components(model)
     shapes = [tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components]
     sizes = [int(np.prod(shape.numpy())) for shape in shapes]

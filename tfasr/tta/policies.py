@@ -325,7 +325,8 @@ for _policy in (
         counts_evaluation=False,
         rule=(
             "from run_start until the first evaluation that meets the target, without evaluation, "
-            "logging, checkpoints and work that was lost at a restart"
+            "checkpoints, printed sentences, logging, the initialisation of later sessions and "
+            "work that was lost at a restart"
         ),
         source=(
             "AlgoPerf's accumulated_submission_time, submission_runner.py "

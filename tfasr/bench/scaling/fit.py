@@ -319,8 +319,6 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class MeasuredExchange:
-    """An exchange of gradients."""
-
     workers: int  # at least 2
     gradient_bytes: float  # of each worker
     seconds: float  # until all had the sum
@@ -337,8 +335,6 @@ class ConcurrentSteps:
 
 @dataclass(frozen=True)
 class Measurements:
-    """The input of a prediction."""
-
     steps: Sequence[MeasuredStep]  # at least one; different numbers of rows show the fixed part
     gradient_bytes: float  # exchanged in a step
     link: Link | None = None  # as stated; None to use only ``exchanges``

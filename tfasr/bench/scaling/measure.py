@@ -48,7 +48,7 @@ class ScalingConfig:
     device_counts: tuple[int, ...] = ()
     weak_utterances: int = 150  # of each device's batch in weak scaling
     strong_utterances: int = 160  # of the global batch in strong scaling; divisible by each count
-    steps: int = 180  # of each measurement, per device
+    steps: int = 180  # of each measurement; in weak scaling, times the devices
     warmup_steps: int = 4  # first steps, shown but left out of every result
     frames: int = 1670  # of each utterance
     labels: int = 200  # of each utterance

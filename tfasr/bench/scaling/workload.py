@@ -80,7 +80,8 @@ def _use_of(row: ScalingRow) -> float | None:
 def _notes(analysis: ScalingAnalysis) -> list[str]:
     notes = [
         f"Without the first {analysis.warmup_steps} steps. Step: the median, with input wait. "
-        "Weak: a full batch on every device, and as many steps per device as on one. Strong: "
+        "Weak: a full batch on every device, and as many times the steps of one device as there "
+        "are devices. Strong: "
         f"{analysis.strong_utterances} utterances on all devices. Without loader, one batch stays "
         "in memory; the sorting loader sorts utterances by length while training waits. "
         "Efficiency: throughput (with a loader, from the mean step) divided by one device's, times "
@@ -350,7 +351,7 @@ def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    # Equally many per device: 180 on one are 720 on four.
+    # As in the scaling study: 180 on one, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak)]
     if config.loader:

@@ -27,7 +27,7 @@ from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
 from tfasr.reports.series import AXES, SIGMA, thin
 from tfasr.tta.metrics import HIGHER, metric_named
 
-MOST_GROUPS = 16  # Groups with a line of their own; beyond it there is also one band of all runs
+MOST_GROUPS = 16  # Groups that get a line; if there are more, one band of all runs is added
 FEWEST_FOR_QUANTILES = 20
 _GRID_POINTS = 250
 EVERYTHING = -1
@@ -97,7 +97,7 @@ def spread_text(bands: Sequence[Band]) -> str:
     if max(sizes) >= FEWEST_FOR_QUANTILES:
         ranges = " (all runs of groups below 20)" if min(sizes) < FEWEST_FOR_QUANTILES else ""
         spread = f"5–95 % of the runs{ranges}"
-    return f"lines are medians of a group's runs, bands hold {spread}, while half of them go on"
+    return f"lines are medians of a group's runs, bands contain {spread}, while half of them last"
 
 
 _MOST_POINTS = 2000
@@ -122,7 +122,7 @@ def loss_chart(report: Report, results: Results) -> Chart:
 
     bands = bands_by_axis(report, curve)
     if not bands["minutes"]:
-        raise NotDrawnError("Training loss: no run tells the loss of its steps.")
+        raise NotDrawnError("Training loss: no run recorded the loss of its steps.")
     caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
     y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
     views = {
@@ -135,7 +135,7 @@ def loss_chart(report: Report, results: Results) -> Chart:
 def bands_by_axis(
     report: Report, curve: Callable[[RunAnalysis, str], Curve | None]
 ) -> dict[str, list[Band]]:
-    """Returns the bands by axis; an axis that some curve lacks would compare unlike things."""
+    """Returns the bands by axis, only for axes that every curve has."""
     by_axis = {axis: group_bands(report, lambda run, a=axis: curve(run, a)) for axis in AXES}
     drawn = {axis: {(band.number, band.runs) for band in by_axis[axis]} for axis in AXES}
     return {axis: by_axis[axis] for axis in AXES if drawn[axis] == drawn["minutes"]}
@@ -185,19 +185,19 @@ def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None
     high = 1.12 * float(values.max(initial=0)) or 1.0
     low = float(min(positive, default=high)) / 1.15
     high = high if most is None else min(high, most)
-    # Where everything lies above what is worth showing, as before the first epoch of sense.
+    # If all values are above what is worth showing, as in the first epochs.
     return (low, high) if low < high else (high / 10, high)
 
 
 def ratio(values: Sequence[float]) -> float:
-    known = [value for value in values if value > 0]
-    return max(known) / min(known) if known else 1.0
+    positive = [value for value in values if value > 0]
+    return max(positive) / min(positive) if positive else 1.0
 
 
 def with_spread(caption: str, bands: Bands) -> str:
     spread = spread_text(bands["minutes"])
     if any(band.number == EVERYTHING for band in bands["minutes"]):
-        caption += f"; the first {MOST_GROUPS} groups have lines, the grey band holds all"
+        caption += f"; the first {MOST_GROUPS} groups have lines, the grey band contains all"
     return f"{caption}; {spread}" if spread else caption
 
 
@@ -220,9 +220,9 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
     targets = sorted({v * scale for name, v in report.targets if name == metric}, reverse=True)
     caption = f"{sentence(metric_label(metric))} on the validation set"
     if targets:
-        caption += "; dashed lines are targets, rings mark where the rule for one is met"
+        caption += "; dashed lines are targets, rings mark where a target's rule is met"
         if any(band.runs > 1 for band in bands["minutes"]):
-            caption += " (by a group: its median time)"
+            caption += " (for a group: its median time)"
     y = _value_axis(metric, bands, values, targets)
     few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
     views = {}
@@ -240,7 +240,7 @@ def _value_axis(metric: str, bands: Bands, values: np.ndarray, targets: Sequence
     most = _RATE_LIMIT_PERCENT if kind.rate else None
     lowest = float(values.min(initial=0.0))
     if kind.better == HIGHER or lowest < 0:
-        # What grows is read from the top of a linear axis, as far up as the targets.
+        # Metrics that grow get a linear axis that reaches up to the targets.
         above = [*values, *targets, 0.0 if lowest < 0 else 1e-12]
         high, low = float(max(above)), min([lowest, *targets, 0.0])
         room = 0.08 * (high - low)
@@ -320,7 +320,7 @@ def _rings(
         for index, (name, value) in enumerate(report.targets):
             ttas = [run.results[index].tta for run in runs]
             reached = [(run, tta) for run, tta in zip(runs, ttas, strict=True) if tta.reached]
-            # Where half of the runs never arrive, the median is never.
+            # If half of the runs never arrive, neither does the median.
             if name != metric or number not in lines or 2 * len(reached) <= len(runs):
                 continue
             never = [math.inf] * (len(runs) - len(reached))

@@ -40,7 +40,7 @@ FIGURES: Registry[Figure] = Registry(
 def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[str]]:
     """Returns the charts of all figures, and a sentence for each figure that is missing.
 
-    A user's figure that fails, or whose chart can't be drawn, is named and costs itself alone.
+    If a user's figure fails or can't be drawn, only that figure is missing, and the log names it.
     """
     charts: dict[str, Chart] = {}
     left_out = []
@@ -70,10 +70,10 @@ def _check(chart: object, others: Mapping[str, Chart], whose: str) -> None:
     if chart.name in others or file_names([str(chart.name)]) != [chart.name]:
         taken = " twice" if chart.name in others else ""
         raise RunError(
-            f"{whose} must give each chart a name of its own, of lower-case letters and digits, "
+            f"{whose} must give each chart a different name, of lower-case letters and digits, "
             f"which its files get too. Received: {chart.name!r}{taken}. Choose another name."
         )
-    # Imported here: drawing is slow to load, and most reports have no figure of a user's.
+    # Imported here: drawing is slow to load, and most reports have no figures of users.
     from tfasr.display.vega import page_panels, svg_text
 
     try:

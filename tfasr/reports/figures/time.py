@@ -70,7 +70,7 @@ def utilisation_windows(report: Report) -> list[UtilisationWindow]:
                 continue
             try:
                 window = steady_window(load_run(run.path, run.name))
-            except UsageError:  # it went away since the report's tables were made
+            except UsageError:  # it was deleted after the report's tables were made
                 continue
             if window is not None:
                 windows.append(window)
@@ -125,7 +125,7 @@ def _devices(
         for number in np.unique(gpu["gpu"][np.isfinite(gpu["gpu"])]):
             rows = gpu["gpu"] == number
             sampled[f"GPU {number:g}"] = (gpu["time_ms"][rows], gpu["utilisation_percent"][rows])
-    # Samples have the wall clock, which the session's events lead to the run's.
+    # Samples have the wall clock; the session's events relate it to the run's clock.
     walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
     clock = np.array([run.timeline.clock_us[i] for i in session], dtype=float)
     devices = {}
@@ -146,7 +146,7 @@ def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str
     for name in INTERVALS:
         pieces = [(a, b) for interval, a, b in inside if interval == name]
         if pieces:
-            # Time spent in the phase up to each edge grows within pieces and rests between.
+            # Time spent in the phase up to each edge grows within pieces and is constant between.
             times = np.array(pieces, dtype=float).ravel()
             spent = np.repeat(np.cumsum([b - a for a, b in pieces]), 2).astype(float)
             spent[::2] -= [b - a for a, b in pieces]
@@ -160,7 +160,7 @@ MOST_BARS = 40
 def interval_chart(report: Report, results: Results) -> Chart:
     runs = report.runs[:MOST_BARS]
     rows = np.arange(len(runs))
-    left = np.zeros(len(runs))
+    starts = np.zeros(len(runs))
     marks: list[Mark] = []
     for name in INTERVALS:
         minutes = np.array([run.intervals_s[name] for run in runs]) / 60
@@ -170,12 +170,12 @@ def interval_chart(report: Report, results: Results) -> Chart:
         pairs = zip(runs, minutes, strict=True)
         texts = [f"{run.name}\n{label}: {value:.3g} min" for run, value in pairs]
         look = {"colour": INTERVAL_COLOURS[name], "series": label, "texts": texts}
-        marks.append(Rects(x0=left, x1=left + minutes, y0=rows - 0.33, y1=rows + 0.33, **look))
-        left = left + minutes
+        marks.append(Rects(x0=starts, x1=starts + minutes, y0=rows - 0.33, y1=rows + 0.33, **look))
+        starts = starts + minutes
     if not marks:
-        raise NotDrawnError("Where the time went: no run has lasted any time.")
+        raise NotDrawnError("Where the time went: no run contains any time.")
     more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
-    x = Axis("minutes", limits=(0.0, 1.03 * float(left.max()) or 1.0))
+    x = Axis("minutes", limits=(0.0, 1.03 * float(starts.max()) or 1.0))
     names = rows_axis([shortened(run.name, 20) for run in runs])
     panel = Panel(marks, x, names, 30.0 + 30 * len(runs))
     return Chart("intervals", f"Where the time of the whole run went{more}", [panel])
@@ -239,7 +239,7 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
-    # With a gap where nothing was trained for longer than an eye overlooks.
+    # With gaps where training visibly paused.
     if x.size < 3:
         return x, y
     pauses = np.diff(x)
@@ -294,7 +294,7 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
         return []
     caption = (
         "Utterances trained on per second of the wall clock, evaluations and all else included, "
-        "so that what stops training is seen as a dip; of each group's first run"
+        "so pauses of training show as dips; each group's first run"
     )
     log = ratio(ends) > 8
     limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)

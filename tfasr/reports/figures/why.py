@@ -34,7 +34,7 @@ _ROOMY = 12
 
 
 def bracket_chart(report: Report, results: Results) -> Chart:
-    """Returns a row for each target and group, and in it each run's bracket."""
+    """Returns a row for each target and group, with each run's bracket."""
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
@@ -69,13 +69,13 @@ def bracket_chart(report: Report, results: Results) -> Chart:
 def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
     brackets = [bracket for result in results for bracket in result.brackets]
     ends = [bracket.last_miss_s if bracket.censored else bracket.read_s for bracket in brackets]
-    known = [end / 60 for end in ends if end > 0]
+    minutes = [end / 60 for end in ends if end > 0]
     label = clock_label(report)
-    if not known:
+    if not minutes:
         return Axis(label, limits=(0.0, 1.0))
-    if max(known) / min(known) > _LOG_RATIO:
-        return Axis(label, log=True, limits=(min(known) / 1.6, max(known) * 1.25))
-    return Axis(label, limits=(0.0, max(known) * 1.08))
+    if max(minutes) / min(minutes) > _LOG_RATIO:
+        return Axis(label, log=True, limits=(min(minutes) / 1.6, max(minutes) * 1.25))
+    return Axis(label, limits=(0.0, max(minutes) * 1.08))
 
 
 def _brackets(
@@ -83,7 +83,7 @@ def _brackets(
 ) -> list[Mark]:
     count = len(result.brackets)
     at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
-    # Many runs in one row have smaller marks.
+    # With many runs in a row, marks are smaller.
     scale = max(0.15, min(1.0, _ROOMY / count))
     never, met = [], []
     for y, bracket, run in zip(at, result.brackets, names, strict=True):
@@ -128,8 +128,8 @@ _SEEN = 0.005
 
 
 def waterfall_charts(report: Report, results: Results) -> list[Chart]:
-    known = ([result for result in row if result.decomposition is not None] for row in results)
-    of_target = next(filter(None, known), [])
+    decomposed = ([result for result in row if result.decomposition is not None] for row in results)
+    of_target = next(filter(None, decomposed), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))
     charts = []
     for number, result in enumerate(of_target[:_MOST], start=1):
@@ -175,7 +175,7 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
 def _axis(low: float, high: float) -> Axis:
     margin = max(1.05, (high / low) ** 0.12)
     bottom, top = low / margin, high * margin**3
-    # Over a narrow range a logarithmic axis is all but linear.
+    # Over a narrow range a logarithmic axis is almost linear.
     ticks = _TICKS if top / bottom >= _NARROW else _FINE if top / bottom > _FLAT else _FINEST
     shown = [tick for tick in ticks if bottom <= tick <= top]
     return Axis("times as long", log=True, limits=(bottom, top), ticks=shown)

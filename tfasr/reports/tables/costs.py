@@ -65,8 +65,8 @@ def cost_columns(
 
     def ratio(at: RunAtTarget) -> float | None:
         charge, first = _charge(at), _charge(RunAtTarget(at.report, 0, at.target))
-        known = charge is not None and first is not None and not at.refused
-        return relative_cost(first.cost, charge.cost) if known else None
+        comparable = charge is not None and first is not None and not at.refused
+        return relative_cost(first.cost, charge.cost) if comparable else None
 
     def refused(at: RunAtTarget) -> str:
         return REFUSED if at.refused else _absent(at)
@@ -110,7 +110,7 @@ def _table(report: Report, target: int) -> Table:
     notes = [_RULE, f"Relative costs go with times, of which {single}."][: 2 if single else 1]
     return table_of(
         f"Cost and energy to {target_label(*report.targets[target])}",
-        # Its CSV has always held what readers see.
+        # Its CSV has always contained what readers see.
         [Column("Run", "", lambda at: at.run.name), *for_readers(columns, lambda at: at)],
         rows,
         [*notes, *_notes(report)],

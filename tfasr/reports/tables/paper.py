@@ -1,4 +1,4 @@
-"""The paper's tables for the user's runs: systems, times to accuracy, epochs, evaluation, load."""
+"""The paper's tables for your runs: systems, times to accuracy, epochs, evaluation, load."""
 
 import math
 import statistics
@@ -85,8 +85,8 @@ def epochs_table(report: Report) -> Table | None:
         heading, name = f"epochs to\n{target_label(*target)}", f"epochs_to_{target_name(target)}"
         columns.append(Column(heading, name, epoch(index), missing=NEVER))
     notes = [
-        "Epoch: the median of whole epochs, without evaluation. Per second: steady training steps "
-        f"and waiting for input. {NEVER}: never reached."
+        "Epoch: the median of whole epochs, without evaluation. Per second: of steady training "
+        f"steps, without waiting for input. {NEVER}: never reached."
     ]
     return _table("Epochs and throughput", "epochs", report, columns, notes)
 
@@ -121,25 +121,25 @@ _EVALUATION_PARTS = ("swap", "forward", "decode", "wait")
 
 def utilisation_table(report: Report) -> Table | None:
     """Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU)."""
-
-    def load(heading: str, name: str, key: str, text=percent) -> Column[RunAnalysis]:
-        scale = 0.01 if text is percent else 1.0
-
-        def value(run: RunAnalysis) -> Cell:
-            mean = run.facts.utilisation.get(key)
-            return None if mean is None else mean * scale
-
-        return Column(heading, name, value, text)
-
     columns = [
-        load("CPU %", "cpu_share", "cpu_percent"),
-        load("CPU %\nof the run", "process_cpu_share", "process_percent"),
-        load("GPU %", "gpu_share", "gpu_percent"),
-        load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
-        load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
+        _load("CPU %", "cpu_share", "cpu_percent"),
+        _load("CPU %\nof the run", "process_cpu_share", "process_percent"),
+        _load("GPU %", "gpu_share", "gpu_percent"),
+        _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
+        _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
     ]
     note = "Means over the whole run, over all cores and over all devices; power is a device's."
     return _table("Utilisation", "utilisation", report, columns, [note])
+
+
+def _load(heading: str, name: str, key: str, text=percent) -> Column[RunAnalysis]:
+    scale = 0.01 if text is percent else 1.0
+
+    def value(run: RunAnalysis) -> Cell:
+        mean = run.facts.utilisation.get(key)
+        return None if mean is None else mean * scale
+
+    return Column(heading, name, value, text)
 
 
 def time_to_accuracy_table(report: Report, results: Results) -> Table:
@@ -155,8 +155,8 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
             return of_target[row].statistics.median_s
 
         def share(row: int) -> float | None:
-            known = median(row) is not None and median(0) and not refused(of_target[row])
-            return median(row) / median(0) if known else None
+            has_share = median(row) is not None and median(0) and not refused(of_target[row])
+            return median(row) / median(0) if has_share else None
 
         def text(row: int) -> str:
             time = NEVER if median(row) is None else minutes(median(row))
@@ -225,7 +225,7 @@ class Measured:
     """What was measured of runs after their training."""
 
     widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
-    scores: Sequence[Row] = ()  # of best checkpoints, a row for each split
+    scores: Sequence[Row] = ()  # of the best checkpoints, one row per split
 
 
 @dataclass(frozen=True)
@@ -254,19 +254,19 @@ def published_table(
 ) -> Table:
     table = source.tables[name]
     columns, lines = _KINDS[table.kind](report, table, measured or Measured())
-    known = {"run", *(column.name for column in columns)}
-    others = dict.fromkeys(name for line in lines for name in line.values if name not in known)
+    shown = {"run", *(column.name for column in columns)}
+    others = dict.fromkeys(name for line in lines for name in line.values if name not in shown)
     own_rows = any(line.run is not None for line in lines)
     notes = [
         f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
-        _UNLIKE if own_rows else "None of the runs has anything to stand beside these.",
+        _UNLIKE if own_rows else "No run has values to compare with these.",
         *table.all_notes(),
     ]
     if table.kind == "time_to_accuracy":
         notes.insert(1, _rule(report))
     run = Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=attrgetter("name"))
     return table_of(
-        f"{table.what}, beside {table.name} of {source.name}",
+        f"{table.what}, with {table.name} of {source.name}",
         [
             run,
             Column("", "published", lambda line: line.run is None),
@@ -281,8 +281,8 @@ def published_table(
 
 
 _UNLIKE = (
-    "Published rows were measured on other data and machines: they stand beside one's own and are "
-    "not ranked against them."
+    "Published rows were measured on other data and machines: they are shown next to yours and not "
+    "ranked against them."
 )
 
 
@@ -292,7 +292,7 @@ def _rule(report: Report) -> str:
     single = len(members) > 1 and all(len(runs) == 1 for runs in members.values())
     shares = f" Shares are of one run each (n = 1): {one_run_each()}." if single else ""
     return (
-        f"One's own: policy {report.policy.name}, {window}; medians of the runs of each row. "
+        f"Your rows: policy {report.policy.name}, {window}; medians of the runs of each row. "
         f"{NEVER}: never reached.{shares}"
     )
 
@@ -379,7 +379,7 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
     return columns, [*lines, *_published(table)]
 
 
-# Which published column a split stands in: LibriSpeech's own names, and those that prepare gives.
+# The published column of a split: LibriSpeech's names, and those that prepare uses.
 _PUBLISHED_SPLITS = {
     **dict.fromkeys(("dev-clean", "validation"), "clean validation"),
     **dict.fromkeys(("test-clean", "test"), "clean test"),
@@ -465,6 +465,12 @@ def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     return _lines(columns), [*lines, *_published(table)]
 
 
+def _use(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    columns = [_fact("batch", "global_batch_size"), _load("GPU %", "gpu_share", "gpu_percent")]
+    lines = [line for line in _of_groups(report, columns) if line.values["gpu_share"] is not None]
+    return _lines(columns), [*lines, *_published(table)]
+
+
 _KINDS = {
     "systems": _systems,
     "parameters": _parameters,
@@ -472,6 +478,7 @@ _KINDS = {
     "time_to_accuracy": _times,
     "final": _final,
     "steps": _steps,
+    "use": _use,
 }
 
 

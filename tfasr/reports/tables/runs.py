@@ -59,8 +59,8 @@ _THROUGHPUT = (
     "Of steady steps over their own seconds: of the whole run, and of the steps until a target was "
     "met. Input wait: of those seconds and the waiting together, the share of waiting. Padding "
     "efficiency: real over padded frames, of all steps. Batch: the nominal one, and the mean "
-    "utterances of all steps, smaller where an epoch ends in a rest. "
-    f"{UNKNOWN}: nothing was left to measure, or not said."
+    "utterances of all steps, smaller if an epoch ends in a smaller batch. "
+    f"{UNKNOWN}: nothing left to measure, or not recorded."
 )
 
 # The first columns of a table with a row for each run
@@ -183,7 +183,7 @@ def _accuracy_table(report: Report) -> Table:
     if len(report.runs) > 1:
         note = f"Relative: the time as a share of that of {report.runs[0].name}, "
         alone = len({run.group for run in report.runs}) == len(report.runs)
-        groups = "run by run; what groups of runs say together stands below"
+        groups = "run by run; for groups of runs, see below"
         notes.append(
             note + (f"of one run each (n = 1): {one_run_each()}" if alone else groups) + "."
         )
@@ -332,14 +332,14 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
 
 def _group_table(report: Report, results: Sequence[GroupResult], power: bool) -> Table:
     notes = [
-        "Never is longer than any time. Without extremes: without the fastest and the slowest of "
-        "5 or more. 95 % of median: an interval of the median over seeds of the times at which the "
-        "error curve crosses the target, before the rule is met; +: of 95 % or more, as the runs "
-        "differ by less than the time between evaluations. CV: standard "
-        "deviation over mean, of times interpolated between evaluations where there are such. "
-        "Between evaluations: the mean width of the brackets, up to which a time is known. "
-        "Restricted mean: from the Kaplan-Meier curve, up to the longest time observed. "
-        f"{UNKNOWN}: too few runs, or too many never."
+        "Never counts as longer than any time. Without extremes: without the fastest and the "
+        "slowest of 5 or more. 95 % of median: an interval of the median over seeds of the times "
+        "at which the error curve crosses the target, before the rule is met; +: of 95 % or more, "
+        "as the runs differ by less than the time between evaluations. CV: standard deviation "
+        "over mean, of times interpolated between evaluations where there are such. Between "
+        "evaluations: the mean width of the brackets, up to which a time is known. Restricted "
+        f"mean: from the Kaplan-Meier curve, up to the longest time observed. {UNKNOWN}: too few "
+        "runs, or too many that never reach it."
     ]
     for result in results:
         why, runs = result.statistics.no_interval, result.statistics.n
@@ -378,7 +378,7 @@ def _verdicts(results: Sequence[GroupResult]) -> list[str]:
 
 
 def _spread(report: Report, result: GroupResult) -> list[str]:
-    """Says how much a group's times vary by the host, and how much by the seeds.
+    """Describes how much of a group's spread comes from the host, and how much from the seeds.
 
     The time is the utterances to the target times the seconds of each; the variance of its
     logarithm is the sum of both factors' covariances with it.
@@ -395,7 +395,7 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
     logs = np.log([utterances, each_s])
     total = logs.sum(axis=0)
     variance = float(np.var(total, ddof=1))
-    # Below what clocks and rounding allow to tell apart
+    # Differences below this are rounding of clocks
     if variance < 1e-8:
         return []
     of_host = float(np.cov(logs[1], total)[0, 1]) / variance
@@ -405,7 +405,7 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
     return [
         f"{result.group}: the {len(parts)} times vary by {times} (CV). Host: seconds per utterance "
         f"vary by {host}{epochs}. Seeds: the utterances to the target vary by {seeds}. The spread "
-        f"is due to {whose}, for the most part."
+        f"is mostly due to {whose}."
     ]
 
 
@@ -413,14 +413,14 @@ def _power(result: GroupResult) -> str:
     variation, ends = result.statistics.coefficient_of_variation, result.brackets
     met = [b for b in ends if b.first_hit_s is not None and b.last_miss_s > 0]
     if variation is None or not met:
-        return f"{result.group}: two runs that reach the target would tell how many show a gap."
+        return f"{result.group}: an estimate of how many show a gap needs two runs at the target."
     bracket = sum(b.first_hit_s / b.last_miss_s - 1 for b in met) / len(met)
-    known = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
-    known += f"{100 * bracket:.2g} % of its time, "
+    spread = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
+    spread += f"{100 * bracket:.2g} % of its time, "
     if bracket >= 0.10:
-        return f"{known}no number of runs would show a gap of 10 %: evaluate more often."
+        return f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
     needed = runs_to_detect(variation, bracket=bracket) or "more than 1000"
-    return f"{known}{needed} runs per arm would show a gap of 10 % (5 % level, 80 % power)."
+    return f"{spread}{needed} runs per arm would show a gap of 10 % (5 % level, 80 % power)."
 
 
 _FACTOR_HEADINGS = {
@@ -458,8 +458,8 @@ _FACTORS: list[Column[GroupResult]] = [
 def factor_tables(report: Report, results: Results) -> list[Table]:
     tables = []
     for of_target in results:
-        known = [result for result in of_target if result.decomposition is not None]
-        if not known:
+        decomposed = [result for result in of_target if result.decomposition is not None]
+        if not decomposed:
             continue
         first = of_target[0].group
         sizes = [result.statistics.n for result in of_target]
@@ -467,21 +467,21 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
         notes = [
             "The factors multiply to the ratio of times from the creation of the model, "
             "of groups of their geometric means; above 1 makes slower. Each is weighted by "
-            "its part of the time (logarithmic mean Divisia index) and is no ratio of "
-            "amounts: those follow. Statistical efficiency: how many utterances, "
+            "its part of the time (logarithmic mean Divisia index) and isn't a ratio of "
+            "amounts, which follow. Statistical efficiency: how many utterances, "
             "evaluations and epochs it takes; the other factors are what each costs.",
-            *(_amounts(result, first) for result in known),
+            *(_amounts(result, first) for result in decomposed),
         ]
         if single:
             notes.append(f"Of these times {single}, above all in statistical efficiency.")
         tables.append(
             table_of(
-                f"Why: {target_label(*known[0].target)}, factors of the time of {first}",
+                f"Why: {target_label(*decomposed[0].target)}, factors of the time of {first}",
                 _FACTORS,
-                known,
+                decomposed,
                 notes,
-                colours=[result.members[0] for result in known],
-                name=f"why_{target_name(known[0].target)}",
+                colours=[result.members[0] for result in decomposed],
+                name=f"why_{target_name(decomposed[0].target)}",
             )
         )
     return tables

@@ -17,10 +17,10 @@ class _Row(NamedTuple):
 
 
 _WAITED = [
-    "Over the steps that all workers noted and none compiled in. waited: for the worker that was "
-    "last, a lower bound; held up: what the first of the others waited for this one, where it was "
-    "last; exchange: from then until all gradients were summed and applied. No clock is compared "
-    "with another's: a step ends for all workers at once."
+    "Over the steps that all workers recorded, without compilation. waited: for the worker that "
+    "was last, a lower bound; held up: what the first of the others waited for this one, where it "
+    "was last; exchange: from then until all gradients were summed and applied. No clock is "
+    "compared with another's: a step ends for all workers at once."
 ]
 
 _EXCHANGED = [
@@ -31,11 +31,11 @@ _EXCHANGED = [
 ]
 
 _USED = [
-    "While each worker ran, evaluations too; 100 % of the cores are all of the host's. Energy: of "
-    "the counters of the worker's host, each counted once; of a host with several workers it "
-    "stands with the first."
+    "While each worker ran, including evaluations; 100 % of the cores are all of the host's. "
+    "Energy: of the counters of the worker's host, each counted once; of a host with several "
+    "workers it stands with the first."
 ]
-_NO_SUM = "no sum of energy, since not every host shows a counter"
+_NO_SUM = "no sum of energy, because not every host has a counter"
 
 
 def worker_tables(report: Report) -> list[Table]:
@@ -47,8 +47,8 @@ def worker_tables(report: Report) -> list[Table]:
     for run in report.runs:
         if run.worker_joules:
             total = _watt_hours(math.fsum(run.worker_joules.values()))
-            known = all(machine.measured for machine in run.machines)
-            sum_of = f"{total} Wh over all hosts" if known else _NO_SUM
+            complete = all(machine.measured for machine in run.machines)
+            sum_of = f"{total} Wh over all hosts" if complete else _NO_SUM
             used.append(f"{run.name}: {sum_of}.")
     return [
         table_of(title, columns, rows, notes, name=name, colours=[row.index for row in rows])

@@ -22,7 +22,7 @@ from tfasr.training.workers.exchange import Workers, summed_over_workers
 
 
 class AgreedInterruption:
-    """A signal that any worker got, once all know of it."""
+    """A signal to any of the workers, `received` once all workers know about it."""
 
     def __init__(self, of_this_worker: Interruption):
         self.received: signal.Signals | None = None
@@ -30,7 +30,7 @@ class AgreedInterruption:
 
     @property
     def asked(self) -> int:
-        """The number of the signal that this worker got, 0 for none."""
+        """The number of the signal that this worker received, or 0."""
         return int(self._of_this_worker.received or 0)
 
     def agree(self, asked: int) -> None:
@@ -38,7 +38,7 @@ class AgreedInterruption:
             self.received = signal.Signals(asked)
 
     def agree_between(self, workers: Workers) -> None:
-        """Tells all workers of a signal that came between two steps; all call it."""
+        """Shares a signal received between two steps; all workers must call this."""
         self.agree(max(workers.gather(self.asked)))
 
 
@@ -57,10 +57,10 @@ def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> Tr
 
 
 def average_statistics(workers: Workers, model: CtcModel) -> None:
-    """Gives all workers the mean of their moving statistics, before a checkpoint or an evaluation.
+    """Averages moving statistics over all workers, before a checkpoint or an evaluation.
 
-    Each worker's batch normalisations see its share of the batches alone. Averages of moving
-    averages move like the averages themselves, so that it does not matter when it is done.
+    Each worker's batch normalisations see only its share of the batches. Averaging and moving
+    averages are both linear, so it doesn't matter when this is done.
     """
     if workers.count == 1:
         return
@@ -87,8 +87,8 @@ class WorkerTimes:
     utterances: int  # of its share
     input_wait_s: float  # until its share was there
     step_s: float  # from then until all workers' gradients were applied
-    # Until its gradients were there (on a GPU: until they were asked for). With synchronised batch
-    # normalisation it has then waited for the others' statistics already.
+    # Until its gradients were computed (on a GPU: until they were requested). With synchronised
+    # batch normalisation this includes waiting for the others' statistics.
     ready_s: float
     compiled: bool  # whether anything was traced or compiled in the step
 
@@ -107,7 +107,7 @@ class SharedStep:
         self._step: Callable | None = None
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on the next batch; returns what one process would of all of it, or None."""
+        """Trains on the next batch; returns the result for all of it, or None without a batch."""
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
@@ -130,7 +130,7 @@ class SharedStep:
             utterances=int(batch["counted"]) * int(batch["features"].shape[0]),
             input_wait_s=fetched - began,
             step_s=step_s,
-            # By the wall clock, which may be set meanwhile: never outside of the step.
+            # From the wall clock, which may be changed meanwhile, so it is kept within the step.
             ready_s=float(np.clip(ready - fetched_epoch_s, 0.0, step_s)),
             compiled=compiled,
         )
@@ -149,7 +149,7 @@ class SharedStep:
 
     def _traced(self, element_spec: Any) -> Callable:
         if self._step is None:
-            # One signature with open dimensions: no shape of a batch is ever traced again.
+            # One signature with open dimensions, so new shapes of batches aren't traced again.
             signature = [element_spec, tf.TensorSpec([], tf.float32)]
             self._step = tf.function(self._global_step, input_signature=signature)
         return self._step
@@ -165,7 +165,7 @@ class SharedStep:
         part = batch["counted"] * of_share / tf.cast(utterances, tf.float32)
         with counted(batch["counted"]):
             losses, gradients = model.loss_gradients(share, part)
-        # First, so that it goes on while the gradients are computed: losses are there before.
+        # First, so it runs while the gradients are computed: losses are available earlier.
         all_losses, asked = self._exchanged(batch, losses, asked)
         with tf.control_dependencies([g for g in gradients if g is not None]):
             ready = tf.timestamp()
