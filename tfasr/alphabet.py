@@ -250,7 +250,7 @@ class Alphabet:
         """
         if foreign := self.foreign_characters(text):
             raise ValueError(
-                f"A transcript must be written in the alphabet {self.characters!r} "
+                f"A transcript must be written in the alphabet {self.characters[:80]!r} "
                 f"(separator {self.separator!r} aside). "
                 f"Received: {text!r} with the characters {foreign}."
             )

@@ -70,6 +70,12 @@ def test_letters_of_the_text_are_kept_and_marks_dropped():
     assert alphabet.foreign_characters(alphabet.normalise("jô")) == ["j", "ô"]
 
 
+def test_letters_that_meet_where_a_mark_is_dropped_may_become_one():
+    alphabet = made(["\u1100-\u1161 \u1100.\u1161 ab"], source="auto")
+    assert alphabet.normalise("\u1100.\u1161") == "가"
+    assert not alphabet.foreign_characters("가")
+
+
 def test_case_and_punctuation_can_be_kept():
     alphabet = made(GERMAN, source="auto", keep_case=True, keep_punctuation=True)
     for text in GERMAN:

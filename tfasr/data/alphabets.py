@@ -101,7 +101,7 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
 
     Args:
         config: which characters or units.
-        texts: returns the training transcripts; called up to three times.
+        texts: returns the training transcripts; called several times.
 
     Raises:
         UsageError: naming the file, line or setting that is wrong, and the remedy.
@@ -121,6 +121,10 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
         number += 1
     if config.source == "auto":
         characters = _seen_characters(counts, config.keep_punctuation)
+        alphabet = replace(alphabet, characters=characters)
+        # Letters on both sides of a dropped mark may compose to another one.
+        outside = (alphabet.foreign_characters(alphabet.normalise(text)) for text in texts())
+        characters = "".join(sorted(set(characters).union(*outside)))
         alphabet = replace(alphabet, characters=characters)
     for source, target in alphabet.mapping:
         foreign = alphabet.foreign_characters(alphabet.normalise(target))
