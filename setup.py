@@ -56,6 +56,7 @@ setup(
         "tfasr": ["py.typed", "__init__.pyi"],
         **dict.fromkeys(preset_folders, ["*.gin"]),
         "tfasr.reports": ["page.css", "page.js"],
+        "tfasr.corpora": ["languages.json"],
         "tfasr.serving": ["page.html"],
         "tfasr.tta.published": ["*.json"],
     },

@@ -1,24 +1,72 @@
-"""The characters a recogniser writes, their order, and how a transcript is spelled in them."""
+"""The characters or sub-word units a recogniser writes, and how a transcript is spelled in them."""
 
+import hashlib
 import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, needed
 from tfasr.kit.files import read_object, write_whole
 
 _BEFORE_ITS_EQUAL = re.compile(r"(.)(?=\1)", re.DOTALL)
 ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 
+WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"  # stands for the space before a word, in units
+# Scripts that write no spaces between words, so each character counts as a word.
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")  # not between letters
+_JOINERS = "\u200c\u200d"  # part of the spelling in Persian and in scripts of India
+
+
 def normalise(text: str) -> str:
     """Returns ``text`` in NFC, in lower case, with single spaces between words."""
-    return " ".join(unicodedata.normalize("NFC", text).lower().split())
+    text = unicodedata.normalize("NFC", text).lower()
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
+
+
+def clusters(text: str) -> list[str]:
+    """Returns the characters that a reader sees: a letter together with its combining marks."""
+    return list(text) if text.isascii() else needed("regex", "Text").findall(r"\X", text)
+
+
+def words(text: str) -> list[str]:
+    """Returns a text's words: between spaces, or each character in scripts without spaces."""
+    if not is_unspaced(text):
+        return text.split()
+    pattern = rf"(?={_UNSPACED})\X|(?:(?!{_UNSPACED})\S)+"
+    return needed("regex", "Text").findall(pattern, text)
+
+
+def join_words(parts: Iterable[str]) -> str:
+    """Joins words by spaces, but not next to characters of scripts without spaces."""
+    text = ""
+    for part in parts:
+        joined = not text or not part or is_unspaced(text[-1]) or is_unspaced(part[0])
+        text += part if joined else f" {part}"
+    return text
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text has characters of a script that writes no spaces between words."""
+    return not text.isascii() and bool(needed("regex", "Text").search(_UNSPACED, text))
+
+
+def is_punctuation(character: str) -> bool:
+    """Whether it is a mark, a symbol or an invisible character, which no one pronounces."""
+    return unicodedata.category(character)[0] in "PSC" and character not in _JOINERS
+
+
+def pause_of(mark: str) -> str:
+    """Returns what stands for a dropped mark: a space for a dash or slash, else nothing."""
+    return " " * (unicodedata.category(mark) == "Pd" or mark in "/|\\")
 
 
 @dataclass(frozen=True)
@@ -26,20 +74,36 @@ class Alphabet:
     """An ordered set of characters; the CTC blank is the class after the last one.
 
     With a separator, a character that follows itself is kept apart by it: "cool" is spelled
-    ``co_ol``, so that a CTC path never needs a blank to tell two equal labels apart.
+    ``co_ol``, so that a CTC path never needs a blank to tell two equal labels apart. With units,
+    the classes are units instead of characters, and the separator is not used.
 
     Args:
-        characters: the characters in class order, each once; all of length one.
+        characters: the characters in class order, each once; all of length one. Without a space,
+            transcripts are written without spaces.
         separator: one of ``characters``, or None to spell doubled characters as they are.
+        units: sub-word units and their scores in sentencepiece's notation; all single characters
+            are among them. Empty for none.
+        units_kind: how a word is cut into units: "unigram" for the best sum of scores, "bpe" for
+            merging the best pairs.
+        mapping: texts of transcripts that are replaced, and their replacements.
+        keep_case: whether transcripts keep upper case.
+        punctuation: "refused", as any character outside the alphabet; "dropped"; or "kept", where
+            only marks outside the alphabet are dropped.
 
     Raises:
-        ValueError: if a character stands twice or the separator is not one of them.
+        ValueError: if a character stands twice, the separator is not one of them, or the units
+            can't spell all characters.
 
     Source: the paper (arXiv 2003.12366), section 4.4.3: space, a-z, apostrophe, separator.
     """
 
     characters: str = ENGLISH
     separator: str | None = "_"
+    units: tuple[tuple[str, float], ...] = ()
+    units_kind: Literal["unigram", "bpe"] = "unigram"
+    mapping: tuple[tuple[str, str], ...] = ()
+    keep_case: bool = False
+    punctuation: Literal["refused", "dropped", "kept"] = "refused"
 
     def __post_init__(self):
         if not isinstance(self.characters, str):
@@ -57,24 +121,114 @@ class Alphabet:
                 "The separator must be one of the alphabet's characters, or None. "
                 f"Received: separator={self.separator!r}, characters={self.characters!r}."
             )
+        if self.units:
+            self._check_units()
+
+    def _check_units(self) -> None:
+        names = [name for name, _ in self.units]
+        signs = self.unit_characters
+        missing, foreign = signs - set(names), set("".join(names)) - signs
+        crossing = {n for n in names if WORD_START in n[1:] or not n}
+        double = len(names) - len(set(names))
+        if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
+            raise ValueError(
+                f"Units must spell the alphabet {self.characters[:80]!r}, each once and within "
+                f"a word. Received: {self.units_kind} units, missing {sorted(missing)[:20]}"
+                f", of another alphabet {sorted(foreign)[:20]}, across words "
+                f"{sorted(crossing)[:5]}, repeated {double}. Train units on this text, or use the "
+                "alphabet of the units."
+            )
+
+    @property
+    def unit_characters(self) -> frozenset[str]:
+        """The characters that units are made of: a mark at the start of words for the space."""
+        return self._writable - {" "} | set(WORD_START * (" " in self._writable))
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The text of each class but the blank: characters or units."""
+        return tuple(name for name, _ in self.units) or tuple(self.characters)
 
     @property
     def blank_id(self) -> int:
         """The class of the CTC blank: the last one."""
-        return len(self.characters)
+        return len(self.units) or len(self.characters)
 
     @property
     def num_classes(self) -> int:
         """The number of classes, blank included."""
-        return len(self.characters) + 1
+        return self.blank_id + 1
+
+    @property
+    def separator_id(self) -> int:
+        """The class of the separator, or -1 without one."""
+        return -1 if self.units or self.separator is None else self._ids[self.separator]
+
+    @cached_property
+    def word_starts(self) -> tuple[bool, ...]:
+        """For each class but the blank, whether it begins a word without a space before it."""
+        marks = ("M", "C")
+        return tuple(
+            symbol[0] == WORD_START
+            if self.units
+            else is_unspaced(symbol) and unicodedata.category(symbol)[0] not in marks
+            for symbol in self.symbols
+        )
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {character: index for index, character in enumerate(self.characters)}
+        return {symbol: index for index, symbol in enumerate(self.symbols)}
 
     @cached_property
     def _writable(self) -> frozenset[str]:
-        return frozenset(self._ids) - {self.separator}
+        return frozenset(self.characters) - {self.separator}
+
+    def normalise(self, text: str) -> str:
+        """Returns a transcript as the recogniser is to write it; see `normalise`.
+
+        In addition, the mapping, kept case and dropped punctuation. An apostrophe between letters
+        is no punctuation.
+        """
+        if (self.mapping, self.keep_case, self.punctuation) == ((), False, "refused"):
+            return normalise(text)
+        text = unicodedata.normalize("NFC", text)
+        text = text if self.keep_case else unicodedata.normalize("NFC", text.lower())
+        if self.mapping:
+            replaced = dict(self.mapping)
+            text = self._mapped.sub(lambda match: replaced[match[0]], text)
+        if self.punctuation == "dropped" and "'" in self._writable:
+            text = _STRAY_APOSTROPHE.sub("", text.replace("\u2019", "'"))
+        if self.punctuation != "refused":
+            dropped = (c for c in set(text) - self._writable if is_punctuation(c))
+            text = text.translate({ord(c): pause_of(c) for c in dropped})
+        return unicodedata.normalize("NFC", (" " * (" " in self._writable)).join(text.split()))
+
+    @property
+    def text_rule(self) -> str:
+        """Describes what `normalise` does and what counts as a word, for comparisons."""
+        case = "case kept" if self.keep_case else "lower case"
+        rules = ["NFC", case, "single spaces"]
+        if self.punctuation != "refused":
+            rules.append(f"punctuation {self.punctuation}")
+        if self.mapping:
+            pairs = json.dumps(self.mapping).encode()
+            rules.append(f"mapping {hashlib.sha256(pairs).hexdigest()[:16]}")
+        if is_unspaced(self.characters):
+            rules.append("each character without spaces a word")
+        if any(unicodedata.category(c)[0] == "M" for c in self.characters):
+            rules.append("characters with their marks")
+        return ", ".join(rules)
+
+    @property
+    def units_fact(self) -> dict[str, Any]:
+        """Describes the units in a run's ledger."""
+        names = hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()[:16]
+        return {"kind": self.units_kind, "count": len(self.units), "hash": names}
+
+    @cached_property
+    def _mapped(self) -> re.Pattern[str]:
+        longest_first = sorted((source for source, _ in self.mapping), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)))
 
     def foreign_characters(self, text: str) -> list[str]:
         """Returns the characters that can't be written, such as the separator; sorted."""
@@ -84,7 +238,7 @@ class Alphabet:
 
     def spell(self, text: str) -> str:
         """Returns ``text`` with the separator between equal neighbours: "cool" -> "co_ol"."""
-        if self.separator is None:
+        if self.separator is None or self.units:
             return text
         return _BEFORE_ITS_EQUAL.sub(lambda match: match[0] + self.separator, text)
 
@@ -96,11 +250,44 @@ class Alphabet:
         """
         if foreign := self.foreign_characters(text):
             raise ValueError(
-                f"A transcript must be written in the alphabet {self.characters!r} "
+                f"A transcript must be written in the alphabet {self.characters[:80]!r} "
                 f"(separator {self.separator!r} aside). "
                 f"Received: {text!r} with the characters {foreign}."
             )
-        return [self._ids[character] for character in self.spell(text)]
+        if not self.units:
+            return [self._ids[character] for character in self.spell(text)]
+        start = WORD_START if " " in self._writable else ""
+        cut = self._best_units if self.units_kind == "unigram" else self._merged_units
+        return [self._ids[name] for word in text.split() for name in cut(start + word)]
+
+    @cached_property
+    def _scores(self) -> tuple[dict[str, float], int]:
+        return dict(self.units), max(map(len, self.symbols))
+
+    def _best_units(self, word: str) -> list[str]:
+        # Source: Kudo, "Subword regularization", ACL 2018: the Viterbi path of a unigram model.
+        scores, longest = self._scores
+        best: list[tuple[float, int]] = [(0.0, 0)]
+        for end in range(1, len(word) + 1):
+            begins = range(max(0, end - longest), end)
+            pieces = ((scores.get(word[begin:end]), begin) for begin in begins)
+            best.append(max((best[b][0] + score, b) for score, b in pieces if score is not None))
+        names, end = [], len(word)
+        while end:
+            names.append(word[best[end][1] : end])
+            end = best[end][1]
+        return names[::-1]
+
+    def _merged_units(self, word: str) -> list[str]:
+        # Source: Sennrich, Haddow, Birch, ACL 2016: byte-pair encoding.
+        (scores, _), names = self._scores, list(word)
+        while True:
+            pairs = [(scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))]
+            known = [pair for pair in pairs if pair[0] is not None]
+            if not known:
+                return names
+            first = -max(known)[1]
+            names[first : first + 2] = ["".join(names[first : first + 2])]
 
     def decode(self, labels: Sequence[int]) -> str:
         """Returns the plain text of collapsed labels: no blanks, separators removed.
@@ -114,14 +301,30 @@ class Alphabet:
                 f"Labels must lie in 0..{self.blank_id - 1}: blanks are removed before. "
                 f"Received: {wrong}."
             )
-        return "".join(
-            self.characters[label] for label in labels if self.characters[label] != self.separator
-        )
+        separator = self.separator_id
+        text = "".join(self.symbols[label] for label in labels if label != separator)
+        return text.replace(WORD_START, " ").strip() if self.units else text
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns ``characters``, ``separator`` and the other fields that aren't the default."""
+        both = {"characters": self.characters, "separator": self.separator}
+        others = ("units", "units_kind", "mapping", "keep_case", "punctuation")
+        plain = {name: getattr(self, name) for name in others}
+        return both | {n: value for n, value in plain.items() if value != getattr(Alphabet, n)}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Alphabet":
+        """Reads what `to_json` returned; ValueError or TypeError if it isn't an alphabet."""
+        pairs = {
+            name: tuple(map(tuple, content[name]))
+            for name in ("units", "mapping")
+            if name in content
+        }
+        return cls(**content | pairs)
 
     def save(self, path: str | Path) -> None:
         """Writes ``alphabet.json``."""
-        content = {"characters": self.characters, "separator": self.separator}
-        write_whole(path, json.dumps(content, ensure_ascii=False) + "\n")
+        write_whole(path, json.dumps(self.to_json(), ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
@@ -129,6 +332,6 @@ class Alphabet:
         remedy = "Copy it from where it was written."
         content = read_object(path, remedy, ("characters", "separator"))
         try:
-            return cls(content["characters"], content["separator"])
+            return cls.from_json(content)
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(f"{path} must hold an alphabet: {error} {remedy}") from None

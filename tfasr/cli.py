@@ -352,8 +352,9 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     from tfasr.corpora.reading import require_folder
 
     corpus, folder, split = arguments.corpus, arguments.corpus_dir, arguments.split
-    if CORPORA.entry(corpus).attribute is None:
-        return  # a plug-in's, which need not be a folder
+    made = arguments.language or arguments.voice
+    if made or CORPORA.entry(corpus).attribute is None:
+        return  # not there yet, or a plug-in's, which need not be a folder
     require_folder(folder, "the folder with the corpus")
     suffix = CORPORA[corpus].list_suffix
     if suffix is not None and split:

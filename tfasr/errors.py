@@ -167,7 +167,7 @@ def _least_address_space_left() -> int | None:
 _PACKAGES = {
     **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
     **{name: name for name in ("rich", "psutil", "scipy")},
-    **{"gin": "gin-config", "vl_convert": "vl-convert-python"},
+    **{"regex": "regex", "gin": "gin-config", "vl_convert": "vl-convert-python"},
 }
 
 

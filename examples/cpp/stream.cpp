@@ -126,6 +126,8 @@ class Recogniser {
     stride_ = std::stoul(model_.metadata("stride_frames"));
     characters_ = characters_of(model_.metadata("characters"));
     separator_ = model_.metadata("separator");
+    if (std::stoul(model_.metadata("blank_id")) != characters_.size())
+      fail("this program writes characters; the model's classes are sub-word units");
     states_ = model_.states();
     last_ = blank_ = characters_.size();  // the class behind all characters
   }

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.decoding.word_beam_reference import Problem
+from tests.decoding.word_beam_reference import Bigrams, Problem, Reference
 from tfasr import Alphabet as tfasr_Alphabet
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import GreedyDecoder, Hypothesis, lexicon_from_transcripts
@@ -185,6 +185,53 @@ def test_a_beam_that_holds_everything_finds_what_all_paths_say(corpus, seed, fra
     expected = list(found.items())
     agree(problem.reference(), expected)
     agree(problem.decoded(), expected)
+
+
+PIECES = ("\u2581", "a", "b", "c", "\u2581a", "\u2581b", "bc")
+UNITS = Alphabet(" abc", None, tuple((piece, -1.0 - len(piece) / 9) for piece in PIECES))
+HAN = Alphabet("甲乙丙丁", None)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    alphabet=st.sampled_from([UNITS, HAN]),
+    corpus=CORPORA,
+    seed=st.integers(0, 2**32 - 1),
+    frames=st.integers(0, 12),
+    beam_width=st.integers(1, 30),
+    mode=st.sampled_from(MODES[:3]),
+    recombine=st.booleans(),
+)
+def test_words_without_gaps_are_those_of_the_reference(
+    alphabet, corpus, seed, frames, beam_width, mode, recombine
+):
+    if alphabet is HAN:
+        corpus = " ".join(corpus.translate(str.maketrans("abc", "甲乙丙")).replace(" ", ""))
+    log_probs = posteriors(seed, frames, alphabet.num_classes, 2.0)
+    words = [tuple(alphabet.encode(word)) for word in corpus.split()]
+    reference = Reference(
+        *(set(words), set(range(alphabet.blank_id)), alphabet.blank_id, beam_width, mode),
+        *(Bigrams(words, 0.1), recombine),
+        starts={n for n in range(alphabet.blank_id) if alphabet.word_starts[n]},
+    )
+    first = {}
+    for labels, score in reference.decode(log_probs):
+        first.setdefault(labels, score)
+    counts = BigramCounts.from_transcripts([corpus])
+    decoder = WordBeamSearch(
+        *(alphabet, lexicon_from_transcripts([corpus]), beam_width, mode),
+        language_model=None if mode == "words" else counts,
+        **{"smoothing": 0.1, "recombine": recombine, "num_threads": 1},
+    )
+    (found,) = decoder.decode_n_best(log_probs[None], np.array([frames]), 1 << 16)
+    assert [h.text for h in found] == [alphabet.decode(labels) for labels in first]
+    assert [h.score for h in found] == pytest.approx(list(first.values()), rel=1e-9)
+
+
+def test_units_of_scripts_without_spaces_have_no_words():
+    alphabet = Alphabet("甲乙", None, (("甲", -1.0), ("乙", -1.0), ("甲乙", -1.0)))
+    with pytest.raises(ValueError, match="units of a script without spaces"):
+        WordBeamSearch(alphabet, ["甲"])
 
 
 def test_an_unfinished_word_with_one_future_is_completed():

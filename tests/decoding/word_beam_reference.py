@@ -82,6 +82,7 @@ class Reference:
         word_classes: classes that words are made of; the others but the blank separate words.
         blank: the class of the blank.
         bigrams: the language model of every mode but ``words``.
+        starts: word classes that begin a word, without a gap before it.
     """
 
     dictionary: set[tuple[int, ...]]
@@ -91,6 +92,7 @@ class Reference:
     mode: str = "words"
     bigrams: Bigrams | None = None
     recombine: bool = False
+    starts: set[int] = field(default_factory=set)
 
     def __post_init__(self):
         self.prefixes = {word[:n] for word in self.dictionary for n in range(len(word) + 1)}
@@ -100,13 +102,16 @@ class Reference:
         return [
             c
             for c in range(self.blank)
-            if (c in self.word_classes and (*prefix, c) in self.prefixes)
+            if (c in self.word_classes - self.starts and (*prefix, c) in self.prefixes)
+            or (c in self.starts and between_words and (c,) in self.prefixes)
             or (c not in self.word_classes and between_words)
         ]
 
     def grow(self, beam: Beam, c: int) -> Beam:
         """Returns ``beam`` with class ``c`` written, still without probability."""
         state = Beam(beam.prefix, beam.last_word, beam.num_words, beam.log_product, beam.lm)
+        if c in self.starts and beam.prefix:
+            return self.grow(self.grow(beam, -1), c)  # as after a gap
         if c in self.word_classes:
             state.prefix = (*beam.prefix, c)
             if self.mode in FORECAST_MODES:

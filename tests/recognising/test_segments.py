@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import Alphabet, join_words
+from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.recognising.segments import PauseCutter, align, aligned_words, path_spans
 
 RATE_HZ = 1000
@@ -90,6 +91,33 @@ def test_a_hypothesis_that_is_not_the_best_path_is_aligned_too():
     assert (word.text, word.start_s, word.end_s) == ("aab", 0.0, 5.0)
     # The second a stands where the blank is most probable.
     assert word.confidence == pytest.approx((0.9 * 0.9 * 0.1 / 3) ** (1 / 3), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "labels", "expected"),
+    [
+        (
+            Alphabet(" abc", None, tuple((p, -1.0) for p in ("\u2581", *"abc", "\u2581a", "bc"))),
+            ["\u2581a", "", "bc", "", "\u2581", "", "b", "b"],
+            [("abc", 0, 3), ("b", 6, 8)],
+        ),
+        (
+            Alphabet(" a甲乙", None),
+            ["甲", "乙", "", "a", "a"],
+            [("甲", 0, 1), ("乙", 1, 2), ("a", 3, 5)],
+        ),
+        (Alphabet("कमि ", None), list("कमि क"), [("कमि", 0, 3), ("क", 4, 5)]),
+        (Alphabet("ทีน่", None), list("ที่นี่"), [("ที่", 0, 3), ("นี่", 3, 6)]),
+    ],
+)
+def test_words_of_units_and_of_scripts_without_spaces_have_times(alphabet, labels, expected):
+    ids = [alphabet.symbols.index(s) if s else alphabet.blank_id for s in labels]
+    scores = np.full((len(ids), alphabet.num_classes), -9.0, np.float32)
+    scores[np.arange(len(ids)), ids] = -0.01
+    (text,) = [h.text for h in GreedyDecoder(alphabet).decode(scores[None], np.array([len(ids)]))]
+    words = aligned_words(text, scores, alphabet, 0.0, 1.0)
+    assert [(w.text, w.start_s, w.end_s) for w in words] == expected
+    assert join_words(w.text for w in words) == text
 
 
 def test_no_text_and_no_frames_have_no_words():

@@ -301,3 +301,24 @@ def test_kaldis_line_and_json():
     assert written["utterances"] == 2
     assert written["wer"] == pytest.approx(5 / 6)
     assert (written["substitutions"], written["deletions"], written["insertions"]) == (1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "words", "edits", "characters", "character_edits"),
+    [
+        ("打开厨房", "打开书房", 4, 1, 4, 1),
+        ("打开 ok", "打开 oh", 3, 1, 5, 1),
+        ("कि कम", "की कम", 2, 1, 4, 1),
+        ("", "नमस्ते", 0, 1, 0, 4),
+        ("مرحبا بك", "مرحبا لك", 2, 1, 8, 1),
+        ("한국어", "한국말", 1, 1, 3, 1),
+    ],
+)
+def test_words_and_characters_are_those_of_the_script(
+    reference, hypothesis, words, edits, characters, character_edits
+):
+    counts = count_errors([reference], [hypothesis])
+    assert (counts.words, counts.word_edits) == (words, edits)
+    assert counts.characters == characters
+    assert counts.character_edits in (character_edits, 3)  # "स्ते" is one or two clusters
+    assert len([p for p in align(reference, hypothesis) if p[0] != p[1]]) == edits

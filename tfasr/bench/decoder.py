@@ -111,7 +111,6 @@ class LogProbs:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        alphabet = {"characters": self.alphabet.characters, "separator": self.alphabet.separator}
         with whole_file(path) as file:
             np.savez(
                 file,
@@ -119,7 +118,7 @@ class LogProbs:
                 offsets=self.offsets,
                 references=np.array(self.references, dtype=str),
                 audio_s=self.audio_s,
-                alphabet=np.array(json.dumps(alphabet)),
+                alphabet=np.array(json.dumps(self.alphabet.to_json())),
                 lexicon=np.array(self.lexicon, dtype=str),
                 forward_s=np.array(np.nan if self.forward_s is None else self.forward_s),
             )
@@ -174,7 +173,7 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
         offsets=stored["offsets"].astype(np.int64),
         references=stored["references"].tolist(),
         audio_s=stored["audio_s"].astype(np.float64),
-        alphabet=Alphabet(**json.loads(str(stored["alphabet"]))),
+        alphabet=Alphabet.from_json(json.loads(str(stored["alphabet"]))),
         lexicon=words,
         forward_s=seconds if np.isfinite(seconds) else None,
     )

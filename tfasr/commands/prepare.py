@@ -2,16 +2,20 @@
 
 import argparse
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfasr.commands.evaluate import progress
 from tfasr.commands.train import add_gin_arguments
 from tfasr.corpora.corpus import CORPORA
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
+
+if TYPE_CHECKING:
+    from tfasr.data.alphabets import AlphabetConfig
 
 log = logging.getLogger("tfasr")
 
@@ -71,7 +75,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--split", help=f"{split}LibriSpeech; default: the first three")
     add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
+    add("--language", help="make the synthetic corpus in --corpus_dir first, such as de or cmn")
+    add("--voice", help="voices of espeak-ng for it, comma-separated; default: the language's")
     add_gin_arguments(add)
+    add("--alphabet", metavar="NAME", help="english, auto (the training text's) or a file")
+    add("--mapping", metavar="FILE", help="lines of a text, a tab, and what is written instead")
+    add("--keep_case", action="store_true", default=None, help="keep upper case")
+    add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
+    add("--units", metavar="N", help="sub-word units: how many, or a file of sentencepiece")
+    add("--units_kind", choices=("unigram", "bpe"), help="default: unigram")
     add(
         "--max_bad_fraction",
         type=float,
@@ -92,6 +104,8 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.training.from_gin import load_config
 
     config = load_config(arguments.gin_file, arguments.gin_binding)
+    if arguments.language or arguments.voice:
+        _make_corpus(arguments)
     names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
     with _executor(arguments) as executor:
         indexes = prepare(
@@ -102,6 +116,7 @@ def run(arguments: argparse.Namespace) -> None:
             noise_dir=arguments.noise_dir,
             impulse_dir=arguments.impulse_dir,
             model=config.experiment.model,
+            alphabet=_alphabet(config.alphabet, arguments),
             num_workers=arguments.num_workers,
             audio_reader=arguments.audio_reader,
             executor=executor,
@@ -110,6 +125,34 @@ def run(arguments: argparse.Namespace) -> None:
         )
     for name, index in indexes.items():
         print(_describe(name, index, Path(arguments.shard_dir)))
+
+
+def _make_corpus(arguments: argparse.Namespace) -> None:
+    from tfasr.corpora.synthetic import ENGLISH, make_synthetic_corpus
+
+    if arguments.corpus != "synthetic":
+        raise UsageError(
+            "--language and --voice make a synthetic corpus: add --corpus synthetic. For recorded "
+            f"speech --alphabet auto is enough. Received: --corpus {arguments.corpus}."
+        )
+    make_synthetic_corpus(
+        arguments.corpus_dir,
+        language=arguments.language or ENGLISH,
+        voices=arguments.voice.split(",") if arguments.voice else (),
+    )
+
+
+def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "AlphabetConfig":
+    names = ("mapping", "keep_case", "keep_punctuation", "units_kind")
+    changes = {name: getattr(arguments, name) for name in names}
+    changes["source"] = arguments.alphabet
+    if arguments.units is not None:
+        counted = arguments.units.isdecimal()
+        changes["units"] = int(arguments.units) if counted else 0
+        changes["units_model"] = "" if counted else arguments.units
+    with wrong_values_are_wrong_use():
+        given = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(config, **given)
 
 
 @contextlib.contextmanager

@@ -40,10 +40,10 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
     parsed = parsed_lines(manifest, lambda line: _parse(line, columns, corpus_dir), lines)
-    return assemble(str(manifest), _entries(parsed))
+    return assemble(str(manifest), entries_of(parsed))
 
 
-def _entries(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]:
+def entries_of(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]:
     for origin, row in parsed:
         yield row if isinstance(row, Rejection) else Entry(*row, origin)
 
@@ -111,7 +111,7 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     _refuse_array(manifest)
     folders = list(dict.fromkeys(folders))
     parsed = parsed_lines(manifest, lambda line: _parse_json(line, folders))
-    return assemble(str(manifest), _entries(parsed))
+    return assemble(str(manifest), entries_of(parsed))
 
 
 def _refuse_array(manifest: Path) -> None:
@@ -198,6 +198,7 @@ def _relative(absolute_id: str, folders: list[Path]) -> str:
 JSON = Corpus(read_json_manifest, list_suffix=".json")
 
 TOO_LONG = "longer than max_duration_s"
+OUTSIDE = "characters outside the alphabet"
 
 
 def ctc_frames_needed(labels: Sequence[int]) -> int:
@@ -221,7 +222,7 @@ def fault(
     foreign = alphabet.foreign_characters(utterance.text)
     if foreign:
         detail = f"{foreign} in {utterance.text!r}"
-        return Rejection(utterance.id, "characters outside the alphabet", detail)
+        return Rejection(utterance.id, OUTSIDE, detail)
     return length_fault(utterance, alphabet, output_frames(utterance.duration_s))
 
 

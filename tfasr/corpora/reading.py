@@ -127,7 +127,11 @@ def rejection_row(rejection: Rejection) -> tuple[str, str, str]:
     return rejection.id, rejection.reason, rejection.detail
 
 
-def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
+def judge(
+    entry: Entry,
+    known: tuple[int, int, float] | None = None,
+    normalise: Callable[[str], str] = normalise,
+) -> Judged:
     """Checks an entry; audio that still has the ``known`` size and time is not read again."""
     text = normalise(entry.text)
     if not text:

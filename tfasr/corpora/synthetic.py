@@ -8,11 +8,12 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import soundfile
@@ -57,12 +58,33 @@ _SLOTS = {
 }
 
 
-def random_sentence(generator: np.random.Generator) -> str:
-    words = []
-    for word in _choose(generator, _FORMS).split():
-        slot = _SLOTS.get(word.strip("{}")) if word.startswith("{") else None
-        words.append(_choose(generator, slot) if slot else word)
-    return " ".join(words)
+ENGLISH = "en"
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A language's sentences, and the voices that speak them."""
+
+    forms: Sequence[str]
+    slots: Mapping[str, Sequence[str]]
+    voices: Sequence[str]
+
+    def sentence(self, generator: np.random.Generator) -> str:
+        form = _choose(generator, self.forms)
+        return re.sub(r"\{(\w+)\}", lambda slot: _choose(generator, self.slots[slot[1]]), form)
+
+
+def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
+    """Returns a language's grammar, with the given voices if any; UsageError if it's unknown."""
+    known = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
+    known[ENGLISH] = {"forms": _FORMS, "slots": _SLOTS, "accents": _ACCENTS}
+    if language not in known:
+        raise UsageError(
+            f"--language must be one of {', '.join(sorted(known))}. Received: {language!r}."
+        )
+    content = known[language]
+    usual = [f"{accent}+{variant}" for accent in content["accents"] for variant in _VARIANTS]
+    return Grammar(content["forms"], content["slots"], tuple(voices) or tuple(usual))
 
 
 def _choose(generator: np.random.Generator, options: Sequence[str]) -> str:
@@ -74,8 +96,8 @@ _ACCENTS = (
     *("en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-gb-x-rp", "en-us-nyc"),
 )
 _VARIANTS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5")
-VOICES = tuple(f"{accent}+{variant}" for accent in _ACCENTS for variant in _VARIANTS)
 
+_USUAL_VOICES = 48
 _RATES_WPM = (130, 200)
 _PITCHES = (35, 65)
 _GAINS_DB = (-9.0, 0.0)
@@ -97,19 +119,21 @@ class SpokenSentence:
     wav: bytes  # a 16-bit WAV file
 
 
-def voices_of_splits(seed: int, num_voices: int) -> tuple[list[str], list[str], list[str]]:
+def voices_of_splits(
+    seed: int, num_voices: int, voices: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
     """Returns disjoint voices for training, validation (a sixth) and test (a sixth)."""
-    order = np.random.default_rng([seed, 0]).permutation(len(VOICES))
-    chosen = [VOICES[index] for index in order[:num_voices]]
+    order = np.random.default_rng([seed, 0]).permutation(len(voices))
+    chosen = [voices[index] for index in order[:num_voices]]
     held_out = max(1, num_voices // 6)
     return chosen[2 * held_out :], chosen[:held_out], chosen[held_out : 2 * held_out]
 
 
 def speak_sentence(
-    speaker: Speaker, voices: list[str], generator: np.random.Generator
+    speaker: Speaker, grammar: Grammar, voices: list[str], generator: np.random.Generator
 ) -> SpokenSentence:
     """Returns a random sentence in one of the voices, at the synthesiser's sample rate."""
-    text = random_sentence(generator)
+    text = grammar.sentence(generator)
     voice = _choose(generator, voices)
     rate_wpm = int(generator.integers(*_RATES_WPM))
     pitch = int(generator.integers(*_PITCHES))
@@ -148,6 +172,18 @@ class Parameters:
     num_test: int
     num_voices: int
     recipe: int = _RECIPE
+    language: str = ENGLISH
+    voices: Sequence[str] = ()  # of espeak-ng; empty for the language's own
+
+    @property
+    def grammar(self) -> Grammar:
+        return grammar_of(self.language, self.voices)
+
+    def to_json(self) -> dict[str, Any]:
+        # As before there were other languages.
+        both = {"language": self.language, "voices": list(self.voices)}
+        changed = both if (self.language, *self.voices) != (ENGLISH,) else {}
+        return {n: v for n, v in asdict(self).items() if n not in both} | changed
 
     def __post_init__(self):
         counts = (self.num_train, self.num_validation, self.num_test)
@@ -156,9 +192,10 @@ class Parameters:
                 "A synthetic corpus must have a seed of 0 or more and at least one utterance per "
                 f"split. Received: seed={self.seed}, utterances={counts}."
             )
-        if not len(SPLITS) <= self.num_voices <= len(VOICES):
+        most = len(self.grammar.voices)
+        if not len(SPLITS) <= self.num_voices <= most:
             raise UsageError(
-                f"num_voices must be {len(SPLITS)}..{len(VOICES)}, so that every split has its "
+                f"num_voices must be {len(SPLITS)}..{most}, so that every split has its "
                 f"own. Received: {self.num_voices}."
             )
 
@@ -170,16 +207,23 @@ def make_synthetic_corpus(
     num_train: int = 800,
     num_validation: int = 100,
     num_test: int = 100,
-    num_voices: int = 48,
+    num_voices: int | None = None,
+    language: str = ENGLISH,
+    voices: Sequence[str] = (),
 ) -> None:
     """Makes a corpus of synthetic speech, unless the folder holds the same one already.
 
-    ``num_voices`` counts all voices, at most those of `VOICES`. The same arguments give the same
-    bytes with the same versions of espeak-ng and NumPy. What a killed process left unfinished is
-    made again. Wrong arguments or a folder in other use are a UsageError, a failing synthesiser or
-    disk a RunError.
+    ``num_voices`` counts all voices, at most the language's; by default 48 or all. ``language`` is
+    "en" or one in languages.json; ``voices`` are espeak-ng's names, such as "de+f2". The same
+    arguments give the same bytes with the same versions of espeak-ng and NumPy. What a killed
+    process left unfinished is made again. Wrong arguments or a folder in other use are a
+    UsageError, a failing synthesiser or disk a RunError.
     """
-    parameters = Parameters(seed, num_train, num_validation, num_test, num_voices)
+    if num_voices is None:
+        num_voices = min(_USUAL_VOICES, len(grammar_of(language, voices).voices))
+    parameters = Parameters(
+        *(seed, num_train, num_validation, num_test, num_voices), language=language, voices=voices
+    )
     corpus_dir = Path(corpus_dir)
     try:
         corpus_dir.mkdir(parents=True, exist_ok=True)
@@ -202,13 +246,14 @@ def make_synthetic_corpus(
 
 def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
     """Yields sentences and their splits in order, as the speaker keeps state between them."""
-    voices = voices_of_splits(parameters.seed, parameters.num_voices)
+    grammar = parameters.grammar
+    voices = voices_of_splits(parameters.seed, parameters.num_voices, grammar.voices)
     counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
     for number, (split, of_split, count) in enumerate(zip(SPLITS, voices, counts, strict=True), 1):
         for index in range(count):
             # A generator for each utterance makes its text independent of all others.
             generator = np.random.default_rng([parameters.seed, number, index])
-            yield split, speak_sentence(speaker, of_split, generator)
+            yield split, speak_sentence(speaker, grammar, of_split, generator)
 
 
 def read_parameters(corpus_dir: str | Path) -> Parameters:
@@ -262,7 +307,7 @@ def _read_marker(corpus_dir: Path) -> tuple[dict, bool]:
 
 
 def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> None:
-    content = json.dumps({**asdict(parameters), "finished": finished}, indent=2) + "\n"
+    content = json.dumps({**parameters.to_json(), "finished": finished}, indent=2) + "\n"
     write_whole(corpus_dir / MARKER_FILE, content)
 
 
@@ -276,11 +321,11 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
             )
         return False
     if finished:
-        if made_with == asdict(parameters):
+        if made_with == parameters.to_json():
             return True
         raise UsageError(
             f"The synthetic corpus in {corpus_dir} must have been made with the same arguments. "
-            f"It was made with {made_with}. Received: {asdict(parameters)}. "
+            f"It was made with {made_with}. Received: {parameters.to_json()}. "
             "Choose another folder, or delete this one."
         )
     for split in SPLITS:

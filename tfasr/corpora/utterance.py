@@ -26,7 +26,7 @@ class Utterance:
     id: str  # unique within a corpus
     audio_path: Path  # absolute
     duration_s: float  # of the audio, from the file's header or the manifest
-    text: str  # normalised by `tfasr.alphabet.normalise`
+    text: str  # normalised by the alphabet, or by `tfasr.alphabet.normalise`
     speaker: str = ""  # "" where unknown
 
 

@@ -4,6 +4,7 @@ The audio headers that were read are noted in ``prepare-listing.jsonl`` in the s
 its index is written, so that the next call reads no unchanged file's header again.
 """
 
+import ast
 import hashlib
 import itertools
 import json
@@ -15,13 +16,14 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfasr.corpora.manifests import TOO_LONG
+from tfasr.alphabet import normalise
+from tfasr.corpora.manifests import OUTSIDE, TOO_LONG
 from tfasr.corpora.reading import Entry, Judged, ListedSplit, duplicate, judge, rejection_row
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
 from tfasr.data.packing import Packing
@@ -31,12 +33,14 @@ from tfasr.errors import RunError
 from tfasr.kit.files import PARTIAL_SUFFIX, whole_file
 
 WhyNot = Callable[[Utterance], Rejection | None]
+Normalise = Callable[[str], str]
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
 _LEAST_COMPUTED = 0.2  # a chunk that used less than this share of its time was waiting
 _AHEAD = 256  # chunks judged in threads before this is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
+_FEW_FOREIGN = 0.2
 _LISTED = 20  # of the bad utterances, in a message
 
 
@@ -51,6 +55,11 @@ class Selection:
     @property
     def bad(self) -> int:
         return len(self.unusable) + len(self.unfit)
+
+    def is_of_another_alphabet(self) -> bool:
+        """Whether characters outside the alphabet leave out more than a few utterances."""
+        most = _FEW_FOREIGN * (len(self.kept) + self.bad)
+        return len(self.unfit) > most and sum(row[1] == OUTSIDE for row in self.unfit) > most
 
 
 def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
@@ -69,6 +78,7 @@ def select(
     folder: Path,
     threads: Executor,
     on_listed: Callable[[int], None] = lambda entries: None,
+    normalise: Normalise = normalise,
 ) -> Selection:
     """Sorts a corpus split into the kept, the too long, and the bad utterances.
 
@@ -77,13 +87,15 @@ def select(
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
-        judged = _judged(corpus.items(), why_not, folder / LISTING_FILE, threads, on_listed)
+        rules = (why_not, normalise)
+        judged = _judged(corpus.items(), rules, folder / LISTING_FILE, threads, on_listed)
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
             _file_group(list(group), selection)
         return selection
     for utterance in sorted(corpus.utterances, key=lambda utterance: utterance.id):
         status = utterance.audio_path.stat()
+        utterance = replace(utterance, text=normalise(utterance.text))
         judged = Judged(None, utterance, status.st_size, status.st_mtime_ns)
         _file(_row(0, judged, why_not), selection)
     selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
@@ -138,14 +150,14 @@ def _file_group(group: list[Row], selection: Selection) -> None:
 
 def _judged(
     items: Iterator[Entry | Rejection],
-    why_not: WhyNot,
+    rules: tuple[WhyNot, Normalise],
     log_path: Path,
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
     count = 0
     with _Headers(log_path) as headers:
-        for notes, rows in _chunks(items, why_not, headers, threads):
+        for notes, rows in _chunks(items, rules, headers, threads):
             headers.note(notes)
             yield from rows
             count += len(rows)
@@ -153,7 +165,10 @@ def _judged(
 
 
 def _chunks(
-    items: Iterator[Entry | Rejection], why_not: WhyNot, headers: "_Headers", threads: Executor
+    items: Iterator[Entry | Rejection],
+    rules: tuple[WhyNot, Normalise],
+    headers: "_Headers",
+    threads: Executor,
 ) -> Iterator[tuple[list[list[Any]], list[Row]]]:
     """Yields what `_judge_chunk` returns of the items.
 
@@ -166,12 +181,12 @@ def _chunks(
         chunk = list(itertools.islice(items, _CHUNK))
         known = [headers.known(item) for item in chunk]
         if chunk and ahead:
-            waiting.append(threads.submit(_judge_chunk, first, chunk, known, why_not))
+            waiting.append(threads.submit(_judge_chunk, first, chunk, known, *rules))
             ahead -= 1
         elif chunk:
             began_s, computed_s = time.perf_counter(), time.thread_time()
             waiting.append(Future())
-            waiting[-1].set_result(_judge_chunk(first, chunk, known, why_not))
+            waiting[-1].set_result(_judge_chunk(first, chunk, known, *rules))
             computed_s = time.thread_time() - computed_s
             if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
                 ahead = _AHEAD
@@ -186,13 +201,14 @@ def _judge_chunk(
     chunk: list[Entry | Rejection],
     known: list[tuple[int, int, float] | None],
     why_not: WhyNot,
+    normalise: Normalise,
 ) -> tuple[list[list[Any]], list[Row]]:
     notes, rows = [], []
     for number, (item, before) in enumerate(zip(chunk, known, strict=True), first):
         if isinstance(item, Rejection):
             judged = Judged(None, item)
         else:
-            judged = judge(item, before)
+            judged = judge(item, before, normalise)
             seconds = getattr(judged.result, "duration_s", None)
             notes.append([str(item.audio_path), judged.bytes, judged.changed_ns, seconds])
         rows.append(_row(number, judged, why_not))
@@ -345,6 +361,16 @@ class Dropped:
         remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
         if bad == total:
             remedy = "Correct them: a split must hold at least one good utterance"
+        foreign: Counter[str] = Counter()
+        for _, reason, detail in self._bad_rows():
+            if reason == OUTSIDE:
+                foreign.update(ast.literal_eval(detail.partition("] in ")[0] + "]"))
+        if foreign:
+            common = ", ".join(f"{c!r} in {n}" for c, n in foreign.most_common(_LISTED))
+            remedy = (
+                f"Utterances with characters outside the alphabet: {common}. Take the alphabet "
+                f"from the text with --alphabet auto, or map characters with --mapping. {remedy}"
+            )
         raise RunError(
             f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
             f"{total} ({bad / total:.2%}):\n{listed}{more}\n"

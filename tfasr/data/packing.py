@@ -42,7 +42,7 @@ class Packing:
             del features["spectrum"]
         return {
             "format": FORMAT,
-            "alphabet": dataclasses.asdict(self.alphabet),
+            "alphabet": self.alphabet.to_json(),
             "features": features,
             "packing": to_json(self.shards),
             "conv": frame_geometry(self.model),

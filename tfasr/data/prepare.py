@@ -23,6 +23,7 @@ from tfasr.data.executors import (
 from tfasr.data.listing import Dropped, packing_order, select, utterance_of
 from tfasr.data.manifest import PackedIndex
 from tfasr.data.packing import Packing
+from tfasr.data.rows import Rows
 from tfasr.data.split_folder import (
     DROPPED_FILE,
     LISTING_FILE,
@@ -67,7 +68,8 @@ def pack_split(
     )
     with room_in(folder), own_split_folder(folder):
         with _threads(header_readers()) as threads:
-            selection = select(corpus, why_not, folder, threads, on_listed)
+            normalise = packing.alphabet.normalise
+            selection = select(corpus, why_not, folder, threads, on_listed, normalise)
         kept = selection.kept
         if packing.copies is not None:
             kept = packing.copies.rows(kept, folder, lambda row: why_not(utterance_of(row)))
@@ -81,6 +83,10 @@ def pack_split(
         except UsageError:  # a folder that is refused is left as it was
             (folder / LISTING_FILE).unlink(missing_ok=True)
             raise
+        if selection.is_of_another_alphabet():  # then nothing is packed in vain
+            before = Dropped(selection, Rows(folder))
+            before.write(folder / DROPPED_FILE)
+            before.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
         cores = _threads(num_workers or usable_cores())
         with cores if executor is None else contextlib.nullcontext(executor) as pool:
             done = 0

@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from tfasr.data.manifest import (
 from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
+    from tfasr.data.alphabets import AlphabetConfig
     from tfasr.data.noise import NoiseConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
@@ -138,7 +140,7 @@ def prepare(
     features: FeatureConfig | None = None,
     shards: "ShardConfig | None" = None,
     model: "RecogniserConfig | None" = None,
-    alphabet: Alphabet | None = None,
+    alphabet: "Alphabet | AlphabetConfig | None" = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
     executor: Executor | None = None,
@@ -163,7 +165,9 @@ def prepare(
         shards: a `ShardConfig`.
         model: config of a model, the paper's by default; its output frames decide which utterances
             are too short.
-        alphabet: an `Alphabet`; English by default.
+        alphabet: an `Alphabet`, or a `tfasr.data.alphabets.AlphabetConfig` that chooses it from
+            the training transcripts. By default that of the training split if it is prepared,
+            otherwise English.
         max_bad_fraction: largest share of bad utterances before the split is refused.
         num_workers: threads; all cores by default.
         executor: does the work instead, such as a ``ProcessPoolExecutor``, or what
@@ -188,6 +192,7 @@ def prepare(
     """
     from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.corpora.utterance import check_split
+    from tfasr.data.alphabets import TRAINING, AlphabetConfig, alphabet_of
     from tfasr.data.audio import check_audio_reader
     from tfasr.data.noise import copies_of
     from tfasr.data.packing import Packing
@@ -207,7 +212,7 @@ def prepare(
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
     packing = Packing(
-        alphabet=alphabet or Alphabet(),
+        alphabet=alphabet if isinstance(alphabet, Alphabet) else Alphabet(),
         features=features or FeatureConfig(),
         shards=shards or ShardConfig(),
         model=model or MODELS[ModelConfig().name](),
@@ -224,6 +229,12 @@ def prepare(
     copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
+    if not isinstance(alphabet, Alphabet):
+        reading = {"manifest": manifest, "subsets": subsets}
+        training = functools.partial(read_split, corpus, corpus_dir, TRAINING, **reading)
+        training = training if TRAINING in splits else None
+        chosen = alphabet_of(alphabet or AlphabetConfig(), Path(shard_dir), training)
+        packing = replace(packing, alphabet=chosen)
     indexes = {}
     for name in splits:
         utterances = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.alphabet import Alphabet, normalise
+from tfasr.alphabet import Alphabet, words
 from tfasr.decoding.decoder import Decoder, DecoderKind, check_kind
 from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH, WordBeamSearch
 from tfasr.errors import UsageError
@@ -99,20 +99,20 @@ def needs_lexicon(config: DecoderConfig) -> bool:
 def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     """Reads a file with one word per line, normalised like transcripts; UsageError if it can't."""
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
-    words = set()
+    found = set()
     for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
-        word = normalise(line)
-        if " " in word or alphabet.foreign_characters(word):
+        word = alphabet.normalise(line)
+        if len(words(word)) > 1 or alphabet.foreign_characters(word):
             raise UsageError(
                 f"Every line of {path} must be a word in the letters of the alphabet. Line "
                 f"{number} is {line.strip()!r}. {remedy}"
             )
-        words.add(word)
-    words.discard("")
-    if not words:
+        found.add(word)
+    found.discard("")
+    if not found:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")
-    _check_lengths(words, Path(path), remedy)
-    return sorted(words)
+    _check_lengths(found, Path(path), remedy)
+    return sorted(found)
 
 
 def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import Alphabet, words
 from tfasr.errors import needed
 
 
@@ -174,9 +174,9 @@ GREEDY = DecoderKind(
 
 
 def split_words(text: str, word_characters: str | None = None) -> list[str]:
-    """Returns a text's words, runs of ``word_characters``; None splits at white space."""
+    """Returns a text's words: runs of ``word_characters``, or with None `tfasr.alphabet.words`."""
     if word_characters is None:
-        return text.split()
+        return words(text)
     if not word_characters:
         return []
     return re.findall(f"[{re.escape(word_characters)}]+", text)

@@ -83,7 +83,7 @@ class WordBeamSearch:
         seed: of ``ngrams_forecast_sample``.
 
     Raises:
-        ValueError: naming the invalid argument.
+        ValueError: naming the invalid argument, or for units of a script without spaces.
         RunError: if the compiled core is missing, with the command that builds it.
 
     Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal classification
@@ -130,9 +130,9 @@ class WordBeamSearch:
             raise ValueError("mode='words' takes no language model. Received one; set mode too.")
         self._decoder = core.Decoder(
             words=list(words),
-            is_word_class=[c in word_characters for c in alphabet.characters],
-            separator=_class_of(alphabet, alphabet.separator),
-            space=_class_of(alphabet, " ") if collapse_spaces else -1,
+            kinds=_kinds(alphabet, word_characters, words.values()),
+            separator=alphabet.separator_id,
+            space=alphabet.symbols.index(" ") if collapse_spaces and _has_space(alphabet) else -1,
             beam_width=self.beam_width,
             recombine=bool(recombine),
             model=model,
@@ -219,8 +219,24 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
     return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
 
 
-def _class_of(alphabet: Alphabet, character: str | None) -> int:
-    return -1 if character is None else alphabet.characters.find(character)
+def _has_space(alphabet: Alphabet) -> bool:
+    return " " in alphabet.symbols
+
+
+def _kinds(
+    alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
+) -> list[int]:
+    """Returns for each class 1 if words have it, 2 if it begins a word without a space, or 0."""
+    if alphabet.units and " " not in alphabet.characters:
+        raise ValueError(
+            "Word beam search needs words, but units of a script without spaces cross them. "
+            "Choose the decoder greedy or beam, or train on characters."
+        )
+    joined = alphabet.units or all(len(split_words(word)) == 1 for word in lexicon)
+    if not (joined and any(alphabet.word_starts)):
+        return [int(c in word_characters) for c in alphabet.symbols]
+    starts = zip(alphabet.symbols, alphabet.word_starts, strict=True)
+    return [0 if symbol == " " else 1 + start for symbol, start in starts]
 
 
 def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozenset[str]:
@@ -255,9 +271,7 @@ def _spelled_words(
             f"Words must be made of the characters {''.join(sorted(writable))!r}. Received: "
             f"{len(wrong)} words with the characters {foreign}: {wrong[:10]}."
         )
-    ids = {character: index for index, character in enumerate(alphabet.characters)}
-    spelled = {tuple(ids[c] for c in alphabet.spell(word)): word for word in words}
-    return dict(sorted(spelled.items()))
+    return dict(sorted((tuple(alphabet.encode(word)), word) for word in words))
 
 
 def _bigram_model(

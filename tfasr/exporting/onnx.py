@@ -40,6 +40,7 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
         "normalisation": spec.features.normalisation,
         "characters": spec.alphabet.characters,
         "separator": spec.alphabet.separator or "",
+        **({"units": "\n".join(spec.alphabet.symbols)} if spec.alphabet.units else {}),
         "blank_id": str(spec.alphabet.blank_id),
         "kernel_frames": str(spec.geometry[0]),
         "stride_frames": str(spec.geometry[1]),

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import WORD_START, Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import CardForm, SplitOutputs
@@ -31,7 +31,6 @@ TOKENS_FILE = "tokens.txt"
 SAMPLE_RATE_HZ = 16000  # sherpa-onnx resamples all recordings to this rate
 TOKENS = "tokens"
 _SPACE = " "
-_SPACE_TOKEN = "\N{LOWER ONE EIGHTH BLOCK}"  # shown as a space by sherpa-onnx
 _NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # with fixed ids; the characters' ids follow
 _END = _NOT_CHARACTERS.index("</s>")
 # sherpa-onnx reads at most 6 tokens per 384 x 16000 numbers of encoder output, rounded down. This
@@ -149,7 +148,7 @@ def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
     tokens read plus one ``(1,)`` to ``logits`` (1, 1, tokens): 1 for the next token.
     """
     writer = GraphWriter()
-    count = len(_NOT_CHARACTERS) + len(alphabet.characters)
+    count = len(_NOT_CHARACTERS) + alphabet.blank_id
     tokens_read = writer.add("Sub", "position", writer.constant(1, np.int32))
     following = writer.add("Gather", TOKENS, tokens_read, axis=1)
     depth, values = writer.constant(count, np.int64), writer.constant([0.0, 1.0])
@@ -160,15 +159,18 @@ def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
 
 
 def token_lines(alphabet: Alphabet) -> str:
-    symbols = [*_NOT_CHARACTERS, *(alphabet.characters.replace(_SPACE, _SPACE_TOKEN))]
+    symbols = [*_NOT_CHARACTERS, *(s.replace(_SPACE, WORD_START) for s in alphabet.symbols)]
     return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols))
 
 
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
-    """Returns the text that sherpa-onnx makes from the encoder's tokens."""
+    """Returns the text that sherpa-onnx makes of the encoder's tokens.
+
+    With units, sherpa-onnx writes a space more, before the first word.
+    """
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
-    return "".join(alphabet.characters[token - first] for token in ids[: ids.index(_END)])
+    return alphabet.decode([token - first for token in ids[: ids.index(_END)]])
 
 
 def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
@@ -178,8 +180,8 @@ def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
     blank = writer.constant([alphabet.blank_id], np.int64)
     is_repeat = writer.add("Equal", path, _shifted(writer, path, blank, 1))
     dropped = writer.add("Or", writer.add("Equal", path, blank), is_repeat)
-    if alphabet.separator is not None:
-        separator = writer.constant([alphabet.characters.index(alphabet.separator)], np.int64)
+    if alphabet.separator_id >= 0:
+        separator = writer.constant([alphabet.separator_id], np.int64)
         dropped = writer.add("Or", dropped, writer.add("Equal", path, separator))
     return _without(writer, path, dropped)
 
@@ -188,6 +190,12 @@ def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
     """Adds labels with single spaces only, and no spaces at the ends."""
     if _SPACE not in alphabet.characters:
         return labels
+    if alphabet.units:
+        bare = writer.constant([alphabet.symbols.index(WORD_START)], np.int64)
+        begins = writer.constant(np.array(alphabet.word_starts), bool)
+        followed = writer.add("Gather", begins, _shifted(writer, labels, bare, -1))
+        superfluous = writer.add("And", writer.add("Equal", labels, bare), followed)
+        return _without(writer, labels, superfluous)
     space = writer.constant([alphabet.characters.index(_SPACE)], np.int64)
     for step in (1, -1):
         after_space = writer.add("Equal", _shifted(writer, labels, space, step), space)

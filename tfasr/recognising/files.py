@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tfasr.alphabet import join_words
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading import walk
 from tfasr.errors import UsageError, explained, printable
@@ -135,7 +136,7 @@ def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
             group.append(word)
         else:
             groups.append([word])
-    return [(g[0].start_s, g[-1].end_s, " ".join(word.text for word in g)) for g in groups]
+    return [(g[0].start_s, g[-1].end_s, join_words(word.text for word in g)) for g in groups]
 
 
 def _clock(seconds: float, point: str) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import threading
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import WORD_START, Alphabet, is_unspaced
 from tfasr.data.features import expect_many_frames
 from tfasr.decoding.choice import make_decoder
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, Word
@@ -147,7 +148,7 @@ def aligned_words(
         spans = align(alphabet.encode(" ".join(text.split())), log_probs, alphabet)
     return [
         Word(
-            "".join(alphabet.characters[span.label] for span in word),
+            alphabet.decode([span.label for span in word]),
             first_s + word[0].start * step_s,
             first_s + word[-1].end * step_s,
             _confidence(word, log_probs),
@@ -180,7 +181,7 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
         return []
     states = np.full(2 * len(labels) + 1, alphabet.blank_id)
     states[1::2] = labels
-    separator = -1 if alphabet.separator is None else alphabet.characters.index(alphabet.separator)
+    separator = alphabet.separator_id
     number = np.arange(len(states))
     is_label = number % 2 == 1
     # From two before: no blank between different labels. From three before, a blank: no separator.
@@ -221,15 +222,23 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields the spans of each word's characters, without separators."""
+    """Yields the spans of each word's characters or units, without separators.
+
+    In scripts without spaces, each character or unit is a word.
+    """
     word: list[LabelSpan] = []
+    alone = False
     for span in spans:
-        character = alphabet.characters[span.label]
-        if character.isspace():
-            if word:
-                yield word
+        if span.label == alphabet.separator_id:
+            continue
+        symbol = alphabet.symbols[span.label]
+        is_mark = unicodedata.category(symbol[0])[0] == "M"
+        starts = symbol[0] in (" ", WORD_START) or is_unspaced(symbol[0]) or alone
+        if word and starts and not is_mark:
+            yield word
             word = []
-        elif character != alphabet.separator:
+        alone = is_unspaced(symbol[-1]) or (is_mark and alone)
+        if symbol not in (" ", WORD_START):
             word.append(span)
     if word:
         yield word

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import Alphabet, join_words
 from tfasr.data.features import (
     FeatureConfig,
     check_statistics,
@@ -76,7 +76,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        return " ".join(word.text for word in self.words)
+        return join_words(word.text for word in self.words)
 
 
 @dataclass(frozen=True, eq=False)

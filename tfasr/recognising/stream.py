@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfasr.alphabet import Alphabet
+from tfasr.alphabet import WORD_START, Alphabet
 from tfasr.data.features import numpy_features
 from tfasr.decoding.decoder import Decoder, GreedyDecoder
 from tfasr.recognising.segments import aligned_words
@@ -33,7 +33,8 @@ class EndpointDetector:
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
         self._step_s = frame_step_s
-        quiet = [i for i, c in enumerate(alphabet.characters) if c in (" ", alphabet.separator)]
+        marks = (" ", WORD_START, alphabet.separator)
+        quiet = [i for i, symbol in enumerate(alphabet.symbols) if symbol in marks]
         self._silent = np.array([*quiet, alphabet.blank_id])
         self.restart()
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -329,7 +330,7 @@ def errors_to_html(report: ErrorReport) -> str:
     sections = [_html_table(table) for table in error_tables(report)]
     for title, text in _alignments(report).items():
         summary = f"<summary>{escape(title)}</summary>"
-        sections.append(f"<details>{summary}<pre>{escape(text)}</pre></details>\n")
+        sections.append(f"<details>{summary}<pre>{_left_to_right(text)}</pre></details>\n")
     return "".join(sections)
 
 
@@ -364,10 +365,18 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _left_to_right(text: str) -> str:
+    """Escapes text, and keeps words of right-to-left scripts in their columns, from the left."""
+    if any(unicodedata.bidirectional(character) in ("R", "AL") for character in text):
+        text = text.replace(" ", " \N{LEFT-TO-RIGHT MARK}")
+    return escape(text)
+
+
 def _html_table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(heading.strip())}</th>' for heading in table.columns)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in table.rows
+        f"<tr>{''.join(f'<td>{_left_to_right(cell)}</td>' for cell in row)}</tr>\n"
+        for row in table.rows
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     return (

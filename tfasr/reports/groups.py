@@ -57,6 +57,8 @@ def configuration(run: Run) -> str | None:
         return None
     lines = [line for line in text.splitlines() if not _PASSED_OVER.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
+    if units := run.fact("units"):  # the same text in other pieces may still be compared
+        facts.append(units)
     cluster = run.fact("cluster")
     if isinstance(cluster, dict):  # flags name the workers, and no gin file
         facts.append({name: cluster.get(name) for name in ("gradient_bytes", "workers")})

@@ -9,17 +9,22 @@ from pathlib import Path, PurePosixPath
 
 import jiwer
 
-from tfasr.alphabet import normalise
+from tfasr.alphabet import clusters, normalise, words
 from tfasr.errors import UsageError
 
 _NAMED = 3
+_PRIVATE_USE = 0x100000  # code points that no text has
 Pair = tuple[str | None, str | None]
 """A word of the reference and the recognised one; None for a missing word."""
 
 
 @dataclass(frozen=True)
 class ErrorCounts:
-    """Edits between references and hypotheses, summed over utterances. Add two with ``+``."""
+    """Edits between references and hypotheses, summed over utterances. Add two with ``+``.
+
+    Words are those of `tfasr.alphabet.words`: in scripts without spaces, each character. A
+    character includes its combining marks (Unicode's grapheme cluster).
+    """
 
     utterances: int = 0
     words: int = 0  # of the references
@@ -96,16 +101,19 @@ def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorC
 
 def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
     reference, hypothesis = " ".join(reference.split()), " ".join(hypothesis.split())
+    spoken, recognised = words(reference), words(hypothesis)
     if reference:
-        words = jiwer.process_words(reference, hypothesis)
-        edits = (words.substitutions, words.deletions, words.insertions)
+        aligned = jiwer.process_words(" ".join(spoken), " ".join(recognised))
+        edits = (aligned.substitutions, aligned.deletions, aligned.insertions)
+        reference, hypothesis = _one_sign_each(reference, hypothesis)
         characters = jiwer.process_characters(reference, hypothesis)
         character_edits = characters.substitutions + characters.deletions + characters.insertions
     else:  # jiwer rejects an empty reference: all words are insertions
-        edits, character_edits = (0, 0, len(hypothesis.split())), len(hypothesis)
+        hypothesis = clusters(hypothesis)
+        edits, character_edits = (0, 0, len(recognised)), len(hypothesis)
     return ErrorCounts(
         utterances=1,
-        words=len(reference.split()),
+        words=len(spoken),
         substitutions=edits[0],
         deletions=edits[1],
         insertions=edits[2],
@@ -114,6 +122,18 @@ def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
         longer_characters=max(len(reference), len(hypothesis)),
         wrong_utterances=int(any(edits)),
     )
+
+
+def _one_sign_each(*texts: str) -> list[str]:
+    """Replaces characters of several code points, so that jiwer counts each as one."""
+    signs: dict[str, str] = {}
+
+    def sign(cluster: str) -> str:
+        if len(cluster) == 1:
+            return cluster
+        return signs.setdefault(cluster, chr(_PRIVATE_USE + len(signs)))
+
+    return ["".join(map(sign, clusters(text))) for text in texts]
 
 
 def kaldi_line(counts: ErrorCounts) -> str:
@@ -259,14 +279,14 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
     substitution and 3 for the others, so it may report different errors, but never fewer.
     """
     if not reference.split():  # jiwer rejects an empty reference
-        return [(None, word) for word in hypothesis.split()]
-    result = jiwer.process_words(reference, hypothesis)
-    (words,), (recognised,) = result.references, result.hypotheses
+        return [(None, word) for word in words(hypothesis)]
+    result = jiwer.process_words(" ".join(words(reference)), " ".join(words(hypothesis)))
+    (spoken,), (recognised,) = result.references, result.hypotheses
     return [
         pair
         for chunk in result.alignments[0]
         for pair in zip_longest(
-            words[chunk.ref_start_idx : chunk.ref_end_idx],
+            spoken[chunk.ref_start_idx : chunk.ref_end_idx],
             recognised[chunk.hyp_start_idx : chunk.hyp_end_idx],
         )
     ]

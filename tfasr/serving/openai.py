@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from aiohttp import BodyPartReader, web
 
+from tfasr.alphabet import join_words
 from tfasr.recognising.files import to_srt, to_vtt
 from tfasr.recognising.spec import Transcript, Word
 from tfasr.serving.service import RefusedError, Service, client_may_leave
@@ -29,7 +30,7 @@ _IGNORED = {
 def _verbose(transcript: Transcript, parts: list[list[Word]]) -> dict[str, Any]:
     def timed(name: str, words: list[Word]) -> dict[str, Any]:
         start, end = round(words[0].start_s, 3), round(words[-1].end_s, 3)
-        return {name: " ".join(word.text for word in words), "start": start, "end": end}
+        return {name: join_words(word.text for word in words), "start": start, "end": end}
 
     return {
         "task": "transcribe",

@@ -14,6 +14,7 @@ import numpy as np
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from tfasr.alphabet import join_words
 from tfasr.corpora.audio_header import decoded_by_ffmpeg, opened_audio
 from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
@@ -194,7 +195,7 @@ async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]
     async with contextlib.aclosing(upload.recognised()) as parts:
         async for words in parts:
             if words:
-                text = " ".join(word.text for word in words)
+                text = join_words(word.text for word in words)
                 content = {"result": words_json(words), "text": text}
                 yield json.dumps(content, ensure_ascii=False) + "\n"
     yield to_json(upload.name, upload.transcript)

@@ -138,7 +138,7 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
         raise UsageError(f"All splits must be prepared with one alphabet. Received: {alphabets}.")
     for name, split in splits.items():
         _check_paths(name, split, experiment.model)
-    return Alphabet(**next(iter(alphabets.values())))
+    return Alphabet.from_json(next(iter(alphabets.values())))
 
 
 def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabet) -> None:

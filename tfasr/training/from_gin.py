@@ -3,12 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import gin
 import keras
 
+from tfasr.data.alphabets import AlphabetConfig
 from tfasr.data.noise import NoiseConfig
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
@@ -95,6 +96,7 @@ class LoadedConfig:
         operative: every value in use, as gin.
         hardware: the machine, if a preset describes it.
         noise: the copies that ``tfasr prepare`` makes, if a binding describes them.
+        alphabet: which characters ``tfasr prepare`` chooses.
     """
 
     experiment: Experiment
@@ -103,6 +105,7 @@ class LoadedConfig:
     operative: str
     hardware: HardwareConfig | None = None
     noise: NoiseConfig | None = None
+    alphabet: AlphabetConfig = field(default_factory=AlphabetConfig)
 
 
 def _register_optimizers() -> None:
@@ -140,9 +143,12 @@ def load_config(
         configs = {name: make(cls, lines) for name, cls in classes.items()}
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
-        bound, optional = bound_names(lines), (HardwareConfig, NoiseConfig)
-        made = (make(cls, lines) if cls.__name__ in bound else None for cls in optional)
-        return Experiment(**configs), shards, *made
+        # Not in the operative config of a run that says nothing of them.
+        bound, optional = bound_names(lines), (HardwareConfig, NoiseConfig, AlphabetConfig)
+        hardware, noise, alphabet = (
+            make(cls, lines) if cls.__name__ in bound else None for cls in optional
+        )
+        return Experiment(**configs), shards, hardware, noise, alphabet or AlphabetConfig()
 
     filled = fill(read_gin(files, bindings), build)
     experiment, shards, *others = filled.configs

@@ -266,7 +266,7 @@ def longest_batch(
         if len(inside):
             wordiest = split.utterances[int(inside[needed[inside].argmax()])]
             utterances = min(len(inside), size)
-            batches.append(LongestBatch(utterances, boundary, len(alphabet.spell(wordiest.text))))
+            batches.append(LongestBatch(utterances, boundary, len(alphabet.encode(wordiest.text))))
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 

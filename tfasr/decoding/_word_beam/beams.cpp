@@ -5,11 +5,13 @@
 namespace word_beam {
 
 Beams::Beams(SequenceTree& tree, const Dictionary& dictionary,
-             const std::vector<std::uint8_t>& is_word_class)
-    : tree_(tree), dictionary_(dictionary), num_words_((is_word_class.size() + 63) / 64) {
-  for (std::size_t label = 0; label < is_word_class.size(); ++label) {
-    if (is_word_class[label]) continue;
-    gap_labels_.push_back(static_cast<std::int32_t>(label));
+             const std::vector<std::uint8_t>& kinds)
+    : tree_(tree), dictionary_(dictionary), num_words_((kinds.size() + 63) / 64) {
+  for (std::size_t label = 0; label < kinds.size(); ++label) {
+    const auto number = static_cast<std::int32_t>(label);
+    if (kinds[label] == kInside) continue;
+    if (kinds[label] == kStart && dictionary.child(Dictionary::kRoot, number) < 0) continue;
+    gap_labels_.push_back(number);
     if (label < 64) gap_mask_ |= std::uint64_t{1} << label;
   }
 }

@@ -10,6 +10,9 @@
 
 namespace word_beam {
 
+// What a class means: no word has it, a word has it, or a word begins with it, without a gap before.
+enum Kind : std::uint8_t { kGap, kInside, kStart };
+
 // What a class sequence means; it never changes while the beam lives.
 struct BeamState {
   std::int32_t node = SequenceTree::kRoot;
@@ -37,7 +40,7 @@ struct Newcomer {
 class Beams {
  public:
   Beams(SequenceTree& tree, const Dictionary& dictionary,
-        const std::vector<std::uint8_t>& is_word_class);
+        const std::vector<std::uint8_t>& kinds);
 
   std::size_t size() const { return size_; }
   void clear() { size_ = 0; }
@@ -59,7 +62,7 @@ class Beams {
 
   std::vector<Mass> now;
   std::vector<Mass> next;                 // of the frame being computed
-  std::vector<std::uint8_t> may_gap;      // whether a non-word class may follow
+  std::vector<std::uint8_t> may_gap;      // whether a gap or another word may follow
   std::vector<std::uint8_t> is_closed;    // whether `closed` is known
   std::vector<Closed> closed;             // what closing the word at this point does
   std::vector<BeamState> states;
@@ -74,7 +77,7 @@ class Beams {
 
   SequenceTree& tree_;
   const Dictionary& dictionary_;
-  std::vector<std::int32_t> gap_labels_;
+  std::vector<std::int32_t> gap_labels_;  // and the first classes of words that need no gap
   std::uint64_t gap_mask_ = 0;       // of those below 64
   std::size_t num_words_;            // of 64 bits that hold one bit per class
   std::vector<std::uint64_t> open_;  // num_words_ per slot

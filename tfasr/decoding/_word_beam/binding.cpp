@@ -37,12 +37,12 @@ std::shared_ptr<BigramModel> make_bigram_model(std::vector<double> unigrams,
                                        seed);
 }
 
-std::unique_ptr<Decoder> make_decoder(Words words, std::vector<std::uint8_t> is_word_class,
+std::unique_ptr<Decoder> make_decoder(Words words, std::vector<std::uint8_t> kinds,
                                       std::int32_t separator, std::int32_t space,
                                       std::int32_t beam_width, bool recombine,
                                       std::shared_ptr<LanguageModel> model) {
   Problem problem;
-  problem.is_word_class = std::move(is_word_class);
+  problem.kinds = std::move(kinds);
   problem.separator = separator;
   problem.space = space;
   problem.beam_width = beam_width;
@@ -102,7 +102,7 @@ PYBIND11_MODULE(_word_beam_core, module) {
   py::class_<OutsideModel, LanguageModel, std::shared_ptr<OutsideModel>>(module, "OutsideModel")
       .def(py::init<OutsideModel::Score, OutsideModel::End>(), py::arg("score"), py::arg("end"));
   py::class_<Decoder>(module, "Decoder")
-      .def(py::init(&make_decoder), py::arg("words"), py::arg("is_word_class"),
+      .def(py::init(&make_decoder), py::arg("words"), py::arg("kinds"),
            py::arg("separator"), py::arg("space"), py::arg("beam_width"), py::arg("recombine"), py::arg("model"))
       .def("decode", &decode, py::arg("log_probs").noconvert(), py::arg("lengths").noconvert(),
            py::arg("n_best"), py::arg("num_threads"));

@@ -50,12 +50,20 @@ Decoder::Decoder(Dictionary dictionary, std::shared_ptr<const LanguageModel> lan
       language_model_(std::move(language_model)),
       problem_(std::move(problem)) {
   for (std::int32_t id = 0; id < dictionary_.num_words(); ++id) {
+    bool is_first = true;
     for (const std::int32_t label : dictionary_.word(id)) {
       if (label < 0 || label >= problem_.blank() ||
-          !problem_.is_word_class[static_cast<std::size_t>(label)]) {
+          problem_.kinds[static_cast<std::size_t>(label)] == kGap) {
         throw std::invalid_argument("The dictionary's words must be made of word classes.");
       }
+      if (!is_first && !problem_.is_inside(label)) {
+        throw std::invalid_argument("A class that begins words must not be inside one.");
+      }
+      is_first = false;
     }
+  }
+  for (const std::uint8_t kind : problem_.kinds) {
+    if (kind > kStart) throw std::invalid_argument("A class's kind must be 0, 1 or 2.");
   }
   if (problem_.beam_width < 1) throw std::invalid_argument("The beam width must be at least 1.");
   if (language_model_ && !language_model_->fits(dictionary_.num_words())) {

@@ -47,11 +47,10 @@ std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
   const Prefix& prefix = dictionary.prefix(state.prefix);
   if (state.prefix == Dictionary::kRoot || prefix.word_end - prefix.word_begin != 1) return labels;
   std::size_t written = 0;
-  for (std::int32_t node = state.node;
-       node != SequenceTree::kRoot &&
-       problem_.is_word_class[static_cast<std::size_t>(tree_[node].label)];
-       node = tree_[node].parent) {
+  for (std::int32_t node = state.node; node != SequenceTree::kRoot; node = tree_[node].parent) {
+    if (problem_.kinds[static_cast<std::size_t>(tree_[node].label)] == kGap) break;
     ++written;
+    if (!problem_.is_inside(tree_[node].label)) break;
   }
   const std::vector<std::int32_t>& word = dictionary.word(prefix.word_begin);
   labels.insert(labels.end(), word.begin() + static_cast<std::ptrdiff_t>(written), word.end());

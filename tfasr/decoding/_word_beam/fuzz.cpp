@@ -91,8 +91,8 @@ bool run(std::uint64_t seed) {
   Source source(seed);
   const int labels = 1 + (source.one_in(10) ? source.below(150) : source.below(8));
   Problem problem;
-  problem.is_word_class.resize(static_cast<std::size_t>(labels));
-  for (auto& is_word : problem.is_word_class) is_word = !source.one_in(6);
+  problem.kinds.resize(static_cast<std::size_t>(labels));
+  for (auto& kind : problem.kinds) kind = source.one_in(6) ? kGap : kInside;
   problem.separator = source.below(labels + 1) - 1;
   problem.space = source.below(labels + 1) - 1;
   problem.beam_width = source.one_in(20) ? source.below(300) : source.below(12);
@@ -108,7 +108,21 @@ bool run(std::uint64_t seed) {
   }
   const Batch batch{log_probs.data(), lengths.data(), size, time, labels + 1};
   try {
-    Dictionary dictionary(words_of(source, labels));
+    const auto words = words_of(source, labels);
+    if (source.one_in(3)) {  // what words only begin with needs no gap
+      for (const auto& word : words) {
+        for (const auto label : word) {
+          if (label >= 0 && label < labels) problem.kinds[static_cast<std::size_t>(label)] = kStart;
+        }
+      }
+      for (const auto& word : words) {
+        for (std::size_t i = 1; i < word.size(); ++i) {
+          if (word[i] < 0 || word[i] >= labels) continue;
+          problem.kinds[static_cast<std::size_t>(word[i])] = kInside;
+        }
+      }
+    }
+    Dictionary dictionary(words);
     const auto model = model_of(source, dictionary.num_words());
     const Decoder decoder(std::move(dictionary), model, problem);
     const std::size_t n_best = 1 + static_cast<std::size_t>(source.below(20));

@@ -32,10 +32,9 @@ Search::Future Search::future_of_stay(std::size_t slot) const {
 
 Search::Future Search::future_of_extension(const Extension& extension) {
   const BeamState& state = beams_.states[static_cast<std::size_t>(extension.slot)];
-  const bool is_word = problem_.is_word_class[static_cast<std::size_t>(extension.label)] != 0;
-  const LmState& lm = is_word || !weighs_ ? state.lm : closed(extension.slot).state;
-  const std::int32_t prefix = is_word ? problem_.dictionary->child(state.prefix, extension.label)
-                                      : Dictionary::kRoot;
+  const bool is_inside = problem_.is_inside(extension.label);
+  const LmState& lm = is_inside || !weighs_ ? state.lm : closed(extension.slot).state;
+  const std::int32_t prefix = grown_prefix(state.prefix, extension.label);
   return {prefix,         extension.label, lm.context,
           lm.num_words,   lm.log_product,  0.0,
           grown_probability(extension.slot, extension.label)};

@@ -21,8 +21,8 @@ Search::Search(const Problem& problem)
     : problem_(problem),
       num_labels_(problem.blank()),
       weighs_(problem.language_model != nullptr),
-      beams_(tree_, *problem.dictionary, problem.is_word_class),
-      y_(problem.is_word_class.size() + 1) {}
+      beams_(tree_, *problem.dictionary, problem.kinds),
+      y_(problem.kinds.size() + 1) {}
 
 std::vector<Result> Search::decode(const float* log_probs, std::int64_t frames,
                                    std::size_t n_best) {
@@ -89,8 +89,7 @@ void Search::sort_classes() {
     // A language model may lift one beam over another: then every class is looked at.
     if (!weighs_ && y * largest_total_ < floor_) continue;
     reach_ |= std::uint64_t{1} << (static_cast<unsigned>(label) % 64);
-    const bool is_word = problem_.is_word_class[static_cast<std::size_t>(label)] != 0;
-    (is_word ? word_classes_ : gap_classes_).push_back({y, label});
+    (problem_.is_inside(label) ? word_classes_ : gap_classes_).push_back({y, label});
   }
   for (std::vector<Class>* classes : {&word_classes_, &gap_classes_}) {
     std::sort(classes->begin(), classes->end(), [](const Class& a, const Class& b) {
@@ -153,7 +152,7 @@ void Search::extend() {
     if (weighs_) limit *= word_weight_limit(slot);
     if (limit * likeliest_word >= bound_) extend_over(slot, word_classes_, limit, true);
     if (beams_.may_gap[i]) {
-      if (weighs_) limit = beams_.now[i].total * closed(slot).factor * closed(slot).weight;
+      if (weighs_) limit = beams_.now[i].total * closed(slot).factor * gap_weight_limit(slot);
       if (limit * likeliest_gap >= bound_) extend_over(slot, gap_classes_, limit, false);
     }
     if (scores_.size() > tighten_at_ && !problem_.recombine) tighten();
@@ -166,9 +165,16 @@ double Search::word_weight_limit(std::int32_t slot) const {
   return model.forecasts() ? model.ahead_limit(state.lm) : state.weight;
 }
 
+// The same for what follows a complete word; a word that begins may be forecast at once.
+double Search::gap_weight_limit(std::int32_t slot) {
+  const Closed& after = closed(slot);
+  const LanguageModel& model = *problem_.language_model;
+  return model.forecasts() ? std::max(after.weight, model.ahead_limit(after.state)) : after.weight;
+}
+
 // limit: no extension of the beam scores more than it times the class's probability.
 void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
-                         bool is_word) {
+                         bool is_inside) {
   const auto i = static_cast<std::size_t>(slot);
   const std::int32_t last = beams_.now[i].last;
   for (const auto& [y, label] : classes) {
@@ -176,7 +182,7 @@ void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, d
     if (!beams_.is_open(i, label)) continue;
     double score;
     if (weighs_) {
-      score = grown_probability(slot, label) * grown_weight(slot, label, is_word);
+      score = grown_probability(slot, label) * grown_weight(slot, label, is_inside);
     } else {
       score = (label == last ? beams_.now[i].p_blank : beams_.now[i].total) * y;
     }
@@ -209,30 +215,37 @@ double Search::grown_probability(std::int32_t slot, std::int32_t label) const {
   const auto i = static_cast<std::size_t>(slot);
   const double from = label == beams_.now[i].last ? beams_.now[i].p_blank : beams_.now[i].total;
   const double grown = from * y_[static_cast<std::size_t>(label)];
-  const bool is_gap = !problem_.is_word_class[static_cast<std::size_t>(label)];
-  return weighs_ && is_gap ? grown * beams_.closed[i].factor : grown;
+  return weighs_ && !problem_.is_inside(label) ? grown * beams_.closed[i].factor : grown;
 }
 
-double Search::grown_weight(std::int32_t slot, std::int32_t label, bool is_word) {
-  if (!is_word) return closed(slot).weight;
+double Search::grown_weight(std::int32_t slot, std::int32_t label, bool is_inside) {
   const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
-  if (!problem_.language_model->forecasts()) return state.weight;
-  const Dictionary& dictionary = *problem_.dictionary;
-  const Prefix& longer = dictionary.prefix(dictionary.child(state.prefix, label));
-  return problem_.language_model->ahead(state.lm, longer.word_begin, longer.word_end);
+  const bool is_word = is_inside || problem_.kinds[static_cast<std::size_t>(label)] == kStart;
+  if (!is_word || !problem_.language_model->forecasts()) {
+    return is_inside ? state.weight : closed(slot).weight;
+  }
+  const Prefix& longer = problem_.dictionary->prefix(grown_prefix(state.prefix, label));
+  const LmState& lm = is_inside ? state.lm : closed(slot).state;
+  return problem_.language_model->ahead(lm, longer.word_begin, longer.word_end);
+}
+
+// The place in the dictionary after one more class.
+std::int32_t Search::grown_prefix(std::int32_t prefix, std::int32_t label) const {
+  const std::uint8_t kind = problem_.kinds[static_cast<std::size_t>(label)];
+  if (kind == kGap) return Dictionary::kRoot;
+  return problem_.dictionary->child(kind == kStart ? Dictionary::kRoot : prefix, label);
 }
 
 BeamState Search::grown_state(std::int32_t slot, std::int32_t label) {
   BeamState state = beams_.states[static_cast<std::size_t>(slot)];
-  const bool is_word = problem_.is_word_class[static_cast<std::size_t>(label)] != 0;
-  if (weighs_) state.weight = grown_weight(slot, label, is_word);
+  const bool is_inside = problem_.is_inside(label);
+  if (weighs_) state.weight = grown_weight(slot, label, is_inside);
   state.factor = 1.0;
-  if (weighs_ && !is_word) {
+  if (weighs_ && !is_inside) {
     state.factor = closed(slot).factor;
     state.lm = closed(slot).state;
   }
-  state.prefix =
-      is_word ? problem_.dictionary->child(state.prefix, label) : Dictionary::kRoot;
+  state.prefix = grown_prefix(state.prefix, label);
   state.node = tree_.child(state.node, label);
   tree_[state.node].slot = SequenceTree::kComing;
   return state;

@@ -19,13 +19,16 @@ namespace word_beam {
 struct Problem {
   const Dictionary* dictionary = nullptr;
   const LanguageModel* language_model = nullptr;  // nullptr: the dictionary only
-  std::vector<std::uint8_t> is_word_class;        // one per class but the blank, which is last
+  std::vector<std::uint8_t> kinds;                // a Kind per class but the blank, which is last
   std::int32_t separator = -1;  // the class that a text leaves out; -1: none
   std::int32_t space = -1;      // the class of which a text holds one between words; -1: none
   std::int32_t beam_width = 1;
   bool recombine = false;
 
-  std::int32_t blank() const { return static_cast<std::int32_t>(is_word_class.size()); }
+  bool is_inside(std::int32_t label) const {
+    return kinds[static_cast<std::size_t>(label)] == kInside;
+  }
+  std::int32_t blank() const { return static_cast<std::int32_t>(kinds.size()); }
 };
 
 struct Result {
@@ -90,12 +93,14 @@ class Search {
   void set_floor(double floor);
   void extend();
   void extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
-                   bool is_word);
+                   bool is_inside);
   double word_weight_limit(std::int32_t slot) const;
+  double gap_weight_limit(std::int32_t slot);
   const Closed& closed(std::int32_t slot);
   double grown_probability(std::int32_t slot, std::int32_t label) const;
-  double grown_weight(std::int32_t slot, std::int32_t label, bool is_word);
+  double grown_weight(std::int32_t slot, std::int32_t label, bool is_inside);
   BeamState grown_state(std::int32_t slot, std::int32_t label);
+  std::int32_t grown_prefix(std::int32_t prefix, std::int32_t label) const;
   Last last_of(std::size_t width);
   void tighten();
   Future future_of_stay(std::size_t slot) const;
@@ -121,8 +126,8 @@ class Search {
 
   // One frame's work; kept between frames so that nothing is allocated per frame.
   std::vector<double> y_;
-  std::vector<Class> word_classes_;  // that may lead into the beam, by falling probability
-  std::vector<Class> gap_classes_;
+  std::vector<Class> word_classes_;  // inside words, that may lead into the beam; likeliest first
+  std::vector<Class> gap_classes_;   // the others
   std::vector<double> scores_;  // of the beams that stay, then of the extensions
   std::vector<Extension> extensions_;
   std::vector<double> partition_;

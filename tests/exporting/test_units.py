@@ -1,0 +1,90 @@
+"""A recogniser of sub-word units: every decoder, stream and export writes plain text."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.recognising.spoken_tones import sentence, spoken, write_wav
+from tfasr.alphabet import Alphabet
+from tfasr.cli import parse, run
+from tfasr.tta.run import load_run
+
+TONES = Path(__file__).parents[1] / "data_before_fold" / "tones.gin"
+pytest.importorskip("sentencepiece", reason="needs pip install 'tfasr[units]'")
+
+
+def tfasr(*words: object) -> None:
+    assert run(parse(["tfasr", *map(str, words)])) == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("units")
+    rng = np.random.default_rng(5)
+    for split, count in (("train", 24), ("validation", 6)):
+        lines = ["path\ttext"]
+        for number in range(count):
+            text = sentence(rng, 3)
+            write_wav(folder / f"{split}{number}.wav", spoken(text, seed=number))
+            lines.append(f"{split}{number}.wav\t{text.upper()}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    whole = "FeatureConfig.normalisation = 'corpus'"  # as streams need
+    tfasr(
+        *("prepare", "--corpus", "tsv", "--corpus_dir", folder, "--shard_dir", folder / "shards"),
+        *("--gin_file", TONES, "--gin_binding", whole, "--alphabet", "auto", "--units", 12, "-q"),
+    )
+    tfasr(
+        *("train", "--shard_dir", folder / "shards", "--run_dir", folder / "run", "-q"),
+        *("--gin_file", TONES, "--gin_binding", whole),
+        *("--gin_binding", "Adam.learning_rate = 0.03"),
+    )
+    return folder
+
+
+def transcribed(folder: Path, run_dir: Path, capsys, *words: object) -> str:
+    sounds = sorted(folder.glob("validation*.wav"))
+    capsys.readouterr()
+    tfasr("transcribe", *sounds, "--run_dir", run_dir, "-q", *words)
+    return capsys.readouterr().out
+
+
+def test_the_run_states_its_units_and_is_compared_by_its_text(folder):
+    ledger = load_run(folder / "run")
+    assert ledger.fact("units")["count"] == 12
+    assert ledger.comparability["alphabet"] == [" abcd", None]
+    assert "units" not in ledger.comparability
+    assert Alphabet.load(folder / "run" / "alphabet.json").num_classes == 13
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "beam", "word_beam"])
+def test_decoders_write_text_whose_words_have_times(folder, capsys, decoder):
+    words = ["--decoder", decoder] + ["--beam_width", "8"] * (decoder != "greedy")
+    text = transcribed(folder, folder / "run", capsys, *words)
+    lines = transcribed(folder, folder / "run", capsys, *words, "--format", "json").splitlines()
+    for line in map(json.loads, lines):
+        assert line["text"] in text
+        assert " ".join(word["word"] for word in line["result"]) == line["text"]
+        assert all(word["start"] < word["end"] for word in line["result"])
+
+
+@pytest.mark.parametrize("form", ["onnx", "sherpa"])
+def test_exports_write_the_same_text(folder, capsys, form):
+    pytest.importorskip("onnxruntime")
+    out = folder / form
+    tfasr("export", "--to", form, "--run_dir", folder / "run", "--shard_dir", folder / "shards",
+          "--out", out, "-q")  # fmt: skip
+    if form == "sherpa":
+        tokens = (out / "tokens.txt").read_text().splitlines()
+        assert len(tokens) == 3 + 12
+        assert any(token.startswith("\u2581") for token in tokens)
+        return
+    text = transcribed(folder, folder / "run", capsys)
+    assert transcribed(folder, out, capsys) == text
+    stream = (folder / "validation0.wav", "--stream", "--no_endpoints", "--format", "text", "-q")
+    texts = []
+    for run_dir in (folder / "run", out):
+        tfasr("transcribe", *stream, "--run_dir", run_dir)
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]

@@ -1,0 +1,109 @@
+"""Corpora of many languages, as their releases unpack: Common Voice, FLEURS and MLS."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.corpora.corpus import Corpus
+from tfasr.corpora.manifests import entries_of
+from tfasr.corpora.reading import (
+    MalformedLineError,
+    assemble,
+    found_in,
+    numbered_lines,
+    parsed_lines,
+    require_folder,
+)
+from tfasr.corpora.utterance import CorpusSplit
+from tfasr.errors import UsageError
+
+_NAMES = {"train": "train", "validation": "dev", "test": "test"}
+_NAMES |= {name: name for name in ("validated", "other", "invalidated")}  # of Common Voice
+_AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")
+Row = tuple[str, Path, str, str]  # id, audio, text and speaker
+
+
+@dataclass(frozen=True)
+class Release:
+    """How one language's folder of a release lists its utterances."""
+
+    expected: str  # describes the folder, for messages
+    list_of: str  # a split's list in the folder, by the release's name of the split
+    row: Callable[[Path, str, dict[str, str]], Row]  # of a folder, a split and a line's fields
+    columns: tuple[str, ...] = ()  # empty if the list's first line names them
+
+    def splits(self, corpus_dir: str | Path) -> list[str]:
+        folder = require_folder(corpus_dir, self.expected)
+        present = [s for s, n in _NAMES.items() if (folder / self.list_of.format(n)).is_file()]
+        if not present:
+            raise UsageError(
+                f"--corpus_dir must be {self.expected}, with {self.list_of.format('train')}. "
+                f"Received: {folder}. Found there: {found_in(folder)}."
+            )
+        return present
+
+    def read(self, corpus_dir: str | Path, split: str) -> CorpusSplit:
+        if split not in (known := self.splits(corpus_dir)):
+            raise UsageError(f"--split must be one of {', '.join(known)}. Received: {split!r}.")
+        folder, name = Path(corpus_dir).absolute(), _NAMES[split]
+        path = folder / self.list_of.format(name)
+        return assemble(str(path), self._entries(folder, name, path))
+
+    def _entries(self, folder: Path, name: str, path: Path) -> Iterator[Any]:
+        lines = numbered_lines(path)
+        columns = self.columns
+        if not columns:
+            columns = tuple(next(lines, (1, b""))[1].decode(errors="replace").split("\t"))
+
+        def parse(line: str) -> Row:
+            row = dict(zip(columns, fields := line.split("\t"), strict=False))
+            if len(fields) != len(columns):
+                raise MalformedLineError(f"it must have {len(columns)} columns, not {len(fields)}")
+            try:
+                return self.row(folder, name, row)
+            except KeyError as error:
+                raise UsageError(f"{path} must have a column {error}. It has {columns}.") from None
+
+        return entries_of(parsed_lines(path, parse, lines))
+
+
+def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Row:
+    name = row["path"] if Path(row["path"]).suffix else f"{row['path']}.mp3"
+    return Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"]
+
+
+def _fleurs(folder: Path, split: str, row: dict[str, str]) -> Row:
+    places = [folder / place / row["file"] for place in (f"audio/{split}", split, "audio")]
+    return Path(row["file"]).stem, _first_file(places), row["transcription"], ""
+
+
+def _mls(folder: Path, split: str, row: dict[str, str]) -> Row:
+    speaker, book, _ = (*row["id"].split("_"), "", "")[:3]
+    stem = folder / split / "audio" / speaker / book / row["id"]
+    paths = [stem.with_name(stem.name + suffix) for suffix in _AUDIO_OF_MLS]
+    return row["id"], _first_file(paths), row["text"], speaker
+
+
+def _first_file(paths: list[Path]) -> Path:
+    return next(filter(Path.is_file, paths), paths[0])
+
+
+_COMMON_VOICE = Release(
+    "a language's folder of Common Voice, such as cv-corpus-17.0-2024-03-15/de",
+    "{}.tsv",
+    _common_voice,
+)
+_FLEURS = Release(
+    "a language's folder of FLEURS, such as de_de, with its archives of audio unpacked",
+    "{}.tsv",
+    _fleurs,
+    ("sentence", "file", "raw_transcription", "transcription", "phonemes", "samples", "gender"),
+)
+_MLS = Release(
+    "a language's folder of Multilingual LibriSpeech, such as mls_german",
+    "{}/transcripts.txt",
+    _mls,
+    ("id", "text"),
+)
+COMMON_VOICE, FLEURS, MLS = (Corpus(r.read, r.splits) for r in (_COMMON_VOICE, _FLEURS, _MLS))

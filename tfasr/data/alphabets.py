@@ -1,0 +1,325 @@
+"""Which characters or units a recogniser writes: named, listed in a file, or taken from the text.
+
+`tfasr prepare` makes an alphabet from the training transcripts alone and reports what it keeps,
+maps and drops before anything is packed. Other splits get the alphabet of the training split.
+"""
+
+import io
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tfasr.alphabet import (
+    WORD_START,
+    Alphabet,
+    clusters,
+    is_punctuation,
+    is_unspaced,
+)
+from tfasr.corpora.reading import ListedSplit
+from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.data.manifest import INDEX_FILE, read_index
+from tfasr.errors import UsageError
+from tfasr.kit.config import config_class, require
+from tfasr.kit.files import read_text
+
+TRAINING = "train"  # the split that alphabets are made from
+_SHOWN = 60
+_LONGEST_TRANSCRIPT_BYTES = 1 << 20
+_BPE = 2  # sentencepiece's number of the kind
+
+log = logging.getLogger("tfasr")
+
+
+@config_class
+class AlphabetConfig:
+    """What a recogniser writes; the shards and the run keep the result.
+
+    Attributes:
+        source: "english" (a-z and the apostrophe), "auto" (the characters of the training
+            transcripts), or a file with one character a line.
+        mapping: a file of replacements, one a line: a text, a tab, and what is written instead;
+            nothing after the tab drops the text. "" for none.
+        keep_case: whether upper case is kept.
+        keep_punctuation: whether "auto" keeps punctuation marks and symbols.
+        units: number of sub-word units that are trained on the training transcripts; 0 for none.
+        units_kind: of trained units: "unigram" or "bpe".
+        units_model: a file of sentencepiece to use instead of training units; "" for none.
+    """
+
+    source: str = "english"
+    mapping: str = ""
+    keep_case: bool = False
+    keep_punctuation: bool = False
+    units: int = 0
+    units_kind: Literal["unigram", "bpe"] = "unigram"
+    units_model: str = ""
+
+    def check(self) -> None:
+        require(bool(self.source), self, "source", "english, auto or a file")
+        require(self.units >= 0, self, "units", "a number of units, or 0 for characters")
+        require(not (self.units and self.units_model), self, "units_model", "empty with units")
+        if self.source != "auto":
+            require(not self.keep_punctuation, self, "keep_punctuation", "unset without auto")
+        if self.source == "english":
+            require(not self.keep_case, self, "keep_case", "unset: English is lower case; use auto")
+
+
+def transcripts(corpus: CorpusSplit) -> Iterator[str]:
+    """Yields a split's transcripts without reading any audio."""
+    items = corpus.items() if isinstance(corpus, ListedSplit) else corpus.utterances
+    return (item.text for item in items if not isinstance(item, Rejection))
+
+
+def alphabet_of(
+    config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
+) -> Alphabet:
+    """Returns the alphabet of a split: made from the training split, or that of its shards.
+
+    ``training`` reads the training split; None for another split.
+    """
+    if training is not None:
+        texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
+        return make_alphabet(config, texts) if texts else Alphabet()
+    folder = shard_dir / TRAINING
+    if (folder / INDEX_FILE).is_file():
+        return Alphabet.from_json(read_index(folder)["alphabet"])
+    if config != AlphabetConfig():
+        raise UsageError(
+            f"The alphabet is that of the training split, which isn't in {shard_dir} yet. Run "
+            f"tfasr prepare for {TRAINING!r} first."
+        )
+    return Alphabet()
+
+
+def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) -> Alphabet:
+    """Makes an alphabet and logs what it keeps, maps and drops.
+
+    Args:
+        config: which characters or units.
+        texts: returns the training transcripts; called several times.
+
+    Raises:
+        UsageError: naming the file, line or setting that is wrong, and the remedy.
+    """
+    alphabet = Alphabet()
+    listed = config.source not in ("english", "auto")
+    if config.source != "english":
+        characters = _listed_characters(config) if listed else " "
+        punctuation = "kept" if config.keep_punctuation else "dropped"
+        alphabet = Alphabet(characters, None, keep_case=config.keep_case, punctuation=punctuation)
+    alphabet = replace(alphabet, mapping=_mapping(config))
+    # What is in the text after the mapping, before marks are dropped.
+    counts: Counter[str] = Counter()
+    number, everything = 0, replace(alphabet, punctuation="refused")
+    for text in texts():
+        counts.update(everything.normalise(text))
+        number += 1
+    if config.source == "auto":
+        characters = _seen_characters(counts, config.keep_punctuation)
+        alphabet = replace(alphabet, characters=characters)
+        # Letters on both sides of a dropped mark may compose to another one.
+        outside = (alphabet.foreign_characters(alphabet.normalise(text)) for text in texts())
+        characters = "".join(sorted(set(characters).union(*outside)))
+        alphabet = replace(alphabet, characters=characters)
+    for source, target in alphabet.mapping:
+        foreign = alphabet.foreign_characters(alphabet.normalise(target))
+        if foreign or (config.source != "auto" and source in alphabet.characters):
+            raise UsageError(
+                f"{config.mapping} must map other texts to characters of the alphabet. It maps "
+                f"{source!r} to {target!r}. Change the line, or the alphabet."
+            )
+    if config.units or config.units_model:
+        alphabet = _with_units(alphabet, config, texts)
+    for line in _report(alphabet, config, counts, number):
+        log.info("%s", line)
+    return alphabet
+
+
+def _seen_characters(counts: Counter[str], keep_punctuation: bool) -> str:
+    marks = {c for c in counts if is_punctuation(c)}
+    letters = set(counts) - marks - {" ", WORD_START}
+    if not letters:
+        raise UsageError("An alphabet needs letters. The training transcripts have none.")
+    if keep_punctuation:
+        letters |= {c for c in marks if unicodedata.category(c)[0] != "C"} - {WORD_START}
+    elif {"'", "\u2019"} & set(counts):
+        letters.add("'")
+    return _sorted(letters, counts)
+
+
+def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
+    """Adds the space, unless most of the text is in a script without spaces."""
+    unspaced = sum(counts[c] for c in letters if is_unspaced(c))
+    spaced = 2 * unspaced < sum(counts[c] for c in letters - {" "} if c in counts)
+    return "".join(sorted(letters | set(" " * spaced)))
+
+
+def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
+    text = read_text(path, remedy).removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if content := line.removesuffix("\r"):
+            yield f"line {number} of {path}", unicodedata.normalize("NFC", content)
+
+
+def _listed_characters(config: AlphabetConfig) -> str:
+    remedy = "An alphabet's file is UTF-8 text with one character a line, each once."
+    seen: dict[str, str] = {}
+    for place, character in _lines(config.source, remedy):
+        fault = ""
+        if len(clusters(character)) != 1 or character == WORD_START:
+            fault = f"is {character[:20]!r}, not one character of a text"
+        elif unicodedata.category(character[0])[0] == "M":
+            name = unicodedata.name(character[0], "a mark")
+            fault = f"is a combining mark alone, {name}; write it together with a letter"
+        elif character in seen:
+            fault = f"repeats {character!r} of {seen[character]}"
+        elif not config.keep_case and character != character.lower():
+            fault = "is upper case, but transcripts become lower case; write "
+            fault += f"{character.lower()!r}, or add --keep_case"
+        if fault:
+            raise UsageError(f"{place} {fault}. {remedy}")
+        seen[character] = place
+    letters = set("".join(seen))
+    if not letters - {" "}:
+        raise UsageError(f"{config.source} lists no characters. {remedy}")
+    return _sorted(letters, Counter(letters))
+
+
+def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
+    remedy = "A mapping's line is a text, a tab, and what is written instead, for each text once."
+    pairs: dict[str, str] = {}
+    for place, line in _lines(config.mapping, remedy) if config.mapping else ():
+        line = line if config.keep_case else line.lower()
+        source, tab, target = line.partition("\t")
+        if not tab or not source or "\t" in target or source in pairs:
+            raise UsageError(f"{place} is {line[:40]!r}. {remedy}")
+        pairs[source] = target
+    return tuple(sorted(pairs.items()))
+
+
+def _with_units(
+    alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+) -> Alphabet:
+    try:
+        import sentencepiece
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+    except ImportError as error:
+        raise UsageError(
+            f"Units need the package sentencepiece ({error}). Install it: "
+            "pip install 'tfasr[units]'."
+        ) from error
+    if config.units_model:
+        source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
+        try:
+            content = Path(config.units_model).read_bytes()
+        except OSError as error:
+            raise UsageError(f"--units {source}: {error.strerror}. {remedy}") from None
+    else:
+        source, remedy = f"--units {config.units}", "Choose another number of units."
+        content = _trained_units(sentencepiece, alphabet, config, texts)
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+        # Type 1 is a unit; others are bytes and marks of unknown text or of a sentence's ends.
+        units = tuple((p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL)
+        if config.units:
+            units = _complete(units, alphabet)
+        kind = "bpe" if model.trainer_spec.model_type == _BPE else "unigram"
+        if not units:
+            raise ValueError("It has no units.")
+        return replace(alphabet, units=units, units_kind=kind)
+    except Exception as error:  # a damaged file raises protobuf's own DecodeError
+        raise UsageError(f"{source} doesn't fit the alphabet. {error} {remedy}") from error
+
+
+def _trained_units(
+    sentencepiece: Any,
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    texts: Callable[[], Iterable[str]],
+) -> bytes:
+    plain = map(alphabet.normalise, texts())
+    usable = (text for text in plain if text and not alphabet.foreign_characters(text))
+    spaced = " " in alphabet.characters
+    writable = set(alphabet.characters) - {alphabet.separator, " "}
+    if config.units <= len(writable) + spaced:
+        raise UsageError(
+            f"--units must be more than the alphabet's {len(writable) + spaced} characters, which "
+            f"are all units too. Received: {config.units}."
+        )
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=usable,
+            model_writer=model,
+            vocab_size=config.units + 1,  # and the unknown text
+            model_type=config.units_kind,
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            add_dummy_prefix=spaced,
+            bos_id=-1,
+            eos_id=-1,
+            num_threads=1,
+            max_sentence_length=_LONGEST_TRANSCRIPT_BYTES,
+            minloglevel=3,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = str(error).rpartition("] ")[2]
+        raise UsageError(
+            f"{config.units} units can't be trained on this text: {reason} Choose another --units."
+        ) from error
+    return model.getvalue()
+
+
+def _complete(units: tuple[tuple[str, float], ...], alphabet: Alphabet) -> tuple[Any, ...]:
+    """Replaces the least of the units by characters without one: sentencepiece leaves out some."""
+    missing = sorted(alphabet.unit_characters - {name for name, _ in units})
+    longer = [unit for unit in units if len(unit[0]) > 1]
+    given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
+    least = min(score for _, score in units)
+    kept = tuple(unit for unit in units if unit not in given_up)
+    return (*kept, *((character, least) for character in missing))
+
+
+def _report(
+    alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], transcripts: int
+) -> Iterator[str]:
+    kept = [c for c in alphabet.characters if c != alphabet.separator]
+    units = f", in {len(alphabet.units)} {alphabet.units_kind} units" if alphabet.units else ""
+    yield (
+        f"alphabet {config.source}: {len(kept)} characters{units}, from {transcripts} training "
+        f"transcripts: {counted(dict.fromkeys(kept, 0))}"
+    )
+    drops = alphabet.punctuation != "refused"
+    left = {c: n for c, n in counts.items() if c not in kept}
+    dropped = {c: n for c, n in left.items() if drops and (c == " " or is_punctuation(c))}
+    if alphabet.mapping:
+        yield "  mapped: " + ", ".join(f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN])
+    if dropped:
+        yield f"  dropped, or a space for a dash: {counted(dropped)}"
+    if foreign := {c: n for c, n in left.items() if c not in dropped}:
+        yield (
+            f"  outside the alphabet, so their utterances are left out: {counted(foreign)}. Map "
+            "them, add them to the alphabet, or use --alphabet auto"
+        )
+    if digits := sum(n for c, n in counts.items() if c.isdigit()):
+        yield f"  {digits} digits, written as they are: numbers spelled as they are said are better"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Lists characters with how often they occur, the most frequent first; marks on a circle."""
+    names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
+    order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = []
+    for character, count in order[:_SHOWN]:
+        form = names.get(unicodedata.category(character)[0], "{}")
+        shown = form.format(ord(character) if "04X" in form else character)
+        shown = "space" if character == " " else shown
+        listed.append(f"{shown} {count}" if count else shown)
+    more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
+    return (", " if any(counts.values()) else " ").join(listed) + more
