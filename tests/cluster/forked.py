@@ -48,7 +48,8 @@ def work(request: dict) -> int:
     if "die" in request:
         _die_after(RecordSteps if request["rank"] == 0 else WorkerSteps, *request["die"])
     try:
-        with joined(cluster) as team:
+        in_rounds = request.get("training", {}).get("exchange") in ("local", "asynchronous")
+        with joined(cluster, in_rounds=in_rounds) as team:
             optimizer = functools.partial(adam, global_clipnorm=CLIPNORM)
             experiment = tones_experiment(optimizer=optimizer, **request.get("training", {}))
             changed = {

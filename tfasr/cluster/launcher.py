@@ -1,7 +1,6 @@
 """Starts workers on this machine, shows their output, and ends all when one fails."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -192,7 +191,6 @@ class _Meeting:
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
-        self._plan = hashlib.sha256(",".join(cluster.addresses).encode()).hexdigest()
         self._id = secrets.token_hex(8)
         self._met: dict[int, str] = {}  # ids by rank
         self._met_by: set[int] = set()
@@ -276,7 +274,7 @@ class _Meeting:
             self._checked(line)  # only after the answer is sent, as this worker may then leave
 
     def _proof(self, to: int, nonce: str) -> bytes:
-        proof = {"tfasr": __version__, "plan": self._plan, "from": self._cluster.rank, "to": to}
+        proof = {"tfasr": __version__, "plan": self._cluster.plan, "from": self._cluster.rank, "to": to}
         proof |= {"id": self._id, "nonce": nonce, "met": self._met.get(to)}
         return json.dumps(proof).encode() + b"\n"
 
@@ -285,7 +283,7 @@ class _Meeting:
         try:
             proof = json.loads(line)
             rank = proof["from"]
-            ours = (proof["plan"], proof["to"]) == (self._plan, self._cluster.rank)
+            ours = (proof["plan"], proof["to"]) == (self._cluster.plan, self._cluster.rank)
             ours = ours and type(rank) is int and 0 <= rank < self._cluster.size
             if not ours or not isinstance(proof["id"], str):
                 return {}

@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
     from tfasr.kit.registry import require_plugins
-    from tfasr.training.from_gin import load_config
+    from tfasr.training.from_gin import load_config, trains_in_rounds
 
     if arguments.resume:  # without them the preset's own names may be unknown
         require_plugins(arguments.run_dir)
@@ -114,9 +114,11 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.training.train import train
     from tfasr.training.workers.team import joined
 
-    with joined(cluster) as team:
+    files = arguments.gin_file, arguments.gin_binding
+    in_rounds = cluster is not None and trains_in_rounds(*files)
+    with joined(cluster, in_rounds=in_rounds) as team:
         # An optimizer of the configuration would already begin TensorFlow's work.
-        config = load_config(arguments.gin_file, arguments.gin_binding)
+        config = load_config(*files)
         history = train(
             config.experiment,
             shard_dir=arguments.shard_dir,
@@ -130,7 +132,7 @@ def run(arguments: argparse.Namespace) -> None:
             own_process=True,
             team=team,
         )
-    if history and team.workers.rank == 0:
+    if history and team.rank == 0:
         last = history[-1]
         print(
             f"{Path(arguments.run_dir)}: {len(history)} epochs, validation CER "

@@ -15,7 +15,7 @@ _ABSENT = object()
 _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
 INTERVALS = (
-    "init", "compile", "input_wait", "train", "averaging", "swap", "eval_forward", "decode",
+    "init", "compile", "input_wait", "train", "exchange", "wait", "averaging", "swap", "eval_forward", "decode",
     "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
 )  # fmt: skip
 """The names of all intervals, in the order in which tables and figures show them.
@@ -29,9 +29,11 @@ INTERVALS = (
 """
 EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 """The intervals in which training waits for an evaluation."""
+WORKERS = ("exchange", "wait")
+"""The intervals of workers that train in rounds: weights change hands, the chief waits for some."""
 Piece = tuple[str, int, int]
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
-_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
+_BRACKETED = {"init", *WORKERS, "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
 # Lost work starts after one of these (see `lost_ranges`), so a lost step's time lies after it, too.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")

@@ -1,6 +1,7 @@
 """`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 
 from tfasr.alphabet import Alphabet
+from tfasr.cluster import launcher
 from tfasr.data.manifest import check_shards
 from tfasr.data.prepare_corpus import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes
@@ -27,7 +29,7 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
-from tfasr.training.experiment import CLOSED, Experiment, is_closed
+from tfasr.training.experiment import CLOSED, Experiment, TrainingConfig, is_closed
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
@@ -38,7 +40,7 @@ from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.phases import Checkpoints, Evaluations, make_placement
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import RunClock, TrainingRun, build, open_run
+from tfasr.training.run import NoBatches, RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
     Interruption,
@@ -49,8 +51,9 @@ from tfasr.training.run_folder import (
     recorded_lexicon,
 )
 from tfasr.training.step import book_traces
-from tfasr.training.workers.follow import WorkerSteps, follow
-from tfasr.training.workers.team import Team, check_clustered, check_offers, offered
+from tfasr.training.workers.follow import WorkerSteps, follow, follow_rounds
+from tfasr.training.workers.rounds import RoundStep
+from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
@@ -66,7 +69,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
-    in_cluster = run.team.share is not None
+    in_cluster = run.team.size > 1
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -89,6 +92,15 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
+
+
+_OF_ROUNDS = ("exchange", "exchange_every_steps", "share_by_speed")
+_OF_LOCAL = ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum")
+
+
+def _rounds(training: TrainingConfig) -> dict[str, Any]:
+    names = _OF_LOCAL if training.exchange == "local" else ("most_staleness",)
+    return {name: getattr(training, name) for name in (*_OF_ROUNDS, *names)}
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
@@ -133,7 +145,9 @@ def comparability(
         **({"division": CLOSED} if is_closed(experiment) else {}),
     }
     exchange = experiment.training.gradient_exchange
-    if in_cluster and exchange != "float32":
+    if in_cluster and experiment.training.in_rounds:
+        facts["exchange"] = _rounds(experiment.training)
+    elif in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
     if extended:
         facts["extended"] = list(extended)
@@ -200,11 +214,12 @@ def train(
     """
     team, run_dir = team or Team(), Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
-    if team.share is not None:
+    if team.size > 1:
         check_clustered(experiment, callbacks)
-    if team.workers.rank:
+    if team.rank:
         follows = {"resume": resume, "lexicon": words_file}
-        return follow(experiment, Path(shard_dir), run_dir, team, **follows)
+        in_this_way = follow if team.chief is None else follow_rounds
+        return in_this_way(experiment, Path(shard_dir), run_dir, team, **follows)
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
@@ -218,6 +233,8 @@ def train(
         claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
         offer = offered(experiment, hashes, claim, run.dictionary)
         check_offers(team.workers, team.gate.passed(offer))
+        if team.hub is not None:
+            _await_workers(team, offer, claim.session)
         if claim.history is not None:
             log.info(_FINISHED, run_dir, len(claim.history))
             return claim.history
@@ -242,6 +259,9 @@ def train(
                 # its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
+            if team.hub is not None:
+                run.take_step = RoundStep(run, team.hub)
+                run.batches = NoBatches(run.sources["train"], run.training, None)
             events = read_events(run_dir)
             run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
@@ -261,6 +281,16 @@ def train(
         book_traces(ledger, run.take_step.traces, placement.traces)
         team.part()
         return run.state.history
+
+
+def _await_workers(team: Team, offer: dict[str, Any], session: int) -> None:
+    cluster, names = team.cluster, team.cluster.name
+    log.info("%s waits for %d others", names(0), cluster.size - 1)
+    refusal = functools.partial(unlike, chief=offer)
+    missing = team.hub.await_all(refusal, session, launcher.START_S)
+    if missing:
+        who = ", ".join(map(names, missing))
+        log.warning("training begins without %s, who may come later", who)
 
 
 def _write_settings(
@@ -308,7 +338,7 @@ def _hooks(
     targets = WatchTargets()
     # First: nothing else works with a loss that is not finite.
     hooks: list[Hook] = [RecordSteps(), CheckData()]
-    if run.team.share is not None:
+    if run.team.size > 1:
         hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
     hooks += [ShowProgress(), PrintSentences(run)]
     if callbacks:
