@@ -391,7 +391,7 @@ cli.main()
     assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
     assert "ulimit -n" in last
-    assert re.search(r"Worker [1-8] could not", last)
+    assert re.search(r"Worker [1-8] of 9 could not", last)
     assert "Traceback" not in done.stderr
     assert not [p for p in tmp_path.glob("ready-?") if Path(f"/proc/{p.read_text()}").exists()]
 

@@ -4,9 +4,9 @@ import contextlib
 import datetime
 import hashlib
 import hmac
+import io
 import json
 import logging
-import math
 import secrets
 import select
 import socket
@@ -27,31 +27,32 @@ from tfasr.errors import RunError, UsageError
 log = logging.getLogger("tfasr")
 
 SECRET = "TFASR_CLUSTER_SECRET"
+START_S = 480.0  # how long workers wait at the start for each other
 _FEWEST_CHARACTERS = 16
 _CONNECT_S = 5.0
+_TELL_S = 20.0
 _PAUSE_S = 0.25
 _SHORT = 4096  # the longest message, in bytes, of somebody who has not proved the secret
-_LONGEST = 2**26  # of JSON; arrays come after it
-_LENGTH = struct.Struct(">I")
+_SIZE = struct.Struct(">Q")
 
 
-def shared_secret(cluster: Cluster, environment: Mapping[str, str]) -> bytes:
-    """Returns the secret that all workers of a cluster know; b"" if they need none.
+def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: bool) -> bytes:
+    """Returns the secret that all workers of a cluster know; b"" if there is none.
 
     Raises:
-        UsageError: if it is missing although workers are on several hosts, or it is too short.
+        UsageError: if it is too short, or ``needed`` and missing although there are several hosts.
     """
     secret = environment.get(SECRET, "")
-    if (not secret and on_loopback(cluster)) or len(secret) >= _FEWEST_CHARACTERS:
+    if len(secret) >= _FEWEST_CHARACTERS or not (secret or (needed and not _on_loopback(cluster))):
         return secret.encode()
     raise UsageError(
-        f"{SECRET} must hold the same secret of at least {_FEWEST_CHARACTERS} characters for all "
-        f"workers, as they are on several hosts or have set it. Received: {len(secret)} "
-        f"characters. Make one with: export {SECRET}=$(openssl rand -hex 32)"
+        f"{SECRET} must hold a secret of at least {_FEWEST_CHARACTERS} characters, the same for "
+        f"workers on all hosts. Received: {len(secret)} characters. Make one with: export "
+        f"{SECRET}=$(openssl rand -hex 32)"
     )
 
 
-def on_loopback(cluster: Cluster) -> bool:
+def _on_loopback(cluster: Cluster) -> bool:
     hosts = {host_of(address) for address in cluster.addresses}
     return all(host == "localhost" or host.startswith("127.") for host in hosts)
 
@@ -60,41 +61,43 @@ class Link:
     """One end of a connection that carries JSON objects with arrays."""
 
     def __init__(self, connection: socket.socket):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self._limit = _SHORT
+        self._trusts = False
 
     def send(self, message: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> None:
-        kinds = [[array.dtype.name, array.shape] for array in arrays]
-        header = json.dumps({**message, "arrays": kinds}).encode()
-        self._connection.sendall(_LENGTH.pack(len(header)) + header)
-        for array in arrays:
-            self._connection.sendall(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        buffer = io.BytesIO()
+        if arrays:
+            np.savez(buffer, *arrays)
+        text = json.dumps(message).encode()
+        sizes = _SIZE.pack(len(text)) + _SIZE.pack(buffer.tell())
+        self._connection.sendall(sizes + text)
+        self._connection.sendall(buffer.getbuffer())
 
     def receive(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         """Returns the next message and its arrays; OSError if the connection has ended."""
-        (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
-        if length > self._limit:
-            raise ConnectionError(f"a message of {length} bytes is too long")
+        text, buffer = (_SIZE.unpack(self._bytes(_SIZE.size))[0] for _ in range(2))
+        if not self._trusts and (text > _SHORT or buffer):
+            raise ConnectionError("no short message came first")
         try:
-            message = json.loads(self._bytes(length))
-            kinds = [(np.dtype(name), tuple(shape)) for name, shape in message.pop("arrays")]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            message = json.loads(self._bytes(text))
+        except (ValueError, RecursionError) as error:
             raise ConnectionError(f"no message of a worker: {error!r}") from None
-        if self._limit == _SHORT and kinds:
-            raise ConnectionError("arrays came before the secret was proved")
-        return message, [
-            np.frombuffer(self._bytes(math.prod(shape) * kind.itemsize), kind).reshape(shape)
-            for kind, shape in kinds
-        ]
+        if not isinstance(message, dict):
+            raise ConnectionError(f"no message of a worker: {message!r}")
+        if not buffer:
+            return message, []
+        with np.load(io.BytesIO(self._bytes(buffer)), allow_pickle=False) as arrays:
+            return message, [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
 
     def waiting(self, timeout_s: float) -> bool:
         """Whether something has arrived after at most so many seconds."""
         pending = getattr(self._connection, "pending", lambda: 0)
-        return bool(pending() or select.select([self._connection], [], [], timeout_s)[0])
+        return bool(pending() or select.select([self._connection], [], [], max(timeout_s, 0))[0])
 
     def trust(self) -> None:
         """Allows long messages and long silences, once the other end has proved the secret."""
-        self._limit = _LONGEST
+        self._trusts = True
         self._connection.settimeout(None)
 
     def close(self) -> None:
@@ -104,9 +107,8 @@ class Link:
 
     def _bytes(self, count: int) -> bytearray:
         read, content = 0, bytearray(count)
-        view = memoryview(content)
         while read < count:
-            size = self._connection.recv_into(view[read:])
+            size = self._connection.recv_into(memoryview(content)[read:])
             if not size:
                 raise ConnectionError("the connection has ended")
             read += size
@@ -118,50 +120,46 @@ def _proof(secret: bytes, role: str, facts: Sequence[Any]) -> str:
 
 
 class Door:
-    """Where the chief lets its workers in. It encrypts unless all workers are on the loopback."""
+    """Where the chief lets its workers in, encrypted between hosts if they share a secret."""
 
     def __init__(self, cluster: Cluster, secret: bytes):
-        self._cluster = cluster
-        self._secret = secret
+        self._cluster, self._secret = cluster, secret
         self._context, self._fingerprint = None, ""
-        address = cluster.addresses[0]
-        local = on_loopback(cluster)
-        if not local:
+        address, local = cluster.addresses[0], _on_loopback(cluster)
+        if secret and not local:
             self._context, self._fingerprint = _new_certificate()
-        try:
-            place = (host_of(address) if local else "", port_of(address))
-            self._listening = socket.create_server(place, backlog=cluster.size + 8)
-        except OSError as error:
-            raise UsageError(
-                f"The chief's port must be free on its host. Received: {address}: "
-                f"{error.strerror}. Choose another in --cluster, or end the program that uses it."
-            ) from None
+        self._listening = listen(address, 0, host_of(address) if local else "")
 
-    def accept(self) -> socket.socket | None:
-        """Waits for the next connection; None once the door is closed."""
+    def accept(self, timeout_s: float | None = None) -> socket.socket | None:
+        """Waits for the next connection; None after the timeout, or once the door is closed."""
         try:
+            self._listening.settimeout(timeout_s)
             return self._listening.accept()[0]
         except OSError:
             return None
 
     def admit(self, connection: socket.socket) -> tuple[int, Link]:
-        """Returns the rank of the worker at a connection; ConnectionError unless it is one."""
+        """Returns the rank of the worker at a connection; ConnectionError unless it is one.
+
+        Raises UsageError if it is a worker of this cluster with another version of tfasr.
+        """
         connection.settimeout(_CONNECT_S)
         if self._context is not None:
             connection = self._context.wrap_socket(connection, server_side=True)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link, nonce = Link(connection), secrets.token_hex(16)
         hello, _ = link.receive()
-        rank = hello.get("rank")
+        rank, version = hello.get("rank"), hello.get("tfasr")
         facts = [self._cluster.plan, rank, hello.get("nonce"), nonce, self._fingerprint]
         proof = _proof(self._secret, "chief", facts)
         link.send({"tfasr": __version__, "nonce": nonce, "proof": proof})
+        if type(rank) is not int or not 0 < rank < self._cluster.size:
+            raise ConnectionError(f"it has the rank {rank}")
+        if version != __version__ and hello.get("plan") == self._cluster.plan:
+            raise UsageError(_OTHER_VERSION % (self._cluster.name(rank), version, __version__))
         answer, _ = link.receive()
         expected = _proof(self._secret, "worker", facts)
         if not hmac.compare_digest(str(answer.get("proof")), expected):
-            raise ConnectionError("it does not know the secret, or has other addresses")
-        if type(rank) is not int or not 0 < rank < self._cluster.size:
-            raise ConnectionError(f"it has the rank {rank}")
+            raise ConnectionError("it doesn't know the secret, or has other addresses")
         link.trust()
         return rank, link
 
@@ -171,10 +169,23 @@ class Door:
         self._listening.close()
 
 
+_OTHER_VERSION = "All workers must be started with the same tfasr. %s has %r, this one %r."
+
+
+def listen(address: str, rank: int, host: str = "") -> socket.socket:
+    try:
+        return socket.create_server((host, port_of(address)), backlog=1024)
+    except OSError as error:
+        raise UsageError(
+            f"A worker's port must be free on its host. Received: {address} of worker {rank}: "
+            f"{error.strerror}. Choose another in --cluster, or end the program that uses it."
+        ) from None
+
+
 def knock(
     cluster: Cluster, secret: bytes, within_s: float, stopped: Callable[[], bool] = lambda: False
 ) -> Link:
-    """Connects a worker to its chief, and proves to each that the other knows the secret.
+    """Connects a worker to its chief; each proves to the other that it knows the secret.
 
     Raises:
         UsageError: if the chief has another secret, list of addresses or version of tfasr.
@@ -192,8 +203,9 @@ def knock(
             log.debug("%s: %s", address, error)
         if time.monotonic() >= deadline_s or stopped():
             raise RunError(
-                f"{cluster.name(0)} must answer within {within_s:.0f} s: {reason}. Check its "
-                "messages, and whether this host can reach it on this port."
+                f"All {cluster.size} workers must be up within {within_s:.0f} s. Missing: "
+                f"{cluster.name(0)}: {reason}. Check its messages, and whether this host can reach "
+                "it on this port."
             )
         time.sleep(_PAUSE_S)
 
@@ -201,25 +213,24 @@ def knock(
 def _introduced(connection: socket.socket, cluster: Cluster, secret: bytes) -> Link:
     try:
         fingerprint = ""
-        if not on_loopback(cluster):
+        if secret and not _on_loopback(cluster):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            # No authority signs the certificate: the proof below covers its fingerprint.
+            # No authority signs the certificate: the proofs below cover its fingerprint.
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             connection = context.wrap_socket(connection)
             fingerprint = hashlib.sha256(connection.getpeercert(binary_form=True)).hexdigest()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link, nonce = Link(connection), secrets.token_hex(16)
-        link.send({"rank": cluster.rank, "nonce": nonce})
+        about = {"tfasr": __version__, "plan": cluster.plan, "rank": cluster.rank}
+        link.send({**about, "nonce": nonce})
         answer, _ = link.receive()
+        version, proof = answer.get("tfasr"), str(answer.get("proof"))
         facts = [cluster.plan, cluster.rank, nonce, answer.get("nonce"), fingerprint]
-        if answer.get("tfasr") != __version__:
-            raise UsageError(
-                "All workers must be started with the same tfasr. "
-                f"{cluster.name(0)} has {answer.get('tfasr')!r}, this one {__version__!r}."
-            )
-        expected = _proof(secret, "chief", facts)
-        if not hmac.compare_digest(str(answer.get("proof")), expected):
+        if version is None:
+            raise ConnectionError("no worker answers")
+        if version != __version__:
+            raise UsageError(_OTHER_VERSION % (cluster.name(0), version, __version__))
+        if not hmac.compare_digest(proof, _proof(secret, "chief", facts)):
             raise UsageError(
                 f"All workers must have the same secret and the same addresses. {cluster.name(0)} "
                 f"has others: set {SECRET} and --cluster alike everywhere."
@@ -245,13 +256,11 @@ def _new_certificate() -> tuple[ssl.SSLContext, str]:
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tfasr")])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - datetime.timedelta(days=2))
-    certificate = builder.not_valid_after(now + datetime.timedelta(days=3650)).sign(
-        key, hashes.SHA256()
-    )
-    pem = serialization.Encoding.PEM
+    builder = builder.not_valid_before(now - day).not_valid_after(now + 3650 * day)
+    certificate = builder.sign(key, hashes.SHA256())
+    pem, der = serialization.Encoding.PEM, serialization.Encoding.DER
     private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -259,5 +268,57 @@ def _new_certificate() -> tuple[ssl.SSLContext, str]:
         file = Path(folder) / "chief.pem"
         file.write_bytes(key.private_bytes(pem, *private) + certificate.public_bytes(pem))
         context.load_cert_chain(file)
-    der = certificate.public_bytes(serialization.Encoding.DER)
-    return context, hashlib.sha256(der).hexdigest()
+    return context, hashlib.sha256(certificate.public_bytes(der)).hexdigest()
+
+
+def await_peers(cluster: Cluster, timeout_s: float | None = None, secret: bytes = b"") -> None:
+    """Waits until all workers have met at the chief's port, before TensorFlow takes their ports.
+
+    Args:
+        timeout_s: how long; `START_S` by default.
+        secret: of `shared_secret`.
+
+    Raises:
+        UsageError: if this worker's port is taken, or another worker has another version of tfasr.
+        RunError: if workers are missing after the timeout.
+    """
+    timeout_s = START_S if timeout_s is None else timeout_s
+    if cluster.rank:
+        listen(cluster.addresses[cluster.rank], cluster.rank).close()
+        _await_chief(cluster, timeout_s, secret)
+        return
+    deadline_s, here = time.monotonic() + timeout_s, {}
+    with contextlib.ExitStack() as opened:
+        door = opened.enter_context(contextlib.closing(Door(cluster, secret)))
+        while missing := [rank for rank in range(1, cluster.size) if rank not in here]:
+            left_s, names = deadline_s - time.monotonic(), ", ".join(map(cluster.name, missing))
+            if left_s <= 0:
+                raise RunError(
+                    f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
+                    f"{names}. Check their messages, and whether they can reach this host."
+                )
+            connection = door.accept(min(left_s, _TELL_S))
+            if connection is None:
+                log.info("waiting for %s", names)
+                continue
+            opened.enter_context(connection)
+            with contextlib.suppress(OSError):
+                rank, link = door.admit(connection)
+                here[rank] = opened.enter_context(contextlib.closing(link))
+        for link in here.values():
+            with contextlib.suppress(OSError):  # TensorFlow notices who has ended since
+                link.send({"kind": "all are here"})
+
+
+def _await_chief(cluster: Cluster, timeout_s: float, secret: bytes) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        link = knock(cluster, secret, max(deadline_s - time.monotonic(), 0))
+        with contextlib.closing(link), contextlib.suppress(OSError):  # the chief was restarted
+            if link.waiting(deadline_s - time.monotonic()):
+                link.receive()
+                return
+            raise RunError(
+                f"All {cluster.size} workers must be up within {timeout_s:.0f} s. "
+                f"{cluster.name(0)} still waits for others: its messages name them."
+            )

@@ -14,6 +14,10 @@ from tfasr.training.logs import LOGS
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-n", "--workers", type=int, required=True, help="how many processes train together")
+    again = (
+        "where they train in rounds (TrainingConfig.exchange): start a worker that fails up to N "
+    )
+    add("--restarts", type=int, metavar="N", help=again + "times again, while the others go on")
     more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
     add("arguments", **more, help="what each of them runs, without --cluster and --rank")
 
@@ -37,7 +41,9 @@ def run_launch(arguments: argparse.Namespace) -> int:
             "launch must tell the workers their cluster itself. Received: "
             f"{', '.join(worker_flags)}. Leave it out."
         )
-    return launch(arguments.workers, [*words, "--cluster", "tf_config"])
+    if arguments.restarts is not None and arguments.restarts < 0:
+        raise UsageError(f"--restarts must be at least 0. Received: {arguments.restarts}.")
+    return launch(arguments.workers, [*words, "--cluster", "tf_config"], arguments.restarts)
 
 
 def add_gin_arguments(add: Callable) -> None:

@@ -14,7 +14,7 @@ Element = dict[str, tf.Tensor]
 class Share:
     """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n.
 
-    With a ``span`` of (first, last, parts) they are ``first * n // parts`` to ``last * n // parts``.
+    A ``span`` of (first, last, parts) has ``first * n // parts`` to ``last * n // parts`` instead.
     """
 
     rank: int
@@ -48,7 +48,6 @@ def share_of_batches(
     ``counted`` float32 is 1, or 0 where a batch has fewer utterances than workers and this one
     holds another's first.
     """
-
     begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
 
     def share_of(batch: Element) -> tf.data.Dataset:

@@ -15,8 +15,9 @@ _ABSENT = object()
 _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
 INTERVALS = (
-    "init", "compile", "input_wait", "train", "exchange", "wait", "averaging", "swap", "eval_forward", "decode",
-    "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
+    "init", "compile", "input_wait", "train", "exchange", "wait", "averaging", "swap",
+    "eval_forward", "decode", "eval_wait", "checkpoint", "sentences", "logging",
+    "overhead", "lost_work",
 )  # fmt: skip
 """The names of all intervals, in the order in which tables and figures show them.
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from tfasr.alphabet import Alphabet
-from tfasr.cluster import launcher
+from tfasr.cluster.transport import START_S
 from tfasr.data.manifest import check_shards
 from tfasr.data.prepare_corpus import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes
@@ -287,7 +287,7 @@ def _await_workers(team: Team, offer: dict[str, Any], session: int) -> None:
     cluster, names = team.cluster, team.cluster.name
     log.info("%s waits for %d others", names(0), cluster.size - 1)
     refusal = functools.partial(unlike, chief=offer)
-    missing = team.hub.await_all(refusal, session, launcher.START_S)
+    missing = team.hub.await_all(refusal, session, START_S)
     if missing:
         who = ", ".join(map(names, missing))
         log.warning("training begins without %s, who may come later", who)

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfasr.cluster import launcher
-from tfasr.cluster.transport import Link, knock, shared_secret
+from tfasr.cluster.transport import START_S, Link, knock, shared_secret
 from tfasr.data.shards import content_hashes
 from tfasr.data.shares import Share
 from tfasr.errors import RunError, UsageError
@@ -113,8 +112,8 @@ def follow_rounds(
                 log.warning("%s does not answer (%s); trying again", team.cluster.name(0), error)
                 link.close()
                 stopped = partial(bool, interruption.received)
-                secret = shared_secret(team.cluster, os.environ)
-                link = knock(team.cluster, secret, launcher.START_S, stopped)
+                secret = shared_secret(team.cluster, os.environ, needed=True)
+                link = knock(team.cluster, secret, START_S, stopped)
                 held.enter_context(contextlib.closing(link))
                 _joined(link, offer)
 

@@ -20,7 +20,8 @@ from tfasr.training.workers.hub import Arrays, Block, Delivery, Hub
 
 _OF_OTHERS = ("first_row", "counted", "all_positions", "all_duration_s", "all_lengths")
 _SUMMED = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s")
-_NOTHING = StepResult(0.0, np.zeros(0, np.float32), np.zeros(0, np.int64), 0, 0.0, 0, 0, 0.0, 0.0, 0.0)
+_EMPTY = np.zeros(0, np.float32), np.zeros(0, np.int64)
+_NOTHING = StepResult(0.0, *_EMPTY, 0, 0.0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def exchanged(model: CtcModel) -> list[keras.Variable]:
@@ -52,9 +53,11 @@ class ShareTrainer:
 
     def go_to(self, epoch: int, step: int, share: Share) -> None:
         if self._place != (epoch, step, share):
+            began = time.perf_counter()
             batches = self._source.training(self._seed, epoch, step, share=share)
             self._batches, self._next = Reading(batches, self._source.split), None
             self._place = epoch, step, share
+            self._waited_s += time.perf_counter() - began
 
     def more(self) -> bool:
         """Whether the epoch has another batch, which is read."""
@@ -92,10 +95,10 @@ class ShareTrainer:
             sum(result.utterances for result in results),
             sum(of_all for _, of_all in steps),
             {name: sum(getattr(result, name) for result in results) for name in _SUMMED},
+            not self.more(),
             [new - old for new, old in zip(values_of(self.variables), start, strict=True)],
             np.concatenate([result.utterance_loss for result in results]),
             np.concatenate([result.positions for result in results]),
-            ends=not self.more(),
         )
 
 
@@ -117,14 +120,15 @@ class RoundStep:
         self._of_segment = 0  # utterances of the chief's batches, over all shares
         self._outer_steps = 0
         training = run.training
-        hub.asynchronous, hub.by_speed = training.exchange == "asynchronous", training.share_by_speed
+        hub.asynchronous = training.exchange == "asynchronous"
+        hub.by_speed, hub.note = training.share_by_speed, self._note
         hub.most_ahead, hub.timeout_s = training.most_staleness, training.worker_timeout_s
 
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""
         run, hub, trainer = self._run, self._hub, self._trainer
         if self.settled:
-            share = self._block.share if self._block else Share(0, len(hub.ranks))
+            share = self._block.share if self._block else Share(0, hub.size)
             trainer.go_to(run.state.epoch, run.state.step_in_epoch, share)
             if not trainer.more():
                 return None
@@ -149,7 +153,8 @@ class RoundStep:
 
     def _open(self) -> None:
         training, state, hub = self._run.training, self._run.state, self._hub
-        hub.weights, hub.steps = values_of(self._trainer.variables), training.steps_of_round(state.epoch)
+        hub.weights = values_of(self._trainer.variables)
+        hub.steps = training.steps_of_round(state.epoch)
         # A checkpoint needs settled weights.
         steps = training.checkpoint_every_steps - state.step % training.checkpoint_every_steps
         steps = steps if hub.asynchronous else min(steps, hub.steps)
@@ -160,9 +165,8 @@ class RoundStep:
     def _take(self) -> None:
         run = self._run
         with run.ledger.interval("wait"):
-            self._block = self._hub.take()
+            self._block, self._start = self._hub.take()
         with run.ledger.interval("exchange"):
-            self._start = [array.copy() for array in self._hub.weights]
             assign(self._trainer.variables, self._start)
         self._trainer.go_to(run.state.epoch, run.state.step_in_epoch, self._block.share)
 
@@ -171,19 +175,20 @@ class RoundStep:
         with run.ledger.interval("exchange"):
             if self._hub.asynchronous:
                 assign(self._trainer.variables, self._hub.weights)
+                self._outer_steps += len(delivered)
             else:
                 self._average(delivered)
         utterances = sum(one.utterances for one in delivered)
         lost = max(self._of_segment - utterances, 0)
         self.settled, self._of_segment = True, 0
-        value = {"outer_steps": self._outer_steps, "utterances": utterances, "lost_utterances": lost}
-        value |= {"waited_s": round(waited_s, 6), "waited_for": waited_for, "workers": [
+        value = {"outer_steps": self._outer_steps, "utterances": utterances}
+        value |= {"lost_utterances": lost, "waited_s": round(waited_s, 6)}
+        value |= {"waited_for": waited_for, "workers": [
             {"rank": one.rank, "utterances": one.utterances, "staleness": one.staleness,
              "train_s": round(one.numbers["train_s"], 6), "link_s": round(one.link_s, 6)}
             for one in delivered
         ]}  # fmt: skip
-        for key, about in [*self._hub.events(), ("exchanged", value)]:
-            run.ledger.event(key, about, epoch_num=run.state.epoch, step=run.state.step + 1)
+        self._note("exchanged", value)
         others = [one for one in delivered if one.rank]
         losses = np.concatenate([result.utterance_loss, *(one.losses for one in others)])
         summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in _SUMMED[:3]}
@@ -196,6 +201,10 @@ class RoundStep:
             lost_utterances=lost,
             **summed,
         )
+
+    def _note(self, key: str, value: dict[str, Any]) -> None:
+        state = self._run.state
+        self._run.ledger.event(key, value, epoch_num=state.epoch, step=state.step + 1)
 
     def _average(self, delivered: list[Delivery]) -> None:
         run, before = self._run, self._hub.weights

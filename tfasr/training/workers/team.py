@@ -19,9 +19,9 @@ from tensorflow.python.eager import context as eager_context
 from tfasr._version import __version__
 from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.launcher import PeerWatch, await_peers
+from tfasr.cluster.launcher import PeerWatch
+from tfasr.cluster.transport import START_S, await_peers, knock, shared_secret
 from tfasr.cluster.transport import Link as ToChief
-from tfasr.cluster.transport import knock, shared_secret
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
@@ -196,7 +196,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
         with _joined_for_rounds(cluster) as team:
             yield team
         return
-    await_peers(cluster)
+    await_peers(cluster, secret=shared_secret(cluster, os.environ, needed=False))
     me = cluster.name(cluster.rank)
     log.info("%s of %d is ready; all must connect in %.0f s", me, cluster.size, launcher.BEGIN_S)
     tf.get_logger().setLevel(logging.WARNING)  # else it tells of every exchange
@@ -237,7 +237,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
 
 @contextlib.contextmanager
 def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
-    secret = shared_secret(cluster, os.environ)
+    secret = shared_secret(cluster, os.environ, needed=True)
     _take_gpu(cluster)
     if cluster.rank == 0:
         hub = Hub(cluster, secret)
@@ -250,7 +250,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
             raise
         hub.close()
         return
-    link = knock(cluster, secret, launcher.START_S)
+    link = knock(cluster, secret, START_S)
     with contextlib.closing(link):
         try:
             yield Team(cluster=cluster, chief=link)
