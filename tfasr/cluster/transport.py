@@ -144,9 +144,16 @@ class Door:
         Raises UsageError if it is a worker of this cluster with another version of tfasr.
         """
         connection.settimeout(_CONNECT_S)
-        if self._context is not None:
-            connection = self._context.wrap_socket(connection, server_side=True)
-        link, nonce = Link(connection), secrets.token_hex(16)
+        try:
+            if self._context is not None:
+                connection = self._context.wrap_socket(connection, server_side=True)
+            return self._identified(Link(connection))
+        except BaseException:
+            connection.close()
+            raise
+
+    def _identified(self, link: Link) -> tuple[int, Link]:
+        nonce = secrets.token_hex(16)
         hello, _ = link.receive()
         rank, version = hello.get("rank"), hello.get("tfasr")
         facts = [self._cluster.plan, rank, hello.get("nonce"), nonce, self._fingerprint]
