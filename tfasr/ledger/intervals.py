@@ -22,6 +22,7 @@ INTERVALS = (
 """The names of all intervals, in the order in which tables and figures show them.
 
 - ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
+- ``exchange``, ``wait``: the chief, between rounds of several workers, see `WORKERS`.
 - ``lost_work``: everything after the checkpoint from which a later session resumed; see
   `lost_ranges`.
 - ``overhead``: time of the run that is in no other interval.
