@@ -59,7 +59,7 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
             request["log"] = str(tmp / f"{name}-{rank}.log")
     (tmp / "scenarios.json").write_text(json.dumps(requests))
     command = [sys.executable, "-m", "tests.cluster.forked", str(tmp / "scenarios.json")]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
     assert finished.returncode == 0, finished.stderr
     codes = json.loads(finished.stdout.splitlines()[-1])
     logs = {

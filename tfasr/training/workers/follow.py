@@ -137,12 +137,13 @@ def _end(message: dict[str, Any]) -> None:
 def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team) -> bool:
     """Trains one block; returns False at the run's end."""
     began, interruption = time.monotonic(), run.interruption
-    while not link.waiting(_LOOK_S):
-        if interruption.received is not None and time.monotonic() > began + _LINGER_S:
-            raise RunInterruptedError(
-                f"{interruption.received.name} ended this worker. The others go on without it.",
-                interruption.received,
-            )
+    waiting = False
+    while not waiting:
+        asked, waits_s = interruption.received, time.monotonic() - interruption.received_s
+        if asked is not None and waits_s > _LINGER_S:
+            message = f"{asked.name} ended this worker. The others go on without it."
+            raise RunInterruptedError(message, asked)
+        waiting = link.waiting(_LOOK_S)
     message, arrays = link.receive()
     if message["kind"] == "end":
         _end(message)

@@ -137,6 +137,8 @@ class Hub:
         """Returns the chief's next block and weights, once the slowest isn't too far behind."""
         with self._changed:
             chief = self._members[0]
+            # The segment may have been cut since the chief's last block.
+            self._limit = max(self._limit, chief.position + 1)
             self._wait(lambda: self._may_begin(chief), lambda m: m.position <= self._slowest())
             return self._begin(chief), [array.copy() for array in self.weights]
 
@@ -221,7 +223,7 @@ class Hub:
                 self._failed = refused
                 self._changed.notify_all()
         if refused:
-            link.send({"kind": "end", "reason": refused, "exit_code": 2})
+            link.send(self._end or {"kind": "end", "reason": refused, "exit_code": 2})
             link.waiting(_LINGER_S)  # until it has read it and left
             return
         why = "it ended"
