@@ -127,7 +127,7 @@ def fork(request: dict) -> int:
     pid = os.fork()
     if pid:
         return pid
-    signal.alarm(120)  # whatever happens, it does not stay
+    signal.alarm(400)  # whatever happens, it does not stay
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -232,9 +232,7 @@ def train(
         hashes = content_hashes(run.splits)
         claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
         offer = offered(experiment, hashes, claim, run.dictionary)
-        check_offers(team.workers, team.gate.passed(offer))
-        if team.hub is not None:
-            _await_workers(team, offer, claim.session)
+        _meet_workers(team, offer, claim.session)
         if claim.history is not None:
             log.info(_FINISHED, run_dir, len(claim.history))
             return claim.history
@@ -259,9 +257,7 @@ def train(
                 # its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
-            if team.hub is not None:
-                run.take_step = RoundStep(run, team.hub)
-                run.batches = NoBatches(run.sources["train"], run.training, None)
+            _train_in_rounds(run)
             events = read_events(run_dir)
             run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
@@ -283,7 +279,10 @@ def train(
         return run.state.history
 
 
-def _await_workers(team: Team, offer: dict[str, Any], session: int) -> None:
+def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
+    check_offers(team.workers, team.gate.passed(offer))
+    if team.hub is None:
+        return
     cluster, names = team.cluster, team.cluster.name
     log.info("%s waits for %d others", names(0), cluster.size - 1)
     refusal = functools.partial(unlike, chief=offer)
@@ -291,6 +290,12 @@ def _await_workers(team: Team, offer: dict[str, Any], session: int) -> None:
     if missing:
         who = ", ".join(map(names, missing))
         log.warning("training begins without %s, who may come later", who)
+
+
+def _train_in_rounds(run: TrainingRun) -> None:
+    if run.team.hub is not None:
+        run.take_step = RoundStep(run, run.team.hub)
+        run.batches = NoBatches(run.sources["train"], run.training, None)
 
 
 def _write_settings(
