@@ -64,6 +64,8 @@ CONDITIONS = {
     "loopback": {}, "1000": {"mbit_s": 1000}, "200": {"mbit_s": 200}, "50": {"mbit_s": 50},
     "slow_2": {"slow": 2}, "slow_4": {"slow": 4}, "killed": {"killed": True},
 }  # fmt: skip
+_TRAINING = ("train", "compile", "input_wait", "exchange", "wait")
+"""The intervals whose sum from the second epoch on is ``later_s``: without start-up, evaluation."""
 _SPAN_S = 0.2  # of a slow worker's running and being stopped
 
 
@@ -74,7 +76,8 @@ def command(*words: str) -> None:
 @contextlib.contextmanager
 def hosts(count: int, mbit_s: float | None) -> Iterator[list[list[str]]]:
     """Yields, for each worker, the words that start a command in its network namespace."""
-    name = f"tw{os.getpid() % 10000}"
+    # A new name each time: the kernel takes a while to forget deleted devices.
+    name = f"t{secrets.token_hex(3)}"
     with contextlib.ExitStack() as made:
         command("ip", "link", "add", name, "type", "bridge")
         made.callback(command, "ip", "link", "del", name)
@@ -192,10 +195,14 @@ def train(
     spent, wall_s = loaded.intervals, loaded.wall_s
     to_target = loaded.time_to_accuracy(cer=target, window=1).seconds if stops else None
     until_s = to_target or loaded.timeline.elapsed_s[-1]
+    (first, *_) = (i for i in loaded.timeline.of("epoch_stop"))
+    first_s = float(loaded.timeline.elapsed_s[first])
+    before, until = (loaded.timeline.interval_seconds(s) for s in (first_s, until_s))
+    later = {name: until[name] - before[name] for name in _TRAINING}
     rounds = [e["value"] for e in loaded.events if e["key"] == "exchanged"]
     return {
         "time_s": until_s, "reached": to_target is not None, "elapsed_s": elapsed_s,
-        "wall_s": wall_s, "train_s": spent["train"], "exchange_s": spent["exchange"],
+        "later_s": sum(later.values()), "wall_s": wall_s, "train_s": spent["train"], "exchange_s": spent["exchange"],
         "wait_s": spent["wait"], "compile_s": spent["compile"], "init_s": spent["init"],
         "lost_utterances": sum(one["lost_utterances"] for one in rounds),
         "best_cer": min(e["value"]["cer"] for e in loaded.events if e["key"] == "tracked_stats"),
@@ -205,7 +212,7 @@ def train(
 
 def row(arm: str, runs: list[dict], first: list[dict], arms: int) -> dict[str, Any]:
     """Medians of an arm, and its time relative to the first arm's, paired by seeds."""
-    names = ("time_s", "train_s", "exchange_s", "wait_s", "lost_utterances", "best_cer")
+    names = ("time_s", "later_s", "train_s", "exchange_s", "wait_s", "lost_utterances", "best_cer")
     values = {name: round(statistics.median(run[name] for run in runs), 3) for name in names}
     first = first[: len(runs)]
     logs = [math.log(a["time_s"] / b["time_s"]) for a, b in zip(runs, first, strict=True)]
