@@ -202,8 +202,9 @@ def train(
     rounds = [e["value"] for e in loaded.events if e["key"] == "exchanged"]
     return {
         "time_s": until_s, "reached": to_target is not None, "elapsed_s": elapsed_s,
-        "later_s": sum(later.values()), "wall_s": wall_s, "train_s": spent["train"], "exchange_s": spent["exchange"],
-        "wait_s": spent["wait"], "compile_s": spent["compile"], "init_s": spent["init"],
+        "later_s": sum(later.values()), "wall_s": wall_s, "train_s": spent["train"],
+        "exchange_s": spent["exchange"], "wait_s": spent["wait"], "compile_s": spent["compile"],
+        "init_s": spent["init"],
         "lost_utterances": sum(one["lost_utterances"] for one in rounds),
         "best_cer": min(e["value"]["cer"] for e in loaded.events if e["key"] == "tracked_stats"),
         "parts": parts_until(loaded.timeline, until_s, warmup_steps=2),
