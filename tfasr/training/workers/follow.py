@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +105,18 @@ def follow_rounds(
         link = team.chief
         while True:
             try:
-                if not _train_block(run, trainer, link, team):
-                    return []
+                done = _train_block(run, trainer, link, team)
             except OSError as error:
                 log.warning("%s does not answer (%s); trying again", team.cluster.name(0), error)
                 link.close()
-                stopped = partial(bool, interruption.received)
                 secret = shared_secret(team.cluster, os.environ, needed=True)
-                link = knock(team.cluster, secret, START_S, stopped)
+                link = knock(team.cluster, secret, START_S, lambda: bool(interruption.received))
                 held.enter_context(contextlib.closing(link))
                 _joined(link, offer)
+                continue
+            if done is None:
+                return []
+            steps.ledger.event("worker_round", done)
 
 
 def _joined(link: Link, offer: dict[str, Any]) -> dict[str, Any]:
@@ -134,8 +135,10 @@ def _end(message: dict[str, Any]) -> None:
         raise (UsageError if code == 2 else RunError)(reason)
 
 
-def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team) -> bool:
-    """Trains one block; returns False at the run's end."""
+def _train_block(
+    run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team
+) -> dict[str, Any] | None:
+    """Trains one block; returns what the ledger notes of it, None at the run's end."""
     began, interruption = time.monotonic(), run.interruption
     waiting = False
     while not waiting:
@@ -147,7 +150,7 @@ def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team
     message, arrays = link.receive()
     if message["kind"] == "end":
         _end(message)
-        return False
+        return None
     received = time.monotonic()
     start, state = arrays[: message["weights"]], arrays[message["weights"] :]
     assign(trainer.variables, start)
@@ -163,12 +166,10 @@ def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team
     result = {"kind": "result", "steps": made.steps, "utterances": made.utterances}
     result |= {"of_utterances": made.of_utterances, "numbers": made.numbers, "ends": made.ends}
     link.send({**result, "busy_s": busy_s}, [*made.changes, made.losses, made.positions])
-    values = {"steps": made.steps, "utterances": made.utterances, **made.numbers}
+    values = {"epoch_num": message["epoch"], "step_in_epoch": message["step"], "steps": made.steps}
+    values |= {"utterances": made.utterances, **made.numbers}
     values |= {"waited_s": received - began, "busy_s": busy_s}
-    values = {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
-    where = {"epoch_num": message["epoch"], "step": message["step"]}
-    run.ledger.event("worker_round", values, **where)
-    return True
+    return {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
 
 
 class EvaluationShare(Evaluations):
