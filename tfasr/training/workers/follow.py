@@ -166,6 +166,8 @@ def _train_block(
     result = {"kind": "result", "steps": made.steps, "utterances": made.utterances}
     result |= {"of_utterances": made.of_utterances, "numbers": made.numbers, "ends": made.ends}
     link.send({**result, "busy_s": busy_s}, [*made.changes, made.losses, made.positions])
+    if made.ends:
+        trainer.read_ahead()
     values = {"epoch_num": message["epoch"], "step_in_epoch": message["step"], "steps": made.steps}
     values |= {"utterances": made.utterances, **made.numbers}
     values |= {"waited_s": received - began, "busy_s": busy_s}

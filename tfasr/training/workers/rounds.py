@@ -47,6 +47,7 @@ class ShareTrainer:
         self.variables = exchanged(run.model)
         self.take_step = TimedStep(run.model)
         self._source, self._seed = run.sources["train"], run.training.seed
+        self._epochs = run.training.epochs
         self._place: tuple[int, int, Share] | None = None  # of the next batch
         self._next: Batch | None = None
         self._waited_s = 0.0
@@ -58,6 +59,12 @@ class ShareTrainer:
             self._batches, self._next = Reading(batches, self._source.split), None
             self._place = epoch, step, share
             self._waited_s += time.perf_counter() - began
+
+    def read_ahead(self) -> None:
+        """At an epoch's end, begins to read the next one's share: the others would wait for it."""
+        epoch, _, share = self._place
+        if self._next is None and epoch < self._epochs:
+            self.go_to(epoch + 1, 0, share)
 
     def more(self) -> bool:
         """Whether the epoch has another batch, which is read."""
@@ -115,6 +122,7 @@ class RoundStep:
         self._trainer = ShareTrainer(run)
         self.traces = self._trainer.take_step.traces
         self.settled = True  # whether all weights are exchanged, and a checkpoint may be saved
+        self._ended = 0  # the last epoch that has no further batch
         self._block: Block | None = None
         self._steps: list[tuple[StepResult, int]] = []  # of the block
         self._of_segment = 0  # utterances of the chief's batches, over all shares
@@ -127,6 +135,8 @@ class RoundStep:
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""
         run, hub, trainer = self._run, self._hub, self._trainer
+        if self.settled and self._ended == run.state.epoch:
+            return None
         if self.settled:
             share = self._block.share if self._block else Share(0, hub.size)
             trainer.go_to(run.state.epoch, run.state.step_in_epoch, share)
@@ -189,6 +199,9 @@ class RoundStep:
             for one in delivered
         ]}  # fmt: skip
         self._note("exchanged", value)
+        if any(one.ends for one in delivered):
+            self._ended = run.state.epoch
+            self._trainer.read_ahead()
         others = [one for one in delivered if one.rank]
         losses = np.concatenate([result.utterance_loss, *(one.losses for one in others)])
         summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in _SUMMED[:3]}
