@@ -235,7 +235,7 @@ LAUNCH = """
 import sys
 from tfasr.cluster import launcher
 launcher.NOTICE_S, launcher.END_S = {notice_s}, {end_s}
-sys.exit(launcher.launch(3, sys.argv[1:]))
+sys.exit(launcher.launch(3, sys.argv[1:], {restarts}))
 """
 
 
@@ -244,10 +244,12 @@ def start(tmp_path):
     """Returns a function that launches three workers that do something."""
     begun = []
 
-    def launching(what: str, notice_s: float = 1.0, end_s: float = 1.0) -> subprocess.Popen:
+    def launching(
+        what: str, notice_s: float = 1.0, end_s: float = 1.0, restarts: int | None = None
+    ) -> subprocess.Popen:
         plugin = tmp_path / "worker.py"
         plugin.write_text(WORKER.format(what=what))
-        script = LAUNCH.format(notice_s=notice_s, end_s=end_s)
+        script = LAUNCH.format(notice_s=notice_s, end_s=end_s, restarts=restarts)
         command = [sys.executable, "-c", script, "watch", "--import", str(plugin), str(tmp_path)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -267,6 +269,32 @@ def test_workers_share_the_processors_unless_the_user_says_how(monkeypatch):
     both = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     assert thread_variables(3, {}) == dict.fromkeys(both, "2")
     assert thread_variables(9, {"OMP_NUM_THREADS": "4"}) == {"TF_NUM_INTRAOP_THREADS": "1"}
+
+
+RETRIES = """
+tries = Path({folder!r}) / "tries"
+begun = len(tries.read_text()) if tries.exists() else 0
+if rank == 1:
+    tries.write_text("x" * (begun + 1))
+    os._exit(3)
+while rank == 0 and (not tries.exists() or len(tries.read_text()) < {wanted}):
+    time.sleep(0.05)
+if rank == 2:
+    time.sleep(600)
+os._exit({code})
+"""
+
+
+@pytest.mark.parametrize(("restarts", "code"), [(0, 0), (2, 0), (1, 5)])
+def test_with_restarts_a_failed_worker_is_started_again_and_all_end_with_the_first(
+    start, tmp_path, restarts, code
+):
+    what = RETRIES.format(folder=str(tmp_path), wanted=restarts + 1, code=code)
+    process = start("import time\n" + what, notice_s=0.3, end_s=1.0, restarts=restarts)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert errors.count("worker 1 has failed and is started again") == restarts
+    assert (tmp_path / "tries").read_text() == "x" * (restarts + 1)
 
 
 def test_output_comes_with_the_workers_number(start):

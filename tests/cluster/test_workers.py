@@ -23,7 +23,8 @@ from tests.tones import TRAIN_UTTERANCES, tones_experiment
 from tests.training.bare_run import bare_run
 from tfasr import cli
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.launcher import PeerWatch, await_peers, free_ports
+from tfasr.cluster.launcher import PeerWatch, free_ports
+from tfasr.cluster.transport import await_peers
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import worker_events_file
 from tfasr.layers.batch_normalization import BatchNormalization
@@ -112,12 +113,12 @@ def meet(ports, ranks, timeout_s=60, version=None):
     addresses = [f"127.0.0.1:{port}" for port in ports]
     script = """
 import sys
-from tfasr.cluster import launcher
+from tfasr.cluster import transport
 from tfasr.cluster.description import Cluster
 _, addresses, rank, timeout_s, version = sys.argv
-launcher.__version__ = version or launcher.__version__
+transport.__version__ = version or transport.__version__
 try:
-    launcher.await_peers(Cluster(tuple(addresses.split(",")), int(rank)), float(timeout_s))
+    transport.await_peers(Cluster(tuple(addresses.split(",")), int(rank)), float(timeout_s))
     print("all are here")
 except Exception as error:
     print(type(error).__name__, error)
@@ -234,6 +235,8 @@ class Silent:
 
 class BareStep:
     """Stands for a training step that changes nothing, as often as the test wants it."""
+
+    settled = True
 
     def __init__(self, steps):
         self._left = steps

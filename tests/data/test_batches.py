@@ -243,7 +243,7 @@ def test_batches_of_equal_frames_hold_more_short_utterances_and_fewer_long_ones(
     batches = arrays(equal.training(1, 1))
     assert sorted(sum(positions(batches), [])) == list(range(UTTERANCES))
     largest = dict(zip(equal.boundaries, equal.batch_sizes(4), strict=True))
-    of_bucket = {boundary: 0 for boundary in equal.boundaries}
+    of_bucket = dict.fromkeys(equal.boundaries, 0)
     for batch in batches:
         rows, boundary, _ = batch["features"].shape
         assert rows <= largest[boundary]

@@ -42,7 +42,7 @@ def test_parts_add_up_to_the_time():
     assert parts.seconds == pytest.approx(
         {
             "training": 40, "input_wait": 20, "evaluation": 14, "startup": 3,
-            "lost_work": 0, "other": 0,
+            "lost_work": 0, "workers": 0, "other": 0,
         }
     )  # fmt: skip
     assert parts.total_s == pytest.approx(77)

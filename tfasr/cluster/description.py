@@ -1,6 +1,7 @@
 """Which processes train a run together, and which one this is."""
 
 import bisect
+import hashlib
 import itertools
 import json
 import re
@@ -46,6 +47,11 @@ class Cluster:
     @property
     def size(self) -> int:
         return len(self.addresses)
+
+    @property
+    def plan(self) -> str:
+        """A hash of all addresses, by which workers of one cluster know each other."""
+        return hashlib.sha256(",".join(self.addresses).encode()).hexdigest()
 
     @property
     def local_rank(self) -> int:

@@ -14,6 +14,10 @@ from tfasr.training.logs import LOGS
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-n", "--workers", type=int, required=True, help="how many processes train together")
+    again = (
+        "where they train in rounds (TrainingConfig.exchange): start a worker that fails up to N "
+    )
+    add("--restarts", type=int, metavar="N", help=again + "times again, while the others go on")
     more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
     add("arguments", **more, help="the command for each of them, without --cluster and --rank")
 
@@ -37,7 +41,9 @@ def run_launch(arguments: argparse.Namespace) -> int:
             "tfasr launch sets the workers' cluster itself. Received: "
             f"{', '.join(worker_flags)}. Leave it out."
         )
-    return launch(arguments.workers, [*words, "--cluster", "tf_config"])
+    if arguments.restarts is not None and arguments.restarts < 0:
+        raise UsageError(f"--restarts must be at least 0. Received: {arguments.restarts}.")
+    return launch(arguments.workers, [*words, "--cluster", "tf_config"], arguments.restarts)
 
 
 def add_gin_arguments(add: Callable) -> None:
@@ -98,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
     from tfasr.kit.registry import require_plugins
-    from tfasr.training.from_gin import load_config
+    from tfasr.training.from_gin import load_config, trains_in_rounds
 
     if arguments.resume:  # without them the preset's own names may be unknown
         require_plugins(arguments.run_dir)
@@ -115,9 +121,11 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.training.train import train
     from tfasr.training.workers.team import joined
 
-    with joined(cluster) as team:
+    files = arguments.gin_file, arguments.gin_binding
+    in_rounds = cluster is not None and trains_in_rounds(*files)
+    with joined(cluster, in_rounds=in_rounds) as team:
         # Creating the optimizer would already initialise TensorFlow.
-        config = load_config(arguments.gin_file, arguments.gin_binding)
+        config = load_config(*files)
         history = train(
             config.experiment,
             shard_dir=arguments.shard_dir,
@@ -131,7 +139,7 @@ def run(arguments: argparse.Namespace) -> None:
             own_process=True,
             team=team,
         )
-    if history and team.workers.rank == 0:
+    if history and team.rank == 0:
         last = history[-1]
         print(
             f"{Path(arguments.run_dir)}: {epochs_done(history)} epochs, validation CER "

@@ -12,10 +12,14 @@ Element = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Share:
-    """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n."""
+    """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n.
+
+    A ``span`` of (first, last, parts) has ``first * n // parts`` to ``last * n // parts`` instead.
+    """
 
     rank: int
     count: int
+    span: tuple[int, int, int] | None = None
 
 
 def unread(record: tf.Tensor, frame_bytes: int) -> Element:
@@ -44,11 +48,11 @@ def share_of_batches(
     ``counted`` float32 is 1, or 0 where a batch has fewer utterances than workers and this one
     holds another's first.
     """
+    begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
 
     def share_of(batch: Element) -> tf.data.Dataset:
         utterances = tf.shape(batch["positions"])[0]
-        begin = share.rank * utterances // share.count
-        end = (share.rank + 1) * utterances // share.count
+        begin, end = begins * utterances // parts, ends * utterances // parts
         empty = tf.equal(begin, end)
         first = tf.minimum(begin, utterances - 1)
         rows = batch["record"][first : tf.where(empty, first + 1, end)]

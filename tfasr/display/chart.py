@@ -14,6 +14,7 @@ RUN_COLOURS = (
 )  # fmt: skip
 INTERVAL_COLOURS = {
     "init": "#7d8794", "compile": "#7a63d4", "input_wait": "#e0a526", "train": "#2f7fd0",
+    "exchange": "#59367a", "wait": "#c9b3dd",
     "averaging": "#1596a8", "swap": "#14614a", "eval_forward": "#1f9e6e", "decode": "#6fbf73",
     "eval_wait": "#a9d8a0", "checkpoint": "#a0683c", "sentences": "#c2569b", "logging": "#8a8418",
     "overhead": "#b4bac2", "lost_work": "#cf4747",

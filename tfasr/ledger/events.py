@@ -77,6 +77,15 @@ Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the s
 `tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
 ``epoch``, ``eval_forward`` and ``decode``.
 
+If they train in rounds, the chief's ``train_step`` counts its own utterances; the last one of a
+segment (`tfasr.training.workers.hub`) also counts all that the others trained on since the one
+before. ``exchange_start/_stop`` and ``wait_start/_stop`` bracket intervals. ``exchanged`` precedes
+that step: ``{"outer_steps" (so far), "utterances", "lost_utterances", "waited_s", "waited_for" (the
+rank that came last, or None), "workers": [{"rank", "utterances", "staleness", "train_s",
+"link_s"}]}``, an entry per round of each worker. ``worker_left`` (``{"rank", "why"}``),
+``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its work was refused) say
+who came and went. Workers write ``worker_round`` instead of ``worker_step``.
+
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
 

@@ -16,12 +16,14 @@ _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
 _LARGEST_EPOCH = 2**53
 INTERVALS = (
-    "init", "compile", "input_wait", "train", "averaging", "swap", "eval_forward", "decode",
-    "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
+    "init", "compile", "input_wait", "train", "exchange", "wait", "averaging", "swap",
+    "eval_forward", "decode", "eval_wait", "checkpoint", "sentences", "logging",
+    "overhead", "lost_work",
 )  # fmt: skip
 """The names of all intervals, in the order in which tables and figures show them.
 
 - ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
+- ``exchange``, ``wait``: the chief, between rounds of several workers, see `WORKERS`.
 - ``lost_work``: everything after the checkpoint from which a later session resumed; see
   `lost_ranges`.
 - ``overhead``: time of the run that is in no other interval.
@@ -30,9 +32,11 @@ INTERVALS = (
 """
 EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 """The intervals in which training waits for an evaluation."""
+WORKERS = ("exchange", "wait")
+"""The intervals of workers that train in rounds: weights change hands, the chief waits for some."""
 Piece = tuple[str, int, int]
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
-_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
+_BRACKETED = {"init", *WORKERS, "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
 # Lost work starts after one of these (see `lost_ranges`), so a lost step's time lies after it, too.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")

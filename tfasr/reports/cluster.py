@@ -7,6 +7,7 @@ added up: who was ready a longer time before that end waited for who was ready l
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,6 +163,47 @@ def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
     share, achieved = chief.exchange_s / chief.step_s, chief.sent_buffers * size / chief.exchange_s
     sizes = int(count), int(size), chief.steps
     return Exchange(*sizes, chief.exchange_s, share, achieved, bandwidth, latency_s)
+
+
+@dataclass(frozen=True)
+class RoundsOfWorker:
+    """A worker's part of a run whose workers trained in rounds, as the chief's ledger has it."""
+
+    rank: int  # of the worker; 0 is the chief
+    rounds: int  # that it delivered
+    utterances: int
+    train_s: float  # seconds of its steps
+    link_s: float  # seconds in which its weights and changes were on their way
+    held_up_s: float  # seconds that the chief waited, where this worker came last
+    staleness: int  # the most changes of others that were added during one of its rounds
+    left: int  # how often it was left out
+
+
+def rounds_of_workers(events: Events) -> list[RoundsOfWorker]:
+    rounds: dict[int, list[Mapping[str, Any]]] = {}
+    held_up_s, left = Counter(), Counter()
+    for event in events:
+        value = event.get("value")
+        if event["key"] == "worker_left" and isinstance(value, dict):
+            left[value.get("rank")] += 1
+        if event["key"] != "exchanged" or not isinstance(value, dict):
+            continue
+        held_up_s[value.get("waited_for")] += value.get("waited_s", 0.0)
+        for one in value.get("workers", []):
+            rounds.setdefault(one["rank"], []).append(one)
+    return [
+        RoundsOfWorker(
+            rank,
+            len(of_rank),
+            sum(one["utterances"] for one in of_rank),
+            math.fsum(one["train_s"] for one in of_rank),
+            math.fsum(one["link_s"] for one in of_rank),
+            held_up_s[rank],
+            max(one["staleness"] for one in of_rank),
+            left[rank],
+        )
+        for rank, of_rank in sorted(rounds.items())
+    ]
 
 
 def _positive(value: Any) -> bool:

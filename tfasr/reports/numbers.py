@@ -21,11 +21,13 @@ from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import RunCharges
 from tfasr.reports.cluster import (
     Exchange,
+    RoundsOfWorker,
     WorkerMachine,
     WorkerTimes,
     exchange_of,
     machines_of,
     read_worker_files,
+    rounds_of_workers,
     times_of_workers,
 )
 from tfasr.reports.series import RunSeries, run_series
@@ -326,6 +328,7 @@ class RunAnalysis:
     notes: list[str]  # caveats about its results
     facts: RunFacts  # the machine, what was trained, how long an epoch takes
     charges: RunCharges | None = None  # cost and energy; None unless asked for
+    rounds: tuple[RoundsOfWorker, ...] = ()  # of workers that trained in rounds, by rank
     workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
     exchange: Exchange | None = None  # of their gradients; None where it is not known
     machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
@@ -450,6 +453,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
             with_utilisation=question.utilisation or question.over_time or bool(question.beside),
         ),
         workers=workers,
+        rounds=tuple(rounds_of_workers(run.events)),
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
         start=run.fact("start_from") or {},

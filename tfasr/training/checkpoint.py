@@ -68,8 +68,9 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     Names hold the order and the last part of Keras's path: the rest counts the layers that a
     process has made.
     """
-    optimizer = getattr(model, "optimizer", None)
-    return _named([*model.variables, *(optimizer.variables if optimizer else [])])
+    names = ("optimizer", "outer_optimizer")
+    optimizers = filter(None, (getattr(model, name, None) for name in names))
+    return _named([*model.variables, *(v for optimizer in optimizers for v in optimizer.variables)])
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:

@@ -126,6 +126,7 @@ class CtcModel(keras.Model):
         self.output_lengths = output_lengths
         self.accumulation_steps = accumulation_steps
         self.intermediate_loss_weight = intermediate_loss_weight
+        self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of workers' rounds
         self._step: Callable | None = None
         self.built = True
 

@@ -91,6 +91,24 @@ class TrainingConfig:
             each partial sum is rounded again on its way round the workers. The sum is float32 again
             when it is clipped and applied; weights, the optimizer's state, losses and batch
             statistics are not rounded.
+        exchange: how the workers of a cluster train together. "synchronous": they sum their
+            gradients in every step. "local": each takes ``exchange_every_steps`` steps on its
+            share of the batches by itself, then all continue from the mean of their weights.
+            "asynchronous": each change is added when it arrives, and none waits for the slowest
+            unless it is ``most_staleness`` rounds ahead of it. Local rounds of one step with the
+            outer optimizer "average" are the synchronous way. One process ignores all of this.
+        exchange_every_steps: a round's steps; fewer before a checkpoint and at an epoch's end.
+        local_from_epoch: local rounds have one step before this epoch (post-local SGD).
+        outer_optimizer: what is made of the mean change of a local round's weights: "average"
+            applies it, "nesterov" takes it as a gradient for SGD with Nesterov momentum.
+        outer_learning_rate: of "nesterov"; by default DiLoCo's, as the momentum.
+        outer_momentum: of "nesterov".
+        most_staleness: how many rounds a worker may be ahead of the slowest one. The others of n
+            workers have then added at most n - 1 times twice as many changes to the weights.
+        worker_timeout_s: how long the chief waits for a worker before the others go on without it,
+            until it answers again.
+        share_by_speed: whether a worker's share of the batches in "local" and "asynchronous"
+            follows its speed in its last round, instead of being the same for all.
         evaluate_averaged: whether evaluations and users of the trained model take the averaged
             weights of an optimizer that keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training goes on from its own weights.
@@ -129,7 +147,9 @@ class TrainingConfig:
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
-    Regularization for CTC-based Speech Recognition, ICASSP 2021.
+    Regularization for CTC-based Speech Recognition, ICASSP 2021. S. Stich, Local SGD Converges
+    Fast and Communicates Little, ICLR 2019; T. Lin et al., Don't Use Large Mini-Batches, Use Local
+    SGD, ICLR 2020 (post-local); A. Douillard et al., DiLoCo, 2023 (Nesterov, 0.7, 0.9).
     """
 
     epochs: int = 30
@@ -147,6 +167,15 @@ class TrainingConfig:
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
+    exchange: Literal["synchronous", "local", "asynchronous"] = "synchronous"
+    exchange_every_steps: int = 16
+    local_from_epoch: int = 1
+    outer_optimizer: Literal["average", "nesterov"] = "average"
+    outer_learning_rate: float = 0.7
+    outer_momentum: float = 0.9
+    most_staleness: int = 1
+    worker_timeout_s: float = 60.0
+    share_by_speed: bool = False
     evaluate_averaged: bool = True
     averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
@@ -168,7 +197,8 @@ class TrainingConfig:
     def check(self) -> None:
         require_precision(self, "precision", trained())
         at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
-        for name in (*at_least_1.split(), "gradient_accumulation_steps"):
+        of_rounds = ("exchange_every_steps", "local_from_epoch", "most_staleness")
+        for name in (*at_least_1.split(), "gradient_accumulation_steps", *of_rounds):
             require_within(self, 1, **{name: _MOST})
         require_within(self, 1, evaluations_per_epoch=1000)
         at_least_0 = "seed sentences_every_steps num_sentences batch_norm_window_utterances"
@@ -185,6 +215,13 @@ class TrainingConfig:
         )
         rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
         require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
+        require(0 <= self.outer_momentum < 1, self, "outer_momentum", "in 0..1, below 1")
+        for name in ("outer_learning_rate", "worker_timeout_s"):
+            require(0 < getattr(self, name) < math.inf, self, name, "above 0, and finite")
+        local = self.exchange == "local"
+        only = 'left alone unless exchange is "local"'
+        require(local or self.outer_optimizer == "average", self, "outer_optimizer", only)
+        require(local or self.local_from_epoch == 1, self, "local_from_epoch", only)
         finite = math.isfinite(self.initial_blank_bias)
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
@@ -205,6 +242,15 @@ class TrainingConfig:
         require(not overlaps, self, "overlap_evaluation", message)
         fractions = all(0 <= value <= 1 for _, value in self.targets)
         require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether a cluster's workers take steps by themselves between exchanges."""
+        averaged_steps = self.exchange_every_steps == 1 and self.outer_optimizer == "average"
+        return self.exchange != "synchronous" and not (self.exchange == "local" and averaged_steps)
+
+    def steps_of_round(self, epoch: int) -> int:
+        return self.exchange_every_steps if epoch >= self.local_from_epoch else 1
 
 
 def default_model() -> RecogniserConfig:

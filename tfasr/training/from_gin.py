@@ -13,7 +13,7 @@ from tfasr.data.alphabets import AlphabetConfig
 from tfasr.data.noise import NoiseConfig
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
-from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, read_gin
+from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, peek, read_gin
 from tfasr.kit.registry import Registry
 from tfasr.models.build import know_models, model_class
 from tfasr.telemetry.compiled import layers_instruction_set
@@ -153,6 +153,11 @@ def load_config(
     filled = fill(read_gin(files, bindings), build)
     experiment, shards, *others = filled.configs
     return LoadedConfig(experiment, shards, filled.given, filled.operative, *others)
+
+
+def trains_in_rounds(gin_file: Sequence[str] | None, bindings: Sequence[str]) -> bool:
+    """Returns `TrainingConfig.in_rounds` before anything begins TensorFlow's work."""
+    return peek(TrainingConfig, read_gin(gin_file or [], bindings)).in_rounds
 
 
 def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingConfig:

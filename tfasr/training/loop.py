@@ -108,7 +108,7 @@ class Loop:
             self._evaluate_within()  # as where the session before was killed during it
         # A resumed epoch may lack its evaluation alone: the session before was killed during it.
         batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
-        while batches is not None and not run.stop_requested:
+        while batches is not None and not (run.stop_requested and run.take_step.settled):
             for hook in self._hooks:
                 hook.on_step_begin(run)
             step = run.take_step(batches)
@@ -172,7 +172,7 @@ class Loop:
 
     def _stop_if_interrupted(self) -> None:
         run, received = self._run, self._run.interruption.received
-        if received is None:
+        if received is None or not run.take_step.settled:
             return
         step = run.state.step
         if step:

@@ -83,6 +83,16 @@ class EpochBatches:
         return self.strategy.distribute_datasets_from_function(lambda _: batches)
 
 
+class NoBatches(EpochBatches):
+    """Takes the place of an epoch's batches where the training step reads its own."""
+
+    def prefetch(self, epoch: int) -> None:
+        pass
+
+    def iterator(self, state: TrainingState) -> Iterator[Batch]:
+        return iter(())
+
+
 class RunClock:
     """Seconds since the creation of the model: everything counted but time between sessions."""
 

@@ -6,6 +6,7 @@ import logging
 import math
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.received_s = 0.0  # when, by the monotonic clock
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> "Interruption":
@@ -94,7 +96,7 @@ class Interruption:
         pass
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
+        self.received, self.received_s = signal.Signals(number), time.monotonic()
         self._restore()
         log.warning(
             "%s: saving a checkpoint at the next step, then ending. A second signal ends at once.",

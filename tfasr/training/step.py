@@ -103,10 +103,13 @@ class StepResult:
     input_wait_s: float  # until the batch was there
     compile_s: float  # of the step if anything was traced or compiled in it, else 0
     train_s: float  # of the step if nothing was, else 0
+    lost_utterances: int = 0  # of workers that were left out since the step before; not trained on
 
 
 class TimedStep:
     """Fetches a batch, updates a model's weights on it and times both."""
+
+    settled = True  # whether a checkpoint may be saved after any step
 
     def __init__(self, model: CtcModel):
         self.traces = StepTraces()

@@ -1,6 +1,7 @@
 """`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 
 from tfasr.alphabet import Alphabet
+from tfasr.cluster.transport import START_S
 from tfasr.data.manifest import check_shards
 from tfasr.data.prepare_corpus import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes
@@ -27,7 +29,7 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
-from tfasr.training.experiment import CLOSED, Experiment, is_closed
+from tfasr.training.experiment import CLOSED, Experiment, TrainingConfig, is_closed
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
@@ -38,7 +40,7 @@ from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.phases import Checkpoints, Evaluations, make_placement
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import RunClock, TrainingRun, build, open_run
+from tfasr.training.run import NoBatches, RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
     Interruption,
@@ -51,8 +53,9 @@ from tfasr.training.run_folder import (
 )
 from tfasr.training.step import book_traces
 from tfasr.training.warm_start import open_start
-from tfasr.training.workers.follow import WorkerSteps, follow
-from tfasr.training.workers.team import Team, check_clustered, check_offers, offered
+from tfasr.training.workers.follow import WorkerSteps, follow, follow_rounds
+from tfasr.training.workers.rounds import RoundStep
+from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
@@ -68,7 +71,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
-    in_cluster, per_epoch = run.team.share is not None, training.evaluations_per_epoch
+    in_cluster, per_epoch = run.team.size > 1, training.evaluations_per_epoch
     started_from = run.started_from
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
@@ -99,6 +102,15 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
+
+
+_OF_ROUNDS = ("exchange", "exchange_every_steps", "share_by_speed")
+_OF_LOCAL = ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum")
+
+
+def _rounds(training: TrainingConfig) -> dict[str, Any]:
+    names = _OF_LOCAL if training.exchange == "local" else ("most_staleness",)
+    return {name: getattr(training, name) for name in (*_OF_ROUNDS, *names)}
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
@@ -147,7 +159,9 @@ def comparability(
         **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
     exchange = experiment.training.gradient_exchange
-    if in_cluster and exchange != "float32":
+    if in_cluster and experiment.training.in_rounds:
+        facts["exchange"] = _rounds(experiment.training)
+    elif in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
     if extended:
         facts["extended"] = list(extended)
@@ -219,11 +233,12 @@ def train(
     """
     team, run_dir = team or Team(), Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
-    if team.share is not None:
+    if team.size > 1:
         check_clustered(experiment, callbacks)
-    if team.workers.rank:
+    if team.rank:
         follows = {"resume": resume, "lexicon": words_file}
-        return follow(experiment, Path(shard_dir), run_dir, team, **follows)
+        in_this_way = follow if team.chief is None else follow_rounds
+        return in_this_way(experiment, Path(shard_dir), run_dir, team, **follows)
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
@@ -238,7 +253,7 @@ def train(
         hashes = content_hashes(run.splits)
         claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
         offer = offered(experiment, hashes, claim, run.dictionary)
-        check_offers(team.workers, team.gate.passed(offer))
+        _meet_workers(team, offer, claim.session)
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
@@ -263,6 +278,7 @@ def train(
                 # its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
+            _train_in_rounds(run)
             events = read_events(run_dir)
             run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
@@ -282,6 +298,25 @@ def train(
         book_traces(ledger, run.take_step.traces, placement.traces)
         team.part()
         return run.state.history
+
+
+def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
+    check_offers(team.workers, team.gate.passed(offer))
+    if team.hub is None:
+        return
+    cluster, names = team.cluster, team.cluster.name
+    log.info("%s waits for %d others", names(0), cluster.size - 1)
+    refusal = functools.partial(unlike, chief=offer)
+    missing = team.hub.await_all(refusal, session, START_S)
+    if missing:
+        who = ", ".join(map(names, missing))
+        log.warning("training begins without %s, who may come later", who)
+
+
+def _train_in_rounds(run: TrainingRun) -> None:
+    if run.team.hub is not None:
+        run.take_step = RoundStep(run, run.team.hub)
+        run.batches = NoBatches(run.sources["train"], run.training, None)
 
 
 def _write_settings(
@@ -329,7 +364,7 @@ def _hooks(
     targets = WatchTargets()
     # First: nothing else works with a loss that is not finite.
     hooks: list[Hook] = [RecordSteps(), CheckData()]
-    if run.team.share is not None:
+    if run.team.size > 1:
         hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
     hooks += [ShowProgress(), PrintSentences(run)]
     if callbacks:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfasr.ledger.intervals import EVALUATION, evaluated_epoch
+from tfasr.ledger.intervals import EVALUATION, WORKERS, evaluated_epoch
 from tfasr.ledger.timeline import Timeline
 
 WARMUP_STEPS = 10
@@ -15,6 +15,7 @@ FACTORS = {
     "hardware_throughput": "steady training throughput",
     "input_wait": "waiting for input, per utterance",
     "evaluation": "evaluation, per utterance",
+    "workers": "exchange with other workers and waiting for them, per utterance",
     "startup": "initialisation, compilation, warm-up",
     "lost_work": "lost work",
     "other": "checkpoints and all else, per utterance",
@@ -22,7 +23,7 @@ FACTORS = {
 """The factors' names and labels, in the order of a waterfall chart."""
 # Parts that grow with training: the utterances trained on (statistical efficiency) times a cost per
 # utterance, which includes how often a run evaluates or saves.
-_PER_UTTERANCE = ("training", "input_wait", "evaluation", "other")
+_PER_UTTERANCE = ("training", "input_wait", "evaluation", "workers", "other")
 _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
@@ -155,6 +156,7 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
             "training": training,
             "input_wait": spent["input_wait"],
             "evaluation": math.fsum(spent[name] for name in EVALUATION),
+            "workers": math.fsum(spent[name] for name in WORKERS),
             "startup": spent["init"] + spent["compile"] + (spent["train"] - training),
             "lost_work": spent["lost_work"],
             "other": math.fsum(spent[name] for name in _OTHER),

@@ -437,6 +437,7 @@ _FACTOR_HEADINGS = {
     "hardware_throughput": "steady\nthroughput",
     "input_wait": "input wait,\nper utterance",
     "evaluation": "evaluation,\nper utterance",
+    "workers": "other workers,\nper utterance",
     "startup": "init, compile,\nwarm-up",
     "lost_work": "lost\nwork",
     "other": "other,\nper utterance",

@@ -23,6 +23,12 @@ _WAITED = [
     "compared with another's: a step ends for all workers at once."
 ]
 
+_IN_ROUNDS = [
+    "From the chief's ledger. held up: what the chief waited where this worker came last; "
+    "staleness: the most changes of others that were added to the weights during one of its "
+    "rounds; left out: how often the others went on without it."
+]
+
 _EXCHANGED = [
     "MB a step: gradients that each worker has and all sum up. sent: what each sends for it in a "
     "ring of n workers, 2 (n - 1) / n of them. achieved: in the time of the exchange, which holds "
@@ -42,6 +48,7 @@ def worker_tables(report: Report) -> list[Table]:
     runs = list(enumerate(report.runs))
     parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
     exchanges = [_Row(index, run, run.exchange) for index, run in runs if run.exchange is not None]
+    rounds = [_Row(index, run, part) for index, run in runs for part in run.rounds]
     machines = [_Row(index, run, machine) for index, run in runs for machine in run.machines]
     used = list(_USED)
     for run in report.runs:
@@ -54,6 +61,7 @@ def worker_tables(report: Report) -> list[Table]:
         table_of(title, columns, rows, notes, name=name, colours=[row.index for row in rows])
         for title, name, columns, rows, notes in (
             ("Workers: who waited for whom", "workers", _WAITS, parts, _WAITED),
+            ("Workers: rounds", "worker_rounds", _ROUNDS, rounds, _IN_ROUNDS),
             ("Workers: exchange of gradients", "exchange", _EXCHANGES, exchanges, _EXCHANGED),
             ("Workers: machines", "worker_machines", _MACHINES, machines, used),
         )
@@ -96,6 +104,19 @@ _WAITS: list[Column[_Row]] = [
     _part("waited\n% of steps", "", percent, "waited_share"),
     _part("held up\ns", "held_up_s", fixed(2)),
     _part("exchange\ns", "exchange_s", fixed(2)),
+]
+
+
+_ROUNDS: list[Column[_Row]] = [
+    Column("Worker", "run", lambda row: row.run.name, shown=_called),
+    _part("", "rank"),
+    _part("rounds", "rounds"),
+    _part("utterances", "utterances"),
+    _part("steps\ns", "train_s", fixed(1)),
+    _part("link\ns", "link_s", fixed(2)),
+    _part("held up\ns", "held_up_s", fixed(2)),
+    _part("staleness", "staleness"),
+    _part("left out", "left"),
 ]
 
 

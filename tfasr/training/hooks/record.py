@@ -75,6 +75,7 @@ class CheckData(Hook):
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)
+        self._whole = self._whole and not step.lost_utterances
         if run.state.step % run.training.checkpoint_every_steps == 0:
             run.splits["train"].check_unchanged()  # before it is saved what was learnt from them
 

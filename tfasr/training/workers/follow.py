@@ -2,11 +2,18 @@
 
 import contextlib
 import dataclasses
+import logging
 import math
+import os
+import signal
+import time
 from pathlib import Path
+from typing import Any
 
+from tfasr.cluster.transport import START_S, Link, knock, shared_secret
 from tfasr.data.shards import content_hashes
-from tfasr.errors import RunError
+from tfasr.data.shares import Share
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import make_folder, worker_events_file
 from tfasr.ledger.events import Ledger
 from tfasr.ledger.intervals import evaluation_place
@@ -19,9 +26,15 @@ from tfasr.training.loop import Hook, Loop
 from tfasr.training.phases import Evaluations, evaluator_of, kept_scores
 from tfasr.training.placement import Placement
 from tfasr.training.run import TrainingRun, build, open_run
-from tfasr.training.run_folder import Interruption
+from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.step import StepResult
+from tfasr.training.workers.rounds import ShareTrainer, assign
 from tfasr.training.workers.team import Team, check_offers, offered
+
+log = logging.getLogger("tfasr")
+
+_LOOK_S = 0.5
+_LINGER_S = 5.0  # after a signal, which the chief may have got too, until it ends this worker
 
 
 def follow(
@@ -65,6 +78,103 @@ def follow(
         return run.state.history
 
 
+def follow_rounds(
+    experiment: Experiment,
+    shard_dir: Path,
+    run_dir: Path,
+    team: Team,
+    *,
+    resume: bool,
+    lexicon: str | Path | None = None,
+) -> list[dict[str, float]]:
+    """Trains the blocks that the chief hands out until it ends the run; see `follow`.
+
+    A chief that is lost is waited for, as long as at the start.
+    """
+    with contextlib.ExitStack() as held:
+        experiment = experiment.continued(run_dir) if resume else experiment
+        run = open_run(experiment, shard_dir, run_dir, team, lexicon)
+        offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
+        welcome = _joined(team.chief, offer)
+        make_folder(run_dir)
+        interruption = held.enter_context(Interruption())
+        steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
+        held.enter_context(contextlib.closing(steps))
+        with steps.ledger.interval("init"):
+            build(run, steps.ledger, interruption)
+            trainer = ShareTrainer(run)
+        link = team.chief
+        while True:
+            try:
+                done = _train_block(run, trainer, link, team)
+            except OSError as error:
+                log.warning("%s does not answer (%s); trying again", team.cluster.name(0), error)
+                link.close()
+                secret = shared_secret(team.cluster, os.environ, needed=True)
+                link = knock(team.cluster, secret, START_S, lambda: bool(interruption.received))
+                held.enter_context(contextlib.closing(link))
+                _joined(link, offer)
+                continue
+            if done is None:
+                return []
+            steps.ledger.event("worker_round", done)
+
+
+def _joined(link: Link, offer: dict[str, Any]) -> dict[str, Any]:
+    link.send({"kind": "join", "offer": offer})
+    welcome, _ = link.receive()
+    if welcome["kind"] == "end":
+        _end(welcome)
+    return welcome
+
+
+def _end(message: dict[str, Any]) -> None:
+    reason, code = message["reason"], message["exit_code"]
+    if code > 128:
+        raise RunInterruptedError(reason, signal.Signals(code - 128))
+    if code:
+        raise (UsageError if code == 2 else RunError)(reason)
+
+
+def _train_block(
+    run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team
+) -> dict[str, Any] | None:
+    """Trains one block; returns what the ledger notes of it, None at the run's end."""
+    began, interruption = time.monotonic(), run.interruption
+    waiting = False
+    while not waiting:
+        asked, waits_s = interruption.received, time.monotonic() - interruption.received_s
+        if asked is not None and waits_s > _LINGER_S:
+            message = f"{asked.name} ended this worker. The others go on without it."
+            raise RunInterruptedError(message, asked)
+        waiting = link.waiting(_LOOK_S)
+    message, arrays = link.receive()
+    if message["kind"] == "end":
+        _end(message)
+        return None
+    received = time.monotonic()
+    start, state = arrays[: message["weights"]], arrays[message["weights"] :]
+    assign(trainer.variables, start)
+    if state:
+        assign(run.model.optimizer.variables, state)
+    rank, count, span = message["share"]
+    trainer.go_to(message["epoch"], message["step"], Share(rank, count, span and tuple(span)))
+    steps = []
+    while len(steps) < message["steps"] and trainer.more():
+        steps.append(trainer.step())
+    made = trainer.delivery(team.rank, start, steps)
+    busy_s = time.monotonic() - received
+    result = {"kind": "result", "steps": made.steps, "utterances": made.utterances}
+    result |= {"of_utterances": made.of_utterances, "numbers": made.numbers, "ends": made.ends}
+    link.send({**result, "busy_s": busy_s}, [*made.changes, made.losses, made.positions])
+    if made.ends:
+        trainer.read_ahead()
+    values = {"epoch_num": message["epoch"], "step_in_epoch": message["step"], "steps": made.steps}
+    values |= {"utterances": made.utterances, **made.numbers}
+    values |= {"waited_s": received - began, "busy_s": busy_s}
+    return {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
+
+
 class EvaluationShare(Evaluations):
     """Evaluates a worker's share of the split after every epoch; it gets the scores of all."""
 
@@ -90,10 +200,10 @@ class WorkerSteps(Hook):
     All workers have it, the chief too. The file begins empty where the run does.
     """
 
-    def __init__(self, run_dir: Path, session: int, team: Team):
-        rank, count = team.workers.rank, team.workers.count
+    def __init__(self, run_dir: Path, session: int, team: Team, *, fresh: bool = True):
+        rank, count = team.rank, team.size
         file = worker_events_file(rank)
-        if not session:
+        if not session and fresh:
             (run_dir / file).unlink(missing_ok=True)
         self.ledger = Ledger(run_dir, session, file=file)
         self.ledger.event("worker_start", {"rank": rank, "workers": count})
@@ -106,6 +216,8 @@ class WorkerSteps(Hook):
                 f"The loss must be finite. Step {state.step} got {step.loss}: the chief's message "
                 "names the utterances."
             )
+        if run.take_step.times is None:  # in rounds, whose steps end apart
+            return
         times = dataclasses.asdict(run.take_step.times)
         values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}
         self.ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)

@@ -19,7 +19,9 @@ from tensorflow.python.eager import context as eager_context
 from tfasr._version import __version__
 from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.launcher import PeerWatch, await_peers
+from tfasr.cluster.launcher import PeerWatch
+from tfasr.cluster.transport import START_S, await_peers, knock, shared_secret
+from tfasr.cluster.transport import Link as ToChief
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
@@ -34,6 +36,7 @@ from tfasr.training.workers.exchange import (
     exchanged_bytes,
     measure_link,
 )
+from tfasr.training.workers.hub import Hub
 
 log = logging.getLogger("tfasr")
 
@@ -70,14 +73,19 @@ def offered(
 
 def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
     """Raises UsageError, on all workers, if their versions, data or configurations differ."""
+    for rank, offer in enumerate(offers):
+        differing = unlike(offer, offers[0], workers.name(rank))
+        if differing:
+            raise UsageError(differing)
+
+
+def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
+    """Returns how a worker's version, data or configuration differ from the chief's, or ""."""
     for what in _SAME:
-        for rank, offer in enumerate(offers):
-            differing = _difference(offer[what], offers[0][what])
-            if differing:
-                raise UsageError(
-                    f"All workers must be started with the same {what}. {workers.name(rank)} has "
-                    f"{differing}."
-                )
+        differing = _difference(offer[what], chief[what])
+        if differing:
+            return f"All workers must be started with the same {what}. {name} has {differing}."
+    return ""
 
 
 def _difference(offered: Any, chief: Any) -> str:
@@ -97,6 +105,18 @@ class Team:
     strategy: tf.distribute.Strategy | None = None  # over all workers; None for the process's own
     gate: Gate = field(default_factory=lambda: Gate(Workers()))
     unwatched: Callable[[], None] = lambda: None  # called before workers may leave
+    # Of workers that train in rounds: the cluster, and the chief's list or the way to the chief
+    cluster: Cluster | None = None
+    hub: Hub | None = None
+    chief: ToChief | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.workers.rank if self.cluster is None else self.cluster.rank
+
+    @property
+    def size(self) -> int:
+        return self.workers.count if self.cluster is None else self.cluster.size
 
     @property
     def share(self) -> Share | None:
@@ -118,9 +138,9 @@ class Team:
         self, model: keras.Model, exchange: str = "float32", link: Link | None = None
     ) -> dict[str, Any]:
         """The ledger's description of a cluster that trains a model; empty for a single process."""
-        if self.share is None:
+        if self.size == 1:
             return {}
-        count = self.workers.count
+        count = self.size
         cluster = {
             "workers": count,
             "gradient_bytes": exchanged_bytes(model.trainable_variables, exchange),
@@ -139,7 +159,14 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
         "TrainingConfig.overlap_evaluation": (training.overlap_evaluation, False, ""),
         "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
     }
-    if training.batch_norm_synchronised:
+    if training.in_rounds:
+        remedy = "Or bind TrainingConfig.exchange = 'synchronous'"
+        synchronised = training.batch_norm_synchronised
+        wanted["TrainingConfig.batch_norm_synchronised"] = synchronised, False, remedy
+        alone = {"evaluations_per_epoch": 1, "start_from": "", "freeze": (), "learning_rates": ()}
+        for name, must in alone.items():
+            wanted[f"TrainingConfig.{name}"] = getattr(training, name), must, remedy
+    elif training.batch_norm_synchronised:
         remedy = "Or bind TrainingConfig.batch_norm_synchronised = False"
         parts = training.gradient_accumulation_steps
         wanted["TrainingConfig.gradient_accumulation_steps"] = (parts, 1, remedy)
@@ -153,8 +180,11 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
 
 
 @contextlib.contextmanager
-def joined(cluster: Cluster | None) -> Iterator[Team]:
+def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team]:
     """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
+
+    Workers that train ``in_rounds`` are connected with the chief alone, which goes on without lost
+    ones.
 
     Do it first of all: even making an optimizer begins TensorFlow's work.
 
@@ -165,7 +195,11 @@ def joined(cluster: Cluster | None) -> Iterator[Team]:
     if cluster is None or cluster.size == 1:
         yield Team()
         return
-    await_peers(cluster)
+    if in_rounds:
+        with _joined_for_rounds(cluster) as team:
+            yield team
+        return
+    await_peers(cluster, secret=shared_secret(cluster, os.environ, needed=False))
     me = cluster.name(cluster.rank)
     log.info("%s of %d is ready; all must connect in %.0f s", me, cluster.size, launcher.BEGIN_S)
     tf.get_logger().setLevel(logging.WARNING)  # else it tells of every exchange
@@ -204,6 +238,31 @@ def joined(cluster: Cluster | None) -> Iterator[Team]:
         watch.stop()
 
 
+@contextlib.contextmanager
+def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
+    secret = shared_secret(cluster, os.environ, needed=True)
+    _take_gpu(cluster)
+    if cluster.rank == 0:
+        hub = Hub(cluster, secret)
+        try:
+            yield Team(cluster=cluster, hub=hub)
+        except BaseException as error:
+            default = 2 if isinstance(error, UsageError) else 1
+            code = getattr(error, "exit_code", default)
+            hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
+            raise
+        hub.close()
+        return
+    link = knock(cluster, secret, START_S)
+    with contextlib.closing(link):
+        try:
+            yield Team(cluster=cluster, chief=link)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                link.send({"kind": "failed", "reason": str(error) or type(error).__name__})
+            raise
+
+
 def accused(message: str, cluster: Cluster) -> list[int]:
     """The ranks of silent hosts that an error message of TensorFlow's heartbeats names."""
     named = {int(rank) for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)}
@@ -214,10 +273,14 @@ def _abort(names: str) -> None:
     eager_context.context().abort_collective_ops(tf.errors.UNAVAILABLE, f"lost {names}")
 
 
-def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
+def _take_gpu(cluster: Cluster) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) > 1:
         tf.config.set_visible_devices(gpus[cluster.local_rank % len(gpus)], "GPU")
+
+
+def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
+    _take_gpu(cluster)
     # Else TensorFlow waits an hour for a worker that has ended since all had met.
     job = eager_context.coordination_config_pb2.CoordinatedJob
     eager_context.context().configure_coordination_service(

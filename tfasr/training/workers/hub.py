@@ -1,0 +1,368 @@
+"""The chief's list of workers that train in rounds: who is in, what each has to do and delivered.
+
+The chief opens a segment of an epoch's batches for all members. Each trains on its share of them,
+block by block, and sends how its weights changed. Locally a segment is one block, whose changes are
+averaged when all are there; asynchronously it reaches to the next checkpoint or the epoch's end,
+and every change is added when it arrives.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tfasr.cluster.description import Cluster
+from tfasr.cluster.transport import Door, Link
+from tfasr.data.shares import Share
+from tfasr.errors import RunError, UsageError
+
+log = logging.getLogger("tfasr")
+
+# Workers on their way to a chief that ends get so long to hear of it.
+_LINGER_S = 3.0
+_LOOK_S = 0.2
+_PARTS = 64  # of a batch, to which shares by speed are rounded
+_SLOWEST = 1 / 16  # of the fastest worker's share, so that each keeps a speed
+Arrays = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive batches of an epoch, of which a member trains on its share."""
+
+    segment: int
+    epoch: int
+    step: int  # of the epoch, from 0: the first batch
+    steps: int
+    share: Share
+    version: int  # of the weights that it begins with
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a member made of a block."""
+
+    rank: int
+    steps: int  # fewer than asked for where the epoch ends
+    utterances: int
+    of_utterances: int  # of the same batches, over all shares
+    numbers: dict[str, float]  # the sums of the steps' "audio_s", "train_s" and so on
+    ends: bool  # whether the epoch has no further batch
+    changes: Arrays  # of the weights and moving statistics
+    losses: np.ndarray  # float32 (utterances,)
+    positions: np.ndarray  # int64 (utterances,)
+    link_s: float = 0.0  # of sending weights and changes
+    staleness: int = 0  # changes of others that were added meanwhile
+
+
+@dataclass
+class _Member:
+    rank: int
+    link: Link | None  # None for the chief itself
+    share: Share | None = None  # None while it waits for a segment
+    position: int = 0  # step of the epoch up to which it has delivered
+    block: Block | None = None  # being trained
+    newcomer: bool = True  # lacks the optimizer's state
+    speed: float = 0.0  # utterances per second of training; the last blocks weigh most
+
+
+class Hub:
+    """Members and their blocks; its public methods are for the chief's training thread.
+
+    Attributes:
+        weights: what the next block begins with.
+        steps: of a block.
+        most_ahead: blocks that a member may be ahead of the slowest.
+        timeout_s: how long the chief waits for a member.
+        note: gets events for the ledger, their keys and values.
+    """
+
+    def __init__(self, cluster: Cluster, secret: bytes):
+        self.weights: Arrays = []
+        self.asynchronous, self.by_speed = False, False
+        self.steps, self.most_ahead, self.timeout_s = 1, 1, 60.0
+        self.note: Callable[[str, dict[str, Any]], None] = lambda key, value: None
+        self._cluster = cluster
+        self._changed = threading.Condition()
+        self._members = {0: _Member(0, None, newcomer=False)}
+        self._state: Arrays = []  # of the optimizer, for newcomers
+        self._segment, self._epoch, self._limit, self._version = 0, 0, 0, 0
+        self._shared_for: Any = None
+        self._delivered: list[Delivery] = []
+        self._session, self._failed = 0, ""
+        self._refusal: Callable[..., str] | None = None  # None until the chief's offer is known
+        self._end: dict[str, Any] | None = None
+        self._door = Door(cluster, secret)
+        threading.Thread(target=self._let_in, name="door", daemon=True).start()
+
+    def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
+        """Waits until all workers have joined; returns the ranks of those that may come later.
+
+        ``refusal`` returns why the offer of a worker with a ``name`` does not fit, or "". Raises
+        RunError if a worker could not begin.
+        """
+        everybody = set(range(self._cluster.size))
+        with self._changed:
+            self._refusal, self._session = refusal, session
+            self._changed.notify_all()
+            done = lambda: self._failed or everybody == set(self._members)  # noqa: E731
+            self._changed.wait_for(done, within_s)
+            if self._failed:
+                raise RunError(self._failed)
+            return sorted(everybody - set(self._members))
+
+    def open(self, epoch: int, first: int, last: int, state: Callable[[], Arrays]) -> None:
+        """Lets all idle members train on an epoch's batches from step ``first`` to ``last``.
+
+        ``state`` returns the values of the optimizer's variables, for those that have none.
+        """
+        with self._changed:
+            idle = [member for member in self._members.values() if member.block is None]
+            if any(member.newcomer for member in idle):
+                self._state = state()
+            self._segment, self._epoch, self._limit = self._segment + 1, epoch, last
+            shares = self._shares(idle)
+            for member in self._members.values():
+                member.share = None
+            for member, share in zip(idle, shares, strict=True):
+                member.share, member.position = share, first
+            self._changed.notify_all()
+
+    def take(self) -> tuple[Block, Arrays]:
+        """Returns the chief's next block and weights, once the slowest isn't too far behind."""
+        with self._changed:
+            chief = self._members[0]
+            # The segment may have been cut since the chief's last block.
+            self._limit = max(self._limit, chief.position + 1)
+            self._wait(lambda: self._may_begin(chief), lambda m: m.position <= self._slowest())
+            return self._begin(chief), [array.copy() for array in self.weights]
+
+    def deliver(self, block: Block, delivery: Delivery) -> None:
+        """Takes what the chief made of its block."""
+        with self._changed:
+            self._accept(self._members[0], block, delivery)
+
+    def settle(self) -> int | None:
+        """Waits until all members are at the segment's end; -1 if the chief is not there yet.
+
+        Who is `timeout_s` later than the chief is left out until it has delivered. Returns the rank
+        that was waited for, None if all others had been there before.
+        """
+        with self._changed:
+            if self._late(self._members[0]):
+                return -1
+            if not any(map(self._late, self._members.values())):
+                return None
+            left = self._wait(lambda: not any(map(self._late, self._members.values())), self._late)
+            return left[0] if left else self._delivered[-1].rank
+
+    def collect(self) -> list[Delivery]:
+        """Returns what has been delivered since the last time."""
+        with self._changed:
+            delivered, self._delivered = self._delivered, []
+            return delivered
+
+    @property
+    def size(self) -> int:
+        return len(self._members)
+
+    def cut(self) -> None:
+        """Ends the segment after the blocks that have begun."""
+        with self._changed:
+            self._cut()
+
+    def close(self, reason: str = "", exit_code: int = 0) -> None:
+        """Ends all members' training; with a reason, also that of those that come just now."""
+        with self._changed:
+            self._end = {"kind": "end", "reason": reason, "exit_code": exit_code}
+            self._refusal = self._refusal or (lambda offer, name: reason)
+            self._changed.notify_all()
+            complete = len(self._members) == self._cluster.size
+        if reason and not complete and not self._segment:
+            time.sleep(_LINGER_S)
+        self._door.close()
+        with self._changed:  # each has its own thread, which sends it the end
+            self._changed.wait_for(lambda: len(self._members) == 1, _LINGER_S)
+            members = list(self._members.values())[1:]
+        for member in members:
+            member.link.close()
+
+    # What follows runs in the door's and the members' threads, or with the lock held.
+
+    def _let_in(self) -> None:
+        while (connection := self._door.accept()) is not None:
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: Any) -> None:
+        with contextlib.closing(connection):
+            try:
+                rank, link = self._door.admit(connection)
+            except (OSError, UsageError) as error:
+                log.warning("refused at the chief's port: %s", error)
+                return
+            with contextlib.closing(link), contextlib.suppress(OSError):
+                self._welcome(rank, link)
+
+    def _welcome(self, rank: int, link: Link) -> None:
+        name, (message, _) = self._cluster.name(rank), link.receive()
+        with self._changed:
+            if message["kind"] == "failed":
+                self._failed = f"{name} could not begin: {message['reason']}"
+                self._changed.notify_all()
+                return
+            self._changed.wait_for(lambda: self._refusal is not None)
+            refused = self._refusal(message["offer"], name=name)
+            if not refused:
+                member, fresh = self._add(rank, link), not self._segment
+            elif not self._segment:
+                self._failed = refused
+                self._changed.notify_all()
+        if refused:
+            link.send(self._end or {"kind": "end", "reason": refused, "exit_code": 2})
+            link.waiting(_LINGER_S)  # until it has read it and left
+            return
+        why = "it ended"
+        try:
+            link.send({"kind": "welcome", "session": self._session, "fresh": fresh})
+            while self._one_block(member):
+                pass
+        except OSError as error:
+            why = str(error)
+        finally:
+            with self._changed:
+                if not self._gone(member):
+                    del self._members[rank]
+                    self._leave_out(member, why)
+
+    def _add(self, rank: int, link: Link) -> _Member:
+        before = self._members.pop(rank, None)
+        if before is not None:
+            before.link.close()
+        self._members[rank] = member = _Member(rank, link)
+        if self._segment:
+            self.note("worker_joined", {"rank": rank})
+            log.info("%s has joined", self._cluster.name(rank))
+            self._cut()
+        self._changed.notify_all()
+        return member
+
+    def _one_block(self, member: _Member) -> bool:
+        with self._changed:
+            ended = lambda: self._end is not None or self._gone(member)  # noqa: E731
+            self._changed.wait_for(
+                lambda: ended() or (self._late(member) and self._may_begin(member))
+            )
+            if ended():
+                replaced = {"kind": "end", "reason": "another took its rank", "exit_code": 1}
+                block, message, arrays = None, self._end or replaced, []
+            else:
+                block = self._begin(member)
+                arrays = [array.copy() for array in self.weights]
+                arrays += self._state if member.newcomer else []
+                share = block.share.rank, block.share.count, block.share.span
+                message = {"kind": "block", "share": share, "weights": len(self.weights)}
+                message |= {"epoch": block.epoch, "step": block.step, "steps": block.steps}
+        began = time.monotonic()
+        member.link.send(message, arrays)
+        if block is None:
+            return False
+        message, (*changes, losses, positions) = member.link.receive()
+        took_s = time.monotonic() - began
+        known = {name: message[name] for name in ("steps", "utterances", "of_utterances", "ends")}
+        delivery = Delivery(
+            rank=member.rank,
+            **known,
+            numbers=message["numbers"],
+            changes=changes,
+            losses=losses,
+            positions=positions,
+            link_s=max(took_s - message["busy_s"], 0.0),
+        )
+        with self._changed:
+            member.newcomer = False
+            self._accept(member, block, delivery)
+        return True
+
+    def _gone(self, member: _Member) -> bool:
+        return self._members.get(member.rank) is not member
+
+    def _late(self, member: _Member) -> bool:
+        return member.share is not None and member.position < self._limit
+
+    def _slowest(self) -> int:
+        return min((m.position for m in self._members.values() if m.share), default=self._limit)
+
+    def _may_begin(self, member: _Member) -> bool:
+        return member.position <= self._slowest() + self.most_ahead * self.steps
+
+    def _begin(self, member: _Member) -> Block:
+        steps = min(self.steps, self._limit - member.position)
+        where = self._segment, self._epoch, member.position, steps
+        member.block = Block(*where, member.share, self._version)
+        return member.block
+
+    def _accept(self, member: _Member, block: Block, delivery: Delivery) -> None:
+        member.block, train_s = None, delivery.numbers["train_s"]
+        if train_s:
+            speed = delivery.utterances / train_s
+            member.speed = (member.speed + speed) / 2 if member.speed else speed
+        self._changed.notify_all()
+        if member.share is None or block.segment != self._segment:
+            late = {"rank": member.rank, "lost_utterances": delivery.utterances}
+            self.note("worker_late", late)
+            self._cut()  # it may join the next segment
+            return
+        member.position += delivery.steps
+        if delivery.ends:
+            self._limit = min(self._limit, member.position)
+        self._delivered.append(replace(delivery, staleness=self._version - block.version))
+        if self.asynchronous:
+            part = np.float32(delivery.utterances / max(delivery.of_utterances, 1))
+            for weight, change in zip(self.weights, delivery.changes, strict=True):
+                weight += part * change
+            self._version += 1
+
+    def _wait(self, done: Callable[[], bool], late: Callable[[_Member], bool]) -> list[int]:
+        """Waits for the late, at most `timeout_s`; then leaves them out and returns their ranks."""
+        deadline_s = time.monotonic() + self.timeout_s
+        while not self._changed.wait_for(done, _LOOK_S):
+            if time.monotonic() < deadline_s:
+                continue
+            left = [m for m in self._members.values() if m.rank and m.share and late(m)]
+            for member in left:
+                self._leave_out(member, f"nothing from it for {self.timeout_s:g} s")
+            return [member.rank for member in left]
+        return []
+
+    def _leave_out(self, member: _Member, why: str) -> None:
+        member.share = None
+        self._changed.notify_all()
+        if self._end is None:
+            log.warning("%s is left out: %s", self._cluster.name(member.rank), why)
+            self.note("worker_left", {"rank": member.rank, "why": why})
+            self._cut()
+
+    def _cut(self) -> None:
+        if self.asynchronous:
+            members = [member for member in self._members.values() if member.share]
+            ends = [m.block.step + m.block.steps if m.block else m.position for m in members]
+            self._limit = min(self._limit, max(ends, default=self._limit))
+
+    def _shares(self, members: Sequence[_Member]) -> list[Share]:
+        # The same for an epoch: new ones make workers read, and trace, their batches anew.
+        for_whom = self._epoch, [member.rank for member in members]
+        if for_whom == self._shared_for and all(member.share for member in members):
+            return [member.share for member in members]
+        count, self._shared_for = len(members), for_whom
+        speeds = [member.speed for member in members]
+        if not (self.by_speed and all(speeds)):
+            return [Share(place, count) for place in range(count)]
+        speeds = [max(speed, _SLOWEST * max(speeds)) for speed in speeds]
+        ends = [0, *(round(_PARTS * sum(speeds[: k + 1]) / sum(speeds)) for k in range(count))]
+        spans = zip(ends, ends[1:], strict=False)
+        return [Share(k, count, (first, last, _PARTS)) for k, (first, last) in enumerate(spans)]
