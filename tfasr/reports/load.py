@@ -14,6 +14,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.kit.process import end_with
 from tfasr.kit.registry import load_plugin, loaded_plugins
+from tfasr.ledger.declared import sealed_folder, study_sentence
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.groups import configuration, named_groups
 from tfasr.reports.numbers import (
@@ -161,10 +162,11 @@ def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]],
     logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
     if not logs:
         raise UsageError("A report must be given at least one run folder. Received: none.")
-    notes = []
+    studies = dict.fromkeys(filter(None, (sealed_folder(path) for _, path in logs)))
+    notes = [study_sentence(folder) for folder in studies]
     if len(logs) < len(named):
         notes.append(f"{len(named) - len(logs)} run folders were named twice and stand here once.")
-        _log.warning(notes[0])
+        _log.warning(notes[-1])
     return logs, notes
 
 

@@ -327,26 +327,30 @@ class Decision:
 
 
 def decide(
-    first: Sequence[Bracket], second: Sequence[Bracket], looks: Sequence[int] = LOOKS
+    first: Sequence[Bracket],
+    second: Sequence[Bracket],
+    looks: Sequence[int] = LOOKS,
+    level: float = LEVEL,
 ) -> Decision:
     """Decides which group is faster, looking again and again as runs come in.
 
     Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing. At
     each look the p-value of `compare_groups` must be below the look's level (see `levels`), which
-    keeps the probability of calling one of two equal groups faster at 5 % or less over all looks.
+    keeps the probability of calling one of two equal groups faster at ``level`` or less over all
+    looks.
     The first look that decides is final, whatever later runs show.
     """
     have = min(len(first), len(second))
     decision = Decision(None, 0, None, None, looks[0])
     coming = [*looks[1:], None]
-    for n, level, after in zip(looks, levels(tuple(looks)), coming, strict=True):
+    for n, allowed, after in zip(looks, levels(tuple(looks), level), coming, strict=True):
         if n > have:
             break
         comparison = compare_groups(first[:n], second[:n])
-        shown = comparison.p_value is not None and comparison.p_value < level
+        shown = comparison.p_value is not None and comparison.p_value < allowed
         if shown and not comparison.below_bracket and comparison.later is not None:
-            return Decision(_OTHER[comparison.later], n, level, comparison, None)
-        decision = Decision(None, n, level, comparison, after)
+            return Decision(_OTHER[comparison.later], n, allowed, comparison, None)
+        decision = Decision(None, n, allowed, comparison, after)
     return decision
 
 
