@@ -170,6 +170,12 @@ def sealed_folder(path: Path) -> Path | None:
     return next((folder for folder in around if (folder / STARTS_FILE).is_file()), None)
 
 
+def experiment_folders(folder: Path) -> list[Path]:
+    """Returns the folders of a study's experiments that have begun, in the sealed plan's order."""
+    names = object_or_empty(folder / SEALED_FILE).get("study", {}).get("experiments", ())
+    return [path for name in names if (path := folder / "runs" / name).is_dir()]
+
+
 def study_sentence(folder: Path) -> str:
     """Returns how many runs a study declared and has, and what isn't as declared."""
     try:
