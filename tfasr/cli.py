@@ -48,6 +48,8 @@ COMMANDS = {
     "settings": "what gin can bind, with type, default and meaning; what a preset sets",
     "doctor": "what this machine is, and whether its clocks can be trusted",
     "study": "train a list of experiments, resume it where it was killed, report on all",
+    "verify": "compute runs, studies and submissions again from what lies below their numbers",
+    "record": "race a recipe against a track's record, and write what shows who was faster",
     "demo": "the whole chain on synthetic speech, without a download",
     "completion": "a script by which bash or zsh completes commands, flags and folders",
 }
@@ -72,11 +74,19 @@ _EXAMPLES = {
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",
     "study": "study --gin_file study/demo.gin",
+    "verify": "verify studies/demo",
+    "record": "record synthetic_cer_10 --gin_file fast/demo.gin --run_dir race",
     "demo": "demo",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
 # Commands that share the file of another: run_NAME and add_NAME_arguments.
-_FILES = {"history": "watch", "launch": "train", "ngram": "prepare", "serve": "transcribe"}
+_FILES = {
+    "history": "watch",
+    "launch": "train",
+    "ngram": "prepare",
+    "serve": "transcribe",
+    "verify": "record",
+}
 _FILES |= {"presets": "settings", "completion": "settings"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again; it replaces that one.",

@@ -115,7 +115,7 @@ def find_preset(name: str) -> Path:
 def presets() -> dict[str, Path]:
     """Returns the presets by their names, as --gin_file takes them: quick recipes first."""
     folder = presets_folder()
-    order = ("fast", ".", "train", "models", "data", "hardware", "study", "bench")
+    order = ("fast", ".", "train", "models", "data", "hardware", "study", "track", "bench")
     found = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
 
     def rank(path: Path) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -59,7 +59,7 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
     return Check(name, text is not None, text) if text else Check(name, None, "nothing at hand")
 
 
-def require(holds: bool, problem: str) -> None:
+def must(holds: bool, problem: str) -> None:
     if not holds:
         raise UsageError(problem)
 
@@ -79,7 +79,7 @@ def verify_run(run_dir: Path, name: str, shard_dir: Path | None = None) -> Itera
 
 def _chain(run_dir: Path, loaded: list[Run]) -> _Checked:
     run = load_run(run_dir)
-    require(run.ledger_hash is not None, "the lines have no hashes: an older tfasr wrote them")
+    must(run.ledger_hash is not None, "the lines have no hashes: an older tfasr wrote them")
     loaded.append(run)
     return f"{len(run.events)} lines, the last hash is {run.ledger_hash}"
 
@@ -90,12 +90,12 @@ def _clocks(run: Run) -> _Checked:
         events = [run.events[index] for index in session]
         mono = [event["metadata"]["mono_s"] for event in events]
         times_ms = [last_ms, *(event["time_ms"] for event in events)]
-        require(all(a <= b for a, b in pairwise(mono)), "the monotonic clock runs backwards")
-        require(all(a <= b + 1000 for a, b in pairwise(times_ms)), "the wall clock runs backwards")
+        must(all(a <= b for a, b in pairwise(mono)), "the monotonic clock runs backwards")
+        must(all(a <= b + 1000 for a, b in pairwise(times_ms)), "the wall clock runs backwards")
         wall_s, mono_s = (times_ms[-1] - times_ms[1]) / 1000, mono[-1] - mono[0]
         allowed_s = _CLOCKS_APART[0] + _CLOCKS_APART[1] * mono_s
         apart = f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
-        require(abs(wall_s - mono_s) <= allowed_s, apart)
+        must(abs(wall_s - mono_s) <= allowed_s, apart)
         before_s, last_ms = mono[0], times_ms[-1]
         for event in events:
             if event["key"] == "train_step":
@@ -103,10 +103,10 @@ def _clocks(run: Run) -> _Checked:
                 booked_s = sum(value[part] for part in ("input_wait_s", "compile_s", "train_s"))
                 took_s, step = now_s - before_s, event["metadata"]["step"]
                 problem = f"step {step} books {booked_s:.3f} s, but only {took_s:.3f} s passed"
-                require(0 <= booked_s <= took_s + _ROUNDING_S, problem)
+                must(0 <= booked_s <= took_s + _ROUNDING_S, problem)
                 before_s = now_s
     sums = abs(sum(run.intervals.values()) - run.wall_s)
-    require(sums < 0.001, f"the intervals and the whole differ by {sums:.3f} s")
+    must(sums < 0.001, f"the intervals and the whole differ by {sums:.3f} s")
     return f"{len(line.sessions)} sessions, {run.wall_s:.1f} s in all"
 
 
@@ -114,17 +114,17 @@ def _counts(run: Run) -> _Checked:
     line = run.timeline
     steps = [i for i in line.of("train_step") if line.useful[i]]
     numbers = [line.metadata[i]["step"] for i in steps]
-    require(numbers == list(range(1, len(numbers) + 1)), "steps are missing, doubled or reordered")
+    must(numbers == list(range(1, len(numbers) + 1)), "steps are missing, doubled or reordered")
     utterances: Counter[int] = Counter()
     for i in steps:
         utterances[line.metadata[i]["epoch_num"]] += run.events[i]["value"]["utterances"]
     wanted = run.fact("train_samples")
     odd = [n for n in sorted(utterances)[:-1] if utterances[n] != wanted]
     if not isinstance(run.fact("cluster"), dict):  # there, the chief books its own share
-        require(not odd, f"epoch {odd[:1]} has other utterances than the split's {wanted}")
+        must(not odd, f"epoch {odd[:1]} has other utterances than the split's {wanted}")
     scored = {line.metadata[i]["epoch_num"] for i in line.of("tracked_stats") if line.useful[i]}
     missing = sorted(set(range(1, max(scored, default=0) + 1)) - scored)
-    require(not missing, f"the evaluation of epoch {missing[:1]} is missing")
+    must(not missing, f"the evaluation of epoch {missing[:1]} is missing")
     return f"{len(numbers)} steps, {len(scored)} evaluations"
 
 
@@ -139,14 +139,18 @@ def _scores(run: Run) -> _Checked:
         counts = count_errors([r.reference for r in rows], [r.hypothesis for r in rows]).to_json()
         wrong = [n for n in _COUNTED if n in scores and abs(scores[n] - counts[n]) > 1e-9]
         at = f"epoch {epoch}: the hypotheses"
-        require(not wrong, f"{at} give other values of {', '.join(wrong)} than the ledger")
-        require(len(rows) == run.fact("eval_samples"), f"{at} are not of all utterances")
-        ordered = sorted(rows, key=lambda row: row.id)
-        texts = "".join(f"{row.id}\0{row.reference}\n" for row in ordered)
-        references = hashlib.sha256(texts.encode()).hexdigest()[:16]
+        must(not wrong, f"{at} give other values of {', '.join(wrong)} than the ledger")
+        must(len(rows) == run.fact("eval_samples"), f"{at} are not of all utterances")
+        references = references_hash((row.id, row.reference) for row in rows)
         same = references == stated.get("validation_references")
-        require(same, f"{at} are of other references than the validation split's")
+        must(same, f"{at} are of other references than the validation split's")
     return f"{len(last)} evaluations counted again"
+
+
+def references_hash(rows: Iterable[tuple[str, str]]) -> str:
+    """Returns a hash of utterances' ids and transcripts, as runs state their validation set's."""
+    texts = "".join(f"{name}\0{text}\n" for name, text in sorted(rows))
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 
 def _settings(run: Run) -> _Checked:
@@ -155,8 +159,8 @@ def _settings(run: Run) -> _Checked:
         return None
     for name, stated in hashes.items():
         path = run.path / Path(name).name
-        require(path.is_file(), f"{name} is missing")
-        require(file_sha256(path) == stated, f"{name} was changed after the run wrote it")
+        must(path.is_file(), f"{name} is missing")
+        must(file_sha256(path) == stated, f"{name} was changed after the run wrote it")
     saved = read_object(run.path / EXPERIMENT_FILE, "Restore it from a copy.")
     alphabet = object_or_empty(run.path / ALPHABET_FILE)
     facts = dict(run.comparability or {})
@@ -168,11 +172,11 @@ def _settings(run: Run) -> _Checked:
         ("alphabet", facts["alphabet"], [alphabet["characters"], alphabet["separator"]]),
         ("rule", run.target_window, saved["training"]["target_window"]),
     ):
-        require(one == other, f"the ledger has the {name} {one!r}, the run's files {other!r}")
+        must(one == other, f"the ledger has the {name} {one!r}, the run's files {other!r}")
     stated = facts.pop("hash")
     content = json.dumps(facts, sort_keys=True).encode()
     same = hashlib.sha256(content).hexdigest()[:16] == stated
-    require(same, "what makes the run comparable does not match its hash")
+    must(same, "what makes the run comparable does not match its hash")
     return f"{len(hashes)} files as they were written"
 
 
@@ -181,7 +185,7 @@ def _checkpoints(run: Run) -> _Checked:
     for name, stated in hashes.items():
         path = run.path / CHECKPOINTS_FOLDER / Path(name).name
         if path.is_file():
-            require(file_sha256(path) == stated, f"{name} was changed after the run ended")
+            must(file_sha256(path) == stated, f"{name} was changed after the run ended")
             at_hand += 1
     return f"{at_hand} files as they were written" if at_hand else None
 
@@ -193,7 +197,7 @@ def _shards(run: Run, shard_dir: Path | None) -> _Checked:
         return None
     for split, stated in (run.fact("shards") or {}).items():
         problem = f"{folder / split} holds other records than those of the run"
-        require(shards_hash(folder / split) == stated, problem)
+        must(shards_hash(folder / split) == stated, problem)
     return f"the records in {folder} are those of the run"
 
 
@@ -224,7 +228,7 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
 def _plan(folder: Path, checked: list[StudyCheck]) -> _Checked:
     study = check_study(folder)
     checked.append(study)
-    require(not study.problems, study.sentence)
+    must(not study.problems, study.sentence)
     return study.sentence
 
 
@@ -236,20 +240,20 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     named = [r for p in study.plans.values() for r in p["runs"] if r["folder"] == place][-1]
     texts = [statement.text for statement in read_gin([str(run_dir / GIN_GIVEN_FILE)]).statements]
     lines = [*texts, *plan["experiments"][named["experiment"]]["environment"]]
-    require(lines == named["statements"], f"{GIN_GIVEN_FILE} has other statements than the plan")
+    must(lines == named["statements"], f"{GIN_GIVEN_FILE} has other statements than the plan")
     trained, shards = plan["trained"][named["experiment"]], run.fact("shards")
-    require(run.fact("targets") == trained["targets"], "the targets are not the plan's")
-    require(run.comparability["decoder"] == trained["decoder"], "the decoder is not the plan's")
+    must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
+    must(run.comparability["decoder"] == trained["decoder"], "the decoder is not the plan's")
     other = [split for split in shards if shards[split] != plan["data"].get(split)]
-    require(not other, f"the run read other data than the plan names: {', '.join(other)}")
+    must(not other, f"the run read other data than the plan names: {', '.join(other)}")
     for each in declared:
         same = each["code"] == study.plans[each["plan"]]["code"]["files"]
-        require(same, "the code was changed after the plan was sealed")
+        must(same, "the code was changed after the plan was sealed")
         plugins = sorted(study.plans[each["plan"]]["plugins"].values())
-        require(each["plugins"] == plugins, "the plug-ins are not the plan's")
+        must(each["plugins"] == plugins, "the plug-ins are not the plan's")
     sealed_ms = read_events(folder / STARTS_FILE)[0]["time_ms"]
     early = run.events[0]["time_ms"] < sealed_ms - _EARLY_MS
-    require(not early, "the run began before the plan was sealed")
+    must(not early, "the run began before the plan was sealed")
     return "settings, targets, data and code of the plan"
 
 
@@ -263,14 +267,14 @@ def _report(plan: Plan, folder: Path) -> _Checked:
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     again = json.loads(json.dumps(study_values(chapters(plan, folder), measured)))
     same = again == read_object(path, "Make it again with tfasr study --resume.")
-    require(same, f"{path.name} has other numbers than the ledgers give")
+    must(same, f"{path.name} has other numbers than the ledgers give")
     return f"every number of {path.name} follows from the ledgers"
 
 
 def _decision(plan: Plan, folder: Path) -> _Checked:
     text = decision_text(plan, decision(plan, folder))
     stated = (folder / DECISION_FILE).read_text(encoding="utf-8").strip()
-    require(stated == text, f"{DECISION_FILE} states: {stated} The runs give: {text}")
+    must(stated == text, f"{DECISION_FILE} states: {stated} The runs give: {text}")
     return text
 
 
