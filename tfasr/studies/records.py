@@ -13,17 +13,17 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from tfasr._version import __version__
 from tfasr.data.manifest import file_sha256, read_index, read_manifest
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import MOST_BYTES, check_owned, make_folder, read_object, write_whole
-from tfasr.kit.gin import fill, find_preset, make, presets_folder, read_gin
+from tfasr.kit.gin import fill, make, presets_folder, read_gin
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, sha256
 from tfasr.ledger.events import chain_of, read_events
@@ -96,16 +96,25 @@ class TrackConfig:
         return self.policy if self.kind == "seconds" else self.kind
 
 
-def tracks() -> list[str]:
-    return sorted(path.stem for path in (presets_folder() / "track").glob("*.gin"))
+def tracks(records: Path) -> dict[str, Path]:
+    """Returns the files of tfasr's tracks, and of those that a folder of records adds."""
+    found = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
+    found |= {
+        p.parent.name: p for p in records.glob(f"*/{TRACK_FILE}") if p.parent.name not in found
+    }
+    return dict(sorted(found.items()))
 
 
-def load_track(name: str) -> tuple[str, TrackConfig]:
-    """Returns a track's name and content, from a path or a name of `tracks`."""
-    preset = Path("track", f"{name}.gin") if name in tracks() else Path(name)
-    path = find_preset(str(preset))
-    config = fill(read_gin([str(path)]), partial(make, TrackConfig)).configs
-    return path.stem, config
+def load_track(name: str, records: Path) -> TrackConfig:
+    """Reads a track; raises UsageError if there is no such one."""
+    known = tracks(records)
+    if name not in known:
+        remedy = did_you_mean(name, known, f"Tracks: {', '.join(known)}.")
+        raise UsageError(f"A record needs a track. Received: {name!r}.{remedy}")
+    config = fill(read_gin([str(known[name])]), partial(make, TrackConfig)).configs
+    near = (known[name].with_name(file) for file in config.baseline)  # of a track in --records
+    files = zip(near, config.baseline, strict=True)
+    return replace(config, baseline=tuple(str(n) if n.is_file() else f for n, f in files))
 
 
 def statements(files: Sequence[str], bindings: Sequence[str] = ()) -> list[str]:
@@ -137,7 +146,7 @@ def _reigning(track: TrackConfig, earlier: Sequence[dict[str, Any]]) -> tuple[st
 
 
 def record(
-    track_name: str,
+    name: str,
     gin_files: Sequence[str],
     *,
     run_dir: Path,
@@ -150,7 +159,7 @@ def record(
 
     Raises UsageError if the track, a preset or the folder is wrong; RunError if a training failed.
     """
-    name, track = load_track(track_name)
+    track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))
     challenger = statements(gin_files, bindings)
     folder, out = run_dir / "study", run_dir / "submission"
@@ -172,6 +181,8 @@ def record(
     write_whole(run_dir / "race.gin", "\n".join(lines) + "\n")
     study(str(run_dir / "race.gin"), run_dir=folder, shard_dir=shard_dir,
           resume=resume, until="decided")  # fmt: skip
+    make_folder(out)
+    write_whole(out / TRACK_FILE, tracks(records)[name].read_bytes())
     _write_submission(folder, out, name, track, against)
     return out
 
@@ -179,7 +190,6 @@ def record(
 def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, against: str) -> None:
     plan = plan_of(list(check_study(folder).plans.values())[-1])
     make_folder(out / "plugins")
-    write_whole(out / TRACK_FILE, find_preset(f"track/{name}.gin").read_bytes())
     write_whole(out / STUDY_FILE, _packed(folder))
     for plugin in plugins():
         write_whole(out / "plugins" / Path(plugin.file).name, Path(plugin.file).read_bytes())
@@ -292,7 +302,7 @@ class _Race:
 
     @cached_property
     def track(self) -> TrackConfig:
-        return load_track(self.stated["track"])[1]
+        return load_track(self.stated["track"], self.records)
 
     @cached_property
     def sealed(self) -> dict[str, Any]:
@@ -328,9 +338,9 @@ class _Race:
 
     def check_track(self) -> str:
         name = self.stated["track"]
-        must(name in tracks(), f"there is no track {name!r}")
-        known = find_preset(f"track/{name}.gin").read_bytes()
-        same = (self.folder / TRACK_FILE).read_bytes() == known
+        known = tracks(self.records).get(name)
+        must(known is not None, f"there is no track {name!r}")
+        same = (self.folder / TRACK_FILE).read_bytes() == known.read_bytes()
         must(same, f"{TRACK_FILE} is not the track {name} that tfasr has")
         return name
 
@@ -378,7 +388,7 @@ class _Race:
              f"{self.stated['against'] or 'the baseline'} was raced: name --records")  # fmt: skip
         must(_own_statements(self.plan, REIGNING, self.track) == texts,
              "the reigning record was trained with other statements than its own")  # fmt: skip
-        return reigning or f"the baseline {', '.join(self.track.baseline)}"
+        return reigning or "the baseline"
 
     def check_verdict(self) -> str:
         found = decision(self.plan, self.place)
@@ -439,11 +449,13 @@ _TABLE = """
 def records_table(records: Path) -> str:
     """Returns the table of all submissions in a folder, ties and refuted ones included."""
     lines = ["# Records\n\n`tfasr record --table` writes this page from the submissions here."]
-    for name in tracks():
-        _, track = load_track(name)
+    for name in tracks(records):
+        track = load_track(name, records)
         about = f"Track `{name}`: {track.kind}, {track.division} division."
         lines += [f"\n## {track.title}\n\n{about}", _TABLE]
-        lines.append(f"| {', '.join(track.baseline)} | baseline | | | |")
+        lines.append(
+            f"| {', '.join(Path(file).stem for file in track.baseline)} | baseline | | | |"
+        )
         for each in submissions(records, name):
             link, ends = f"[{each['folder']}]({name}/{each['folder']}/card.md)", each["interval"]
             ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
