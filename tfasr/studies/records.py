@@ -190,7 +190,7 @@ def record(
 def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, against: str) -> None:
     plan = plan_of(list(check_study(folder).plans.values())[-1])
     make_folder(out / "plugins")
-    write_whole(out / STUDY_FILE, _packed(folder))
+    write_whole(out / STUDY_FILE, pack(folder))
     for plugin in plugins():
         write_whole(out / "plugins" / Path(plugin.file).name, Path(plugin.file).read_bytes())
     write_whole(out / "code.diff", _code_diff())
@@ -239,7 +239,7 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
     return per_seed[0]
 
 
-def _packed(folder: Path) -> bytes:
+def pack(folder: Path) -> bytes:
     """Returns the study as an archive; equal contents give equal bytes."""
     paths = (p for p in sorted(folder.rglob("*")) if p.is_file())
     kept = [p for p in paths if not {*p.relative_to(folder).parts} & {*_LEFT_OUT}]
