@@ -40,6 +40,7 @@ from tfasr.ledger.events import (
 SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
 VARIABLE = "TFASR_DECLARED"  # of a training's process: the plan's hash and the start's
+_NAMED = 4  # of the runs that a plan lists and nobody began
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -157,11 +158,13 @@ class StudyCheck:
     @property
     def sentence(self) -> str:
         text = f"Sealed plan: declared {self.declared}, found {self.found}"
-        for name, items in (("never begun", self.waiting), ("amended", self.amended)):
-            text += f"; {name}: {', '.join(items)}" if items else ""
-        return (
-            f"{text}; NOT AS DECLARED: {'; '.join(self.problems)}." if self.problems else text + "."
-        )
+        if self.waiting:
+            many = len(self.waiting) > _NAMED
+            named = f"{len(self.waiting)} runs" if many else ", ".join(self.waiting)
+            text += f"; never begun: {named}"
+        text += f"; amended: {', '.join(self.amended)}" if self.amended else ""
+        text += f"; NOT AS DECLARED: {'; '.join(self.problems)}" if self.problems else ""
+        return f"{text}."
 
 
 def sealed_folder(path: Path) -> Path | None:

@@ -27,11 +27,8 @@ from tfasr.kit.gin import (
 )
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
-from tfasr.telemetry.machine import revision
 from tfasr.tta.comparison import LEVEL, LOOKS, levels
 from tfasr.tta.policies import POLICIES, UTTERANCES
-
-_PACKAGE = Path(__file__).parents[1]
 
 
 def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str, dict[str, Any]]:
@@ -157,7 +154,7 @@ def sealed_content(
         "until": until,
         "looks": {str(n): p for n, p in zip(LOOKS, levels(LOOKS, plan.config.level), strict=True)},
         "data": {split.name: read_index(split)["content_hash"] for split in splits},
-        "code": {"tfasr": __version__, "files": code_hash(), "commit": revision(_PACKAGE)},
+        "code": {"tfasr": __version__, "files": code_hash()},
         "plugins": {plugin.name: plugin.sha256 for plugin in plugins()},
     }
 

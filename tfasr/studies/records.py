@@ -273,17 +273,8 @@ def verify_submission(
         for check in verify_study(race.place, shard_dir) if packed.passed else ():
             needed = check.passed is None and check.name.endswith((", scores", ", settings"))
             yield Check(check.name, False, "nothing to count again") if needed else check
-        for name in (
-            "same_track",
-            "rules",
-            "turns",
-            "machine",
-            "against",
-            "verdict",
-            "leaks",
-            "data",
-        ):
-            yield judged(name.replace("_", " "), getattr(race, name))
+        for name in _RULES if packed.passed else ():
+            yield judged(name, getattr(race, f"check_{name}"))
 
 
 @dataclass
