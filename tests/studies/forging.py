@@ -34,7 +34,8 @@ class Forger:
         }
         self.folders = {run: f for run, f in self.folders.items() if (f / EVENTS_FILE).is_file()}
         self.ledgers = {run: events_of(f / EVENTS_FILE) for run, f in self.folders.items()}
-        hashes = [json.loads(line)["chain"] for line in (study / STARTS_FILE).open()]
+        lines = (study / STARTS_FILE).read_text().splitlines()
+        hashes = [json.loads(line)["chain"] for line in lines]
         self._starts = {id(event): one for event, one in zip(self.list, hashes, strict=True)}
         # The ledgers' lines that the list's marks name, by the place in the list.
         self._marked: dict[int, dict[str, Any]] = {}

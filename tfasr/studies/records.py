@@ -8,6 +8,7 @@ checkpoints), ``plugins/``, ``code.diff``, ``environment.txt``, ``card.md`` and 
 import importlib.metadata
 import io
 import json
+import lzma
 import re
 import subprocess
 import tarfile
@@ -48,7 +49,7 @@ SUBMISSION_FILE, STUDY_FILE, TRACK_FILE = "submission.json", "study.tar.xz", "tr
 _LEFT_OUT = ("checkpoints", "logs", "corpus", "shards", "report", "at_work", "lock", "cpu.csv")
 _LEFT_OUT += ("gpu.csv", "heartbeat", "progress.json")
 _SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packages", "platform")
-_RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "data")
+RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "data")
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _SEEDS = tuple(range(1, LOOKS[-1] + 1))
 _TELLTALE_WORDS = 3  # a validation transcript of that many words has no place in code
@@ -270,11 +271,13 @@ def verify_submission(
         yield judged("files", race.files)
         packed = judged("study", race.unpack)
         yield packed
-        for check in verify_study(race.place, shard_dir) if packed.passed else ():
+        if not packed.passed:
+            return
+        for name in RULES:
+            yield judged(name, getattr(race, f"check_{name}"))
+        for check in verify_study(race.place, shard_dir):
             needed = check.passed is None and check.name.endswith((", scores", ", settings"))
             yield Check(check.name, False, "nothing to count again") if needed else check
-        for name in _RULES if packed.passed else ():
-            yield judged(name, getattr(race, f"check_{name}"))
 
 
 @dataclass
@@ -317,15 +320,21 @@ class _Race:
         return f"{len(stated)} files as they were written"
 
     def unpack(self) -> str:
+        try:
+            with tarfile.open(self.folder / STUDY_FILE, "r:xz") as archive:
+                return f"{self._unpacked(archive)} bytes"
+        except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+            raise UsageError(f"{STUDY_FILE} is no archive of a study: {error}") from error
+
+    def _unpacked(self, archive: tarfile.TarFile) -> int:
         size = 0
-        with tarfile.open(self.folder / STUDY_FILE, "r:xz") as archive:
-            for member in archive:  # one by one: a bomb is stopped before it is unpacked
-                size, target = size + member.size, (self.place / member.name).resolve()
-                inside = member.isfile() and target.is_relative_to(self.place.resolve())
-                must(inside and size < MOST_BYTES, f"{member.name} is too large or lies outside")
-                make_folder(target.parent)
-                target.write_bytes(archive.extractfile(member).read())
-        return f"{size} bytes"
+        for member in archive:  # one by one: a bomb is stopped before it is unpacked
+            size, target = size + member.size, (self.place / member.name).resolve()
+            inside = member.isfile() and target.is_relative_to(self.place.resolve())
+            must(inside and size < MOST_BYTES, f"{member.name} is too large or lies outside")
+            make_folder(target.parent)
+            target.write_bytes(archive.extractfile(member).read())
+        return size
 
     def check_track(self) -> str:
         name = self.stated["track"]
