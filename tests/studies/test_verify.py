@@ -100,6 +100,10 @@ def faster_clock(forged):
         event["metadata"]["mono_s"] *= 0.8
 
 
+def longer_step(forged):
+    forged.forger.facts(FAST, "train_step")[3]["value"]["train_s"] += 0.5
+
+
 def all_clocks_faster(forged):
     events = forged.forger.ledgers[FAST]
     zero = events[0]["metadata"]["mono_s"]
@@ -279,7 +283,8 @@ FORGERIES = {
     score: (f"{CHALLENGER} seed 1, scores", "other values of cer"),
     reference: (f"{CHALLENGER} seed 1, scores", "other references"),
     hypotheses_gone: (f"{CHALLENGER} seed 1, scores", "nothing to count again"),
-    faster_clock: (f"{CHALLENGER} seed 1, clocks", "books .* but only"),
+    faster_clock: (f"{CHALLENGER} seed 1, clocks", "books .* but only|by the wall clock"),
+    longer_step: (f"{CHALLENGER} seed 1, clocks", "step 4 books .* but only"),
     all_clocks_faster: (f"{CHALLENGER} seed 1, clocks", "by the wall clock"),
     clock_back: (f"{CHALLENGER} seed 1, clocks", "backwards"),
     other_code: (f"{CHALLENGER} seed 1, as declared", "code was changed"),
@@ -360,7 +365,7 @@ def other_ratio(folder):
 
 def other_card(folder):
     path = folder / "card.json"
-    path.write_text(re.sub(r'"paper": [\d.]+', '"paper": 0.001', path.read_text()))
+    path.write_text(re.sub(r'"mlperf": [\d.]+', '"mlperf": 0.001', path.read_text()))
     resealed(folder)
 
 

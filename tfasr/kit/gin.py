@@ -25,7 +25,7 @@ _LISTS = (
     "tfasr settings lists what can be bound; --import MODULE names modules of your own that have "
     "more."
 )
-_DROPPED = "# dropped, since what comes after it leaves it unused: "
+DROPPED = "# dropped, since what comes after it leaves it unused: "
 Names = Mapping[str, Collection[str] | None]
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -552,7 +552,7 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
             if all(statement in dropped for statement in block):  # an empty block is not valid gin
                 without |= set(head.lines)
     texts = (
-        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text
+        DROPPED + line.text.replace("\n", f"\n{DROPPED}") if line in without else line.text
         for line in text.lines
     )
     return "\n".join(texts) + "\n"

@@ -23,7 +23,14 @@ from tfasr._version import __version__
 from tfasr.data.manifest import file_sha256, read_index, read_manifest
 from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import config_class, require
-from tfasr.kit.files import MOST_BYTES, check_owned, make_folder, read_object, write_whole
+from tfasr.kit.files import (
+    GIN_GIVEN_FILE,
+    MOST_BYTES,
+    check_owned,
+    make_folder,
+    read_object,
+    write_whole,
+)
 from tfasr.kit.gin import fill, make, presets_folder, read_gin
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, sha256
@@ -113,7 +120,7 @@ def load_track(name: str, records: Path) -> TrackConfig:
         remedy = did_you_mean(name, known, f"Tracks: {', '.join(known)}.")
         raise UsageError(f"A record needs a track. Received: {name!r}.{remedy}")
     config = fill(read_gin([str(known[name])]), partial(make, TrackConfig)).configs
-    near = (known[name].with_name(file) for file in config.baseline)  # of a track in --records
+    near = (known[name].parent / file for file in config.baseline)  # of a track in --records
     files = zip(near, config.baseline, strict=True)
     return replace(config, baseline=tuple(str(n) if n.is_file() else f for n, f in files))
 
@@ -162,13 +169,15 @@ def record(
     """
     track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))
-    challenger = statements(gin_files, bindings)
+    statements(gin_files, bindings)  # raises for what cannot be read, before anything is written
     folder, out = run_dir / "study", run_dir / "submission"
     check_owned(run_dir, "--run_dir", f"{folder.name} of tfasr record",
                 (folder.name, out.name), owned=(folder / "study.json").exists())  # fmt: skip
     make_folder(run_dir)
-    for side, texts in ((REIGNING, reigning), (CHALLENGER, challenger)):
-        write_whole(run_dir / f"{side}.gin", "\n".join(texts) + "\n")
+    write_whole(run_dir / f"{REIGNING}.gin", "\n".join(reigning) + "\n")
+    # Of the baseline its files: gin allows lines without effect only in a file that is overridden.
+    files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
+    files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
     lines = [
         f"StudyConfig.title = {track.title!r}",
         f"StudyConfig.experiments = ({REIGNING!r}, {CHALLENGER!r})",
@@ -177,8 +186,8 @@ def record(
         f"StudyConfig.level = {track.level!r}",
     ]
     for side in (REIGNING, CHALLENGER):
-        lines.append(f"{side}/ExperimentConfig.gin_files = ('{side}.gin',)")
-        lines.append(f"{side}/ExperimentConfig.bindings = {tuple(track.bindings)!r}")
+        lines.append(f"{side}/ExperimentConfig.gin_files = {files[side]!r}")
+        lines.append(f"{side}/ExperimentConfig.bindings = {(*more[side], *track.bindings)!r}")
     write_whole(run_dir / "race.gin", "\n".join(lines) + "\n")
     study(str(run_dir / "race.gin"), run_dir=folder, shard_dir=shard_dir,
           resume=resume, until="decided")  # fmt: skip
@@ -219,9 +228,16 @@ def _outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
         "runs": found.runs,
         "ratio": compared and compared.ratio,
         "interval": compared and compared.interval,
-        "statements": _own_statements(plan, CHALLENGER, track),
+        "statements": _effective(plan, folder, track),
         "study": chain_of(folder / STARTS_FILE)[-1],
     }
+
+
+def _effective(plan: Plan, folder: Path, track: TrackConfig) -> list[str]:
+    """Returns the challenger's statements that had an effect, which make it a recipe again."""
+    run = next(run for run in plan.runs if run.experiment == CHALLENGER)
+    texts = statements([str(folder / run.folder / GIN_GIVEN_FILE)])
+    return texts[: -len(track.bindings) - 1]
 
 
 def _card(folder: Path, kind: str) -> str:
