@@ -80,8 +80,18 @@ def unfinished(folder: Path) -> None:
     stop(start(folder, "(1, 2)"), folder / "runs/four/seed_1/events.jsonl", signal.SIGKILL)
 
 
+def overridden(folder: Path) -> None:
+    """Runs a preset whose optimizer another file replaces: a line of it has no effect."""
+    folder.parent.mkdir(exist_ok=True)
+    more = ("TrainingConfig.optimizer = @SGD", "SGD.learning_rate = 0.1")
+    text = "\n".join(("include 'tones.gin'", "TrainingConfig.epochs = 3", *more))
+    folder.with_name("other.gin").write_text(text)
+    finish(start(folder, "(1,)", "--gin_binding", "ExperimentConfig.gin_files = ('other.gin',)"))
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
-    each.__name__: each for each in (plain, killed, interrupted_twice, extended, unfinished)
+    each.__name__: each
+    for each in (plain, killed, interrupted_twice, extended, unfinished, overridden)
 }
 
 
