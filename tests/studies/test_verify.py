@@ -279,6 +279,10 @@ def other_plan_file(forged):
     forged.forger.sealed["until"] = ""
 
 
+def shared_recordings(forged):
+    forged.forger.facts(BASE, "shared_with_training")[0]["value"]["utterances"] = 3
+
+
 FORGERIES = {
     score: (f"{CHALLENGER} seed 1, scores", "other values of cer"),
     reference: (f"{CHALLENGER} seed 1, scores", "other references"),
@@ -317,6 +321,7 @@ FORGERIES = {
     easier_level: ("rules", "level or clock"),
     easier_target: ("rules", "track's bindings"),
     not_in_turns: ("turns", "take turns"),
+    shared_recordings: ("leaks", "3 recordings are in both"),
     other_plan_file: ("rules", "until decided"),
 }  # fmt: skip
 
@@ -401,6 +406,22 @@ def test_a_changed_submission_fails_for_its_own_reason(tmp_path, change, name, r
     folder = Path(shutil.copytree(SUBMISSION, tmp_path / "submission"))
     change(folder)
     assert re.search(reason, failure(verify_submission(folder, None, RECORDS), name))
+
+
+def test_what_the_validation_set_told_the_code_is_looked_for(tmp_path, monkeypatch):
+    def checked(**diff):
+        folder = Path(shutil.copytree(SUBMISSION, tmp_path / f"{len(list(tmp_path.iterdir()))}"))
+        (folder / "code.diff").write_text(diff["text"])
+        return failure(verify_submission(folder, None, RECORDS), "leaks")
+
+    rows = unpack(SUBMISSION / STUDY_FILE, tmp_path / "study").rglob("hypotheses/*.jsonl")
+    references = [json.loads(line)["reference"] for line in next(rows).read_text().splitlines()]
+    # Of tones, a transcript is one word.
+    monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 1)
+    assert references[0] in checked(text=f"+    '{references[0]}',\n")
+    monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 3)
+    monkeypatch.setattr("tfasr.studies.records._VOCABULARY", (3, 0.5))
+    assert "5 of 5 validation words" in checked(text=f"+ {references!r}")
 
 
 def test_what_is_all_computed_anew_is_seen_by_a_published_hash_alone(tmp_path, capsys):

@@ -422,7 +422,7 @@ class _Race:
         same = hashes == sorted(self.sealed["plugins"].values())
         must(same, "the files in plugins/ are not those that the plan names")
         texts = [p.read_text(encoding="utf-8") for p in (*code, self.folder / "code.diff")]
-        words = re.findall(r"[\w']+", " ".join([*texts, *self.stated["statements"]]).lower())
+        words = re.findall(r"\w+(?:'\w+)*", " ".join([*texts, *self.stated["statements"]]).lower())
         joined, run = f" {' '.join(words)} ", self.runs[0]
         references = {row.reference for row in read_transcripts(run.hypotheses[0])}
         long = (text for text in references if len(text.split()) >= _TELLTALE_WORDS)
