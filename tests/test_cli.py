@@ -144,7 +144,7 @@ def test_without_a_command_the_list_of_them_is_shown():
         (["trian"], "Did you mean train instead of trian?"),
         (["report", "runs", "--fromat", "json"], "--fromat json. Did you mean --format instead"),
         (["prepare", "--shard-dir=x"], "--corpus_dir, --shard_dir. Did you mean --shard_dir"),
-        (["report", "--form", "nothing"], "'markdown', 'latex', 'csv', 'json')\n"),
+        (["report", "--form", "nothing"], "'csv', 'json', 'card', 'card_json')\n"),
     ],
 )
 def test_a_misspelt_word_is_told_beside_the_commands_own_usage(arguments, said):

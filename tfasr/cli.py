@@ -48,6 +48,8 @@ COMMANDS = {
     "settings": "list what gin can bind, with type, default and meaning; what a preset sets",
     "doctor": "show this machine, and whether its clocks can be trusted",
     "study": "train a list of experiments, with resume, and report on them",
+    "verify": "check runs, studies and submissions: recompute every number from its sources",
+    "record": "race a recipe against a track's record, and write the evidence",
     "demo": "run everything on synthetic speech, without a download",
     "completion": "print a script that completes commands, flags and folders in bash or zsh",
 }
@@ -72,11 +74,19 @@ _EXAMPLES = {
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",
     "study": "study --gin_file study/demo.gin",
+    "verify": "verify studies/demo",
+    "record": "record synthetic_cer_10 --gin_file fast/demo.gin --run_dir race",
     "demo": "demo",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
 # Commands that are defined in another command's file: run_NAME and add_NAME_arguments.
-_FILES = {"history": "watch", "launch": "train", "ngram": "prepare", "serve": "transcribe"}
+_FILES = {
+    "history": "watch",
+    "launch": "train",
+    "ngram": "prepare",
+    "serve": "transcribe",
+    "verify": "record",
+}
 _FILES |= {"presets": "settings", "completion": "settings"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",

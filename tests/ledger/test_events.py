@@ -22,7 +22,14 @@ from tfasr.commands.report import report
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE
 from tfasr.ledger import timeline as writers
-from tfasr.ledger.events import LEDGER_FORMAT, Ledger, last_value, read_events, read_ledger
+from tfasr.ledger.events import (
+    LEDGER_FORMAT,
+    Ledger,
+    last_value,
+    ledger_covers,
+    read_events,
+    read_ledger,
+)
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.run import load_run, read_metrics
 
@@ -588,3 +595,50 @@ def test_the_evidence_names_its_event():
     steps = LedgerBuilder().begin().step().step().events
     found = second_writer([*steps[:-2], steps[-1], steps[-2]])
     assert found == f"event {len(steps)} is step 1 and follows step 2"
+
+
+# A thousand lines, as a run has them: nothing that is changed, removed or moved passes.
+
+
+@pytest.fixture(scope="module")
+def long_ledger(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("long")
+    with contextlib.closing(Ledger(folder)) as ledger:
+        ledger.begin_session(None)
+        for step in range(1, 1000):
+            ledger.event("train_step", {"loss": 1.5, "train_s": 0.05}, step=step)
+        mark = ledger.mark()
+    return folder, (folder / EVENTS_FILE).read_bytes(), mark
+
+
+def noticed(folder, content, mark, changed):
+    """Whether a changed ledger is refused, or shows that it lacks its end."""
+    (folder / EVENTS_FILE).write_bytes(changed)
+    try:
+        ledger = read_ledger(folder)
+    except UsageError:
+        return True
+    # The legal torn tail: a part of the events, and no longer the lines that a mark covers.
+    whole = changed[: changed.rfind(b"\n") + 1]
+    shorter = content.startswith(whole) and len(ledger.events) < 1000
+    return shorter and not ledger_covers(folder, mark)
+
+
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.long)])
+def test_no_change_of_a_thousand_lines_passes(long_ledger, every):
+    folder, content, mark = long_ledger
+    lines = content.splitlines(keepends=True)
+    assert len(lines) == 1000
+    for place in range(0, len(content), every * (40 if every > 1 else 1)):
+        other = bytes([content[place] ^ (1 + place % 255)])
+        changed = content[:place] + other + content[place + 1 :]
+        assert noticed(folder, content, mark, changed), f"byte {place}"
+        assert noticed(folder, content, mark, content[:place] + content[place + 1 :])
+        assert noticed(folder, content, mark, content[:place])
+    for n in range(0, 999, every // 10 or 1):
+        without, doubled = [*lines[:n], *lines[n + 1 :]], [*lines[: n + 1], *lines[n:]]
+        swapped = [*lines[:n], lines[n + 1], lines[n], *lines[n + 2 :]]
+        for changed in (without, doubled, swapped):
+            assert noticed(folder, content, mark, b"".join(changed)), f"line {n + 1}"
+    (folder / EVENTS_FILE).write_bytes(content)
+    assert ledger_covers(folder, mark)

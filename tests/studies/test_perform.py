@@ -1,5 +1,6 @@
 """The steps of a study: what is done is passed over, what fails loses nothing else."""
 
+import contextlib
 import dataclasses
 import logging
 import subprocess
@@ -13,6 +14,8 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
 from tfasr.errors import UsageError
 from tfasr.kit.gin import presets_folder
+from tfasr.ledger.declared import STARTS_FILE, Starts
+from tfasr.ledger.events import read_events
 from tfasr.reports.groups import group_results
 from tfasr.studies.perform import (
     SEEDS,
@@ -66,6 +69,19 @@ def test_each_step_is_a_process_and_its_words_go_to_its_log(step, tmp_path, capl
     with caplog.at_level(logging.INFO, logger="tfasr"):
         assert perform([step("first"), step("broken", run="nowhere")]) == []
     assert [line for line in caplog.messages if "first" in line] == []
+
+
+def test_each_training_is_noted_before_and_after(step, tmp_path):
+    broken = dataclasses.replace(step("broken", run="nowhere"), alike="slow", seed=7)
+    broken = dataclasses.replace(broken, run_dir=tmp_path / "runs" / "slow")
+    starts = Starts(tmp_path, lambda: {"runs": []})
+    with contextlib.closing(starts):
+        assert perform([broken], starts=starts) == ["broken"]
+    events = read_events(tmp_path / STARTS_FILE)
+    assert [event["key"] for event in events] == ["plan", "start", "end"]
+    assert events[2]["value"] == {
+        "experiment": "slow", "seed": 7, "exit_code": 2, "ledger": None,
+    }  # fmt: skip
 
 
 def test_which_runs_are_finished(tmp_path):

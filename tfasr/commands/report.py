@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfasr.errors import UsageError
+from tfasr.reports.card import CARD, CARD_JSON
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
 from tfasr.reports.write import JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
@@ -47,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run_dirs", nargs="+", metavar="RUN_DIR", help="a run, a published log, or a folder of them"
     )
     add("--out", metavar="DIR", help="also write report.html, figures and tables to this folder")
-    add("--format", choices=(*WRITERS, JSON), default="table", help="default: %(default)s")
+    add(
+        "--format",
+        choices=(*WRITERS, JSON, CARD, CARD_JSON),
+        default="table",
+        help="default: %(default)s",
+    )
     add_target_arguments(add, None)
     add("--power", action="store_true", help="also estimate how many runs show a gap of 10 %%")
     add("--force", action="store_true", help="compare runs that are not comparable, and say why")

@@ -24,7 +24,7 @@ UNBOUND = "nothing, bind it"
 _LISTS = (
     "tfasr settings lists what can be bound; --import MODULE adds modules of yours that have more."
 )
-_DROPPED = "# dropped, because later bindings leave it unused: "
+DROPPED = "# dropped, because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -113,7 +113,7 @@ def find_preset(name: str) -> Path:
 def presets() -> dict[str, Path]:
     """Returns the presets by their names, as --gin_file takes them: quick recipes first."""
     folder = presets_folder()
-    order = ("fast", ".", "train", "models", "data", "hardware", "study", "bench")
+    order = ("fast", ".", "train", "models", "data", "hardware", "study", "track", "bench")
     paths = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
 
     def rank(path: Path) -> tuple[int, str]:
@@ -549,7 +549,7 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
             if all(statement in dropped for statement in block):  # an empty block is not valid gin
                 without |= set(head.lines)
     texts = (
-        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text
+        DROPPED + line.text.replace("\n", f"\n{DROPPED}") if line in without else line.text
         for line in text.lines
     )
     return "\n".join(texts) + "\n"

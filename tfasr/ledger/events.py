@@ -17,14 +17,16 @@ A training run writes, in order:
 
 - ``session_start``: value ``{"session", "resumed_from_step" (None in the first session),
   "alive_until_ms" (wall clock when the previous process was last known to run, or None),
-  "ledger_format" (`LEDGER_FORMAT`; missing in the oldest ledgers)}``; metadata ``process_age_s``
-  (seconds since the process was created, if it was started only for this run).
+  "ledger_format" (`LEDGER_FORMAT`; missing in the oldest ledgers), "declared" (only if a study
+  started the process, see `tfasr.ledger.declared`)}``; metadata ``process_age_s`` (seconds since
+  the process was created, if it was started only for this run).
   - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and the run's facts as points: ``shards`` (each split's content hash),
   ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
   ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
   ``instruction_set`` (of the compiled layers: ``name``, and ``forced`` if TFASR_INSTRUCTION_SET
-  set it; None without such layers), ``global_batch_size``, ``seed``, ``train_samples``,
+  set it; None without such layers), ``files`` (SHA-256 of the run's settings by file name, see
+  `tfasr.training.run_folder`), ``global_batch_size``, ``seed``, ``train_samples``,
   ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric,
   value]``), ``metrics`` (declared to `tfasr.Recorder`, with the fields of
   `tfasr.tta.metrics.Metric`), ``comparability`` (what must be equal for results to be
@@ -59,6 +61,7 @@ A training run writes, in order:
   handover of the checkpoint, the second the arrival of the scores.
 - at the end of a finished run, ``traces`` of its last session: ``{"training": {"traces",
   "shapes", "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``.
+- ``checkpoints`` before it: SHA-256 of the run's checkpoints by file name.
 - ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal, "interrupted"
   (the last two with ``reason``).
 
@@ -282,6 +285,11 @@ def is_ledger(path: Path) -> bool:
 
 def last_value(run_dir: str | Path, key: str) -> Any:
     """Returns the value of a ledger's last event with a key, or None, parsing only that event."""
+    return next(values_of(run_dir, key), None)
+
+
+def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
+    """Yields the values of a ledger's events with a key, last first, parsing only those events."""
     path = Path(run_dir) / EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     _check_version(content, path)
@@ -290,8 +298,23 @@ def last_value(run_dir: str | Path, key: str) -> Any:
         end = content.rfind(b"\n", 0, at) + 1
         event = _event_in(content[end : content.index(b"\n", at)])
         if event is not None and event["key"] == key:
-            return event.get("value")
-    return None
+            yield event.get("value")
+
+
+def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
+    """Returns `Ledger.mark` of a ledger as it is on disk; None without a step that was trained."""
+    path = Path(run_dir) / EVENTS_FILE
+    content = _content(path) if path.is_file() else b""
+    if b'"train_step"' not in content:
+        return None
+    parsed = _whole_lines(content, path)
+    return {"chain": parsed.head.decode(), "bytes": parsed.end}
+
+
+def chain_of(path: Path) -> list[str]:
+    """Returns the hash that each line of a ledger states, in file order; "" without one."""
+    lines = _content(path).split(b"\n")[:-1]
+    return [line[-18:-2].decode(errors="replace") if _is_chained(line) else "" for line in lines]
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
@@ -465,13 +488,19 @@ class Ledger:
         """Returns the last line's hash and the ledger's length, for `ledger_covers`."""
         return {"chain": self._head.decode(), "bytes": self._bytes}
 
-    def begin_session(self, resumed_from_step: int | None, **metadata: Any) -> None:
-        """Writes ``session_start``, the first event of every process."""
+    def begin_session(
+        self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
+    ) -> None:
+        """Writes ``session_start``, the first event of every process.
+
+        ``declared`` is what a study declared of it, see `tfasr.ledger.declared`.
+        """
         value = {
             "session": self.session,
             "resumed_from_step": resumed_from_step,
             "alive_until_ms": self.alive_until_ms if self.session else None,
             "ledger_format": LEDGER_FORMAT,
+            **({} if declared is None else {"declared": declared}),
         }
         self.event("session_start", value, pid=os.getpid(), **metadata)
 

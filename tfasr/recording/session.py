@@ -27,6 +27,8 @@ from tfasr.kit.files import (
     read_object,
     write_whole,
 )
+from tfasr.kit.registry import plugins
+from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
@@ -370,7 +372,8 @@ class Session:
 
     def start(self, resumed_from_step: int | None, *, own_process: bool) -> None:
         age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
-        self.ledger.begin_session(resumed_from_step, **age)
+        declared = declaration([plugin.sha256 for plugin in plugins()])
+        self.ledger.begin_session(resumed_from_step, declared, **age)
 
     def begin_training(self, facts: Mapping[str, Any]) -> None:
         """Writes ``run_start``, after which data may be read, and the known facts."""

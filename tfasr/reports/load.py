@@ -14,6 +14,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.kit.process import end_with
 from tfasr.kit.registry import load_plugin, loaded_plugins
+from tfasr.ledger.declared import experiment_folders, sealed_folder, study_sentence
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.groups import configuration, named_groups
 from tfasr.reports.numbers import (
@@ -156,15 +157,19 @@ def load_report(
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
     named = []
     for source in sources:
-        path = source.path if isinstance(source, Run) else Path(source)
-        named += [(log, path) for log in ([path] if isinstance(source, Run) else find_logs(path))]
+        if isinstance(source, Run):
+            named.append((source.path, source.path))
+            continue
+        folders = experiment_folders(Path(source)) or [Path(source)]  # of a study: all of them
+        named += [(log, path) for path in folders for log in find_logs(path)]
     logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
     if not logs:
         raise UsageError("A report must be given at least one run folder. Received: none.")
-    notes = []
+    studies = dict.fromkeys(filter(None, (sealed_folder(path) for _, path in logs)))
+    notes = [study_sentence(folder) for folder in studies]
     if len(logs) < len(named):
         notes.append(f"{len(named) - len(logs)} run folders were named twice and are shown once.")
-        _log.warning(notes[0])
+        _log.warning(notes[-1])
     return logs, notes
 
 

@@ -29,6 +29,7 @@ from tfasr.display.table import (
 )
 from tfasr.kit.files import write_whole
 from tfasr.ledger.intervals import INTERVALS
+from tfasr.reports.card import CARD, CARD_JSON, card_text
 from tfasr.reports.charges import Machines
 from tfasr.reports.groups import GroupResult, Results, finding, group_members, group_results
 from tfasr.reports.load import load_report
@@ -319,7 +320,7 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
 
 # Of every report, or of one on errors; the names of tables and figures are added later.
 _FILES = (
-    *("report.html", "report.json", "report.md", "groups.json"),
+    *("report.html", "report.json", "report.md", "groups.json", "card.md", "card.json"),
     *("errors.txt", "errors.md", "errors.json", "errors.csv"),
 )
 
@@ -350,7 +351,8 @@ def report(
         out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
             of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
-            and CSV hold all tables; CSV holds seconds and fractions, unrounded.
+            and CSV hold all tables; CSV holds seconds and fractions, unrounded. "card" and
+            "card_json": see `tfasr.reports.card`.
         targets: as ``("cer", 0.10)`` or "cer=0.10"; by default those that the runs set themselves.
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
             If named, the tables show all policies, and JSON is by groups.
@@ -372,12 +374,14 @@ def report(
             files of others in the places of the report's.
         RunError: if ``out`` cannot be written.
     """
-    check_format(output_format)
+    cards = output_format in (CARD, CARD_JSON)
+    if not cards:
+        check_format(output_format)
     owned = out is not None and holds_report(Path(out))  # before errors_text writes there
     if out is not None:
         check_report_folder(Path(out), _FILES, owned=owned)
     source = None if beside is None else published(beside)
-    full = policy is not None or output_format in ("latex", "csv")
+    full = policy is not None or output_format in ("latex", "csv", CARD, CARD_JSON)
     policies = POLICIES.values() if full or out is not None else ()
     use = source is not None and any(table.kind == "use" for table in source.tables.values())
     options = {"over_time": out is not None, "force": force, "profile": profile, "utilisation": use}
@@ -401,6 +405,8 @@ def report(
         _write(analysed, results, Path(out), shown, appendix, owned=owned)
     if errors:
         return wrong
+    if cards:
+        return card_text(analysed, output_format)
     if output_format == JSON:
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
     return WRITERS.call(output_format, _tables(analysed, full, power, source))
@@ -444,6 +450,8 @@ def _write(
         write_whole(out / "report.json", to_json(report))
         write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
+        write_whole(out / "card.md", card_text(report, CARD))
+        write_whole(out / "card.json", card_text(report, CARD_JSON))
         write_tables(shown, out)
         drawn = {"charts": charts, "left_out": left_out}
         write_page(report, out, shown, appendix, results=results, **drawn)

@@ -9,11 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import LOCK_FILE, locked, make_folder, take_lock, write_whole
+from tfasr.kit.files import LOCK_FILE, locked, make_folder, read_object, take_lock, write_whole
 from tfasr.kit.process import call, start_module
-from tfasr.studies.plan import PLAN_FILE, Plan, PlannedRun, begin, check_runs, grow, load_plan
+from tfasr.ledger.declared import SEALED_FILE, Starts
+from tfasr.studies.plan import (
+    Plan,
+    PlannedRun,
+    begin,
+    check_runs,
+    grow,
+    load_plan,
+    sealed_content,
+)
 from tfasr.studies.progress import Lap, StudyProgress
 from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p, looks_of
@@ -98,8 +108,8 @@ def undecidable(plan: Plan) -> list[str]:
 
 def decision(plan: Plan, folder: Path) -> Decision:
     """Returns what the finished runs of two experiments, in the order of seeds, decide."""
-    brackets = (_brackets(plan, folder, name) for name in plan.experiments)
-    return decide(*brackets, test=plan.config.test)
+    groups = (_brackets(plan, folder, name) for name in plan.experiments)
+    return decide(*groups, test=plan.config.test, level=plan.config.level)
 
 
 def decision_text(plan: Plan, look: Decision) -> str:
@@ -116,7 +126,8 @@ def perform_until_decided(
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
-    look = decision(plan, folder) if begun else decide([], [], test=plan.config.test)
+    declared = {"test": plan.config.test, "level": plan.config.level}
+    look = decision(plan, folder) if begun else decide([], [], **declared)
     while not failed and not look.over:
         for name in plan.experiments:
             wanted |= {folder / run.folder for run in _runs(plan, name)[: look.next_look]}
@@ -147,7 +158,7 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
         metric, value = max(
             run.targets, key=lambda target: metric_named(target[0]).hardness(target[1])
         )
-        points = run.accuracy_curve(metric)
+        points = run.accuracy_curve(metric, plan.config.policy)
         rule = {"window": run.target_window or PAPER.window, "metric": metric}
         brackets.append(bracket(points, value, **rule))
     return brackets
@@ -198,22 +209,17 @@ def study(
     shards = None if shard_dir is None else Path(shard_dir)
     steps = study_steps(plan, folder, shards)
     with _own(folder):
-        if not (folder / PLAN_FILE).exists():
-            firsts = {run.experiment: run for run in reversed(plan.runs)}
-            requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
-            log.info("Reading the presets of %d experiments.", len(requests))
-            call(check_runs, requests, backend="tensorflow", show_messages=False)
+        declared = _declared(plan, folder)
         more = begin(folder, plan, shards, resume=resume)
         for sentence in [] if until else undecidable(plan):
             log.warning(sentence)
-        with _alone(folder) as held:
+        sealed = partial(sealed_content, plan, until, declared, shards or folder / "shards")
+        with _alone(folder) as held, contextlib.closing(Starts(folder, sealed)) as starts:
             if more:
                 log.info("%d runs are added to the study.", len(more))
                 grow(folder, plan, more)
-            if until:
-                failed = perform_until_decided(plan, folder, steps, partial(perform, held=held))
-            else:
-                failed = perform(steps, held)
+            do = partial(perform, held=held, starts=starts if declared else None)
+            failed = perform_until_decided(plan, folder, steps, do) if until else do(steps)
         # Imported here: drawing is slow to load, and a wrong gin file is known without.
         from tfasr.studies.report import write_report
 
@@ -227,8 +233,27 @@ def study(
     return page
 
 
-def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
-    """Does what is not done yet, in processes that inherit ``held``; returns what failed."""
+def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
+    # What the sealed plan says of each experiment; {} if an older tfasr trained runs without one.
+    known = folder / SEALED_FILE
+    if known.exists():
+        return read_object(known, "Restore it from a copy.", ("trained",))["trained"]
+    if any((folder / run.folder).exists() for run in plan.runs):
+        log.warning("%s was begun without a sealed plan: nothing shows what was declared.", folder)
+        return {}
+    firsts = {run.experiment: run for run in reversed(plan.runs)}
+    requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
+    log.info("Reading the presets of %d experiments.", len(requests))
+    return call(check_runs, requests, backend="tensorflow", show_messages=False)
+
+
+def perform(
+    steps: Sequence[Step], held: Sequence[int] = (), starts: Starts | None = None
+) -> list[str]:
+    """Does what is not done yet, in processes that inherit ``held``; returns what failed.
+
+    Every training is noted in ``starts``, the study's list.
+    """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
     with contextlib.closing(progress):
@@ -238,7 +263,7 @@ def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
                 progress.skip(load_run(step.run_dir).wall_s if known else None)
                 continue
             progress.begin(step.name)
-            reason = step.needs() or _command(step, progress, held)
+            reason = step.needs() or _command(step, progress, held, starts)
             progress.end(reason)
             if reason:
                 failed.append(step.name)
@@ -281,12 +306,17 @@ def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
         os.close(descriptor)
 
 
-def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
+def _command(
+    step: Step, progress: StudyProgress, held: Sequence[int], starts: Starts | None
+) -> str:
     try:
         words = list(map(str, step.words()))
     except UsageError as error:
         return str(error)
     make_folder(step.log.parent)
+    run = (step.alike, step.seed, step.run_dir)
+    starts = starts if step.kind == "train" else None
+    declared = {} if starts is None else starts.start(*run)
     with step.log.open("ab") as output:
         # In a session of its own: a terminal's Ctrl-C comes to this process alone, which passes
         # it on once, since a second one would end a training without a checkpoint.
@@ -295,6 +325,7 @@ def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
             environment={
                 "TF_CPP_MIN_LOG_LEVEL": "2",
                 **dict(line.split("=", 1) for line in step.environment),
+                **declared,
             },
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -305,6 +336,8 @@ def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
         try:
             while process.poll() is None:
                 progress.watch(step.run_dir)
+                if starts is not None:
+                    starts.watch(*run)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOKS_EVERY_S)
         except KeyboardInterrupt:
@@ -314,6 +347,8 @@ def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
         finally:
             if process.poll() is None:
                 process.kill()
+            if starts is not None:
+                starts.end(*run, process.returncode)
     if process.returncode == 0:
         return "" if step.done() else f"It ended well and left no result. Its log: {step.log}"
     lines = step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -5,12 +5,14 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from tfasr._version import __version__
+from tfasr.data.manifest import INDEX_FILE, read_index
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
 from tfasr.kit.gin import (
     GinText,
@@ -23,20 +25,38 @@ from tfasr.kit.gin import (
     presets_folder,
     read_gin,
 )
+from tfasr.kit.registry import plugins
+from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
+from tfasr.tta.comparison import LEVEL, levels_of, looks_of
+from tfasr.tta.policies import POLICIES, UTTERANCES
 
 
-def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
-    """Reads each experiment as its training will; raises `UsageError` if one can't be trained."""
+def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str, dict[str, Any]]:
+    """Reads each experiment as its training will; raises `UsageError` if one can't be trained.
+
+    Returns for each what a plan declares of it: targets, rule, decoders and division.
+    """
     # Imported here: it loads Keras, which the study's own process does without.
     from tfasr.training.build import check_batch_size
+    from tfasr.training.experiment import is_closed
     from tfasr.training.from_gin import load_config
 
+    declared = {}
     for name, gin_files, bindings in requests:
         try:
-            check_batch_size(load_config(gin_files, bindings).experiment)
+            experiment = load_config(gin_files, bindings).experiment
+            check_batch_size(experiment)
         except UsageError as error:
             raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
-    return len(requests)
+        training = experiment.training
+        declared[name] = {
+            "targets": [list(target) for target in training.targets],
+            "target_window": training.target_window,
+            "decoder": to_json(experiment.decoder),
+            "second_decoder": training.second_decoder,
+            "division": "closed" if is_closed(experiment) else "open",
+        }
+    return declared
 
 
 SYNTHETIC = "synthetic"
@@ -82,6 +102,8 @@ class StudyConfig:
     beam_widths_of: str = ""  # the experiment of that run; "" takes the first one
     beam_widths_split: str = "validation"  # the split of that evaluation
     published: str = ""  # whose published results stand beside one's own; "" for none
+    policy: str = "paper"  # the clock of ``--until decided``, or "utterances" seen in training
+    level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
 
     def check(self) -> None:
         require(bool(self.experiments), self, "experiments", "at least one name")
@@ -102,11 +124,67 @@ class StudyConfig:
         require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
         require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
         widths = [*self.beam_widths, self.final_beam_width]
+        clocks = (*POLICIES, UTTERANCES.name)
+        require(self.policy in clocks, self, "policy", f"one of {', '.join(clocks)}")
+        require(0 < self.level <= LEVEL, self, "level", f"greater than 0 and at most {LEVEL}")
         require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
 
 
 PLAN_FILE = "study.json"  # in a study's folder: what it was begun with
 _WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decision.txt")
+_WRITTEN += (SEALED_FILE, STARTS_FILE)
+
+
+def sealed_content(
+    plan: "Plan", until: str, declared: dict[str, Any], shard_dir: Path
+) -> dict[str, Any]:
+    """Returns what a study declares before its first run; ``declared`` is that of `check_runs`."""
+    splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
+    looks = looks_of(plan.config.test)
+    allowed = levels_of(plan.config.test, looks, plan.config.level)
+    return {
+        "format": 1,
+        "study": to_json(plan.config),
+        "experiments": {name: to_json(config) for name, config in plan.experiments.items()},
+        "runs": [
+            {
+                "experiment": run.experiment,
+                "seed": run.seed,
+                "folder": run.folder.as_posix(),
+                "statements": plan.identity["runs"][str(run.folder)],
+            }
+            for run in plan.runs
+        ],
+        "trained": declared,
+        "until": until,
+        "looks": {str(n): p for n, p in zip(looks, allowed, strict=True)},
+        "data": {split.name: read_index(split)["content_hash"] for split in splits},
+        "code": {"tfasr": __version__, "files": code_hash()},
+        "plugins": {plugin.name: plugin.sha256 for plugin in plugins()},
+    }
+
+
+def plan_of(sealed: dict[str, Any]) -> "Plan":
+    """Returns the plan of a sealed one, as far as reports and decisions need it."""
+
+    def made(cls: type, values: dict[str, Any]) -> Any:
+        # A newer tfasr may have sealed fields that this one lacks.
+        return cls(**{f.name: _tuples(values[f.name]) for f in fields(cls) if f.name in values})
+
+    config = made(StudyConfig, sealed["study"])
+    named = {
+        name: made(ExperimentConfig, sealed["experiments"][name]) for name in config.experiments
+    }
+    runs = [
+        PlannedRun(run["experiment"], run["seed"], Path(run["folder"]), (), ())
+        for run in sealed["runs"]
+    ]
+    statements = {run["folder"]: run["statements"] for run in sealed["runs"]}
+    return Plan(config, named, runs, {"corpus": config.corpus, "runs": statements})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tfasr.display.table import (
 )
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import write_whole
+from tfasr.ledger.declared import sealed_folder, study_sentence
 from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import colours, group_results
@@ -113,7 +114,7 @@ class Chapter:
 
 def write_report(plan: Plan, folder: Path) -> Path:
     """Writes the report on a study's runs, finished or not, and returns the page."""
-    parts = [part for name in plan.parts() if (part := _chapter(plan, folder, name)) is not None]
+    parts = chapters(plan, folder)
     if not parts:
         raise RunError(
             f"A study's report must be of at least one run with an evaluation. {folder} has none; "
@@ -122,9 +123,10 @@ def write_report(plan: Plan, folder: Path) -> Path:
     source = published(plan.config.published) if plan.config.published else None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
-    if caveat := grown_from(folder):
+    sealed = [study_sentence(folder)] if sealed_folder(folder) else []
+    if caveats := [*filter(None, [grown_from(folder)]), *sealed]:
         first = next(section for section in sections if section.answers or section.charts)
-        place, answered = sections.index(first), [*first.answers, caveat]
+        place, answered = sections.index(first), [*first.answers, *caveats]
         sections[place] = dataclasses.replace(first, answers=answered)
     shown = [table for section in sections for table in section.tables]
     out = folder / "report"
@@ -133,11 +135,16 @@ def write_report(plan: Plan, folder: Path) -> Path:
         page = write_sections(plan.config.title, sections, out)
         write_whole(out / "report.txt", _text(plan, sections))
         write_whole(out / "report.md", f"# {plan.config.title}\n\n{to_markdown(shown)}")
-        write_whole(out / "report.json", json.dumps(_values(parts, measured), indent=1) + "\n")
+        write_whole(out / "report.json", json.dumps(study_values(parts, measured), indent=1) + "\n")
         write_tables(shown, out)
     except OSError as error:
         raise RunError(f"The study's report could not be written to {out}: {error}.") from error
     return page
+
+
+def chapters(plan: Plan, folder: Path) -> list[Chapter]:
+    """Returns what the report says of each part that has runs."""
+    return [part for name in plan.parts() if (part := _chapter(plan, folder, name)) is not None]
 
 
 def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
@@ -219,7 +226,7 @@ def _text(plan: Plan, sections: Sequence[Section]) -> str:
     return "\n\n".join(blocks)
 
 
-def _values(parts: Sequence[Chapter], measured: Measured) -> dict:
+def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
     def result(tta: TimeToAccuracy) -> dict:
         time = {"time_to_accuracy_s": tta.seconds, "epoch": tta.epoch}
         return {"metric": tta.metric, "target": tta.target, **time}

@@ -31,6 +31,7 @@ class Step:
     run_dir: Path | None = None  # of a training, whose progress can be watched
     alike: str = ""  # the experiment, among whose steps of a kind times are alike
     environment: tuple[str, ...] = ()  # of its process: lines of NAME=VALUE
+    seed: int | None = None  # of a training
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
@@ -100,7 +101,7 @@ def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
         return ["train", *_imports(), *files, *bindings, *folders, *resume]
 
     done, name = partial(finished, run_dir), f"train {run.name}"
-    more = {"alike": run.experiment, "environment": run.environment}
+    more = {"alike": run.experiment, "environment": run.environment, "seed": run.seed}
     return Step("train", name, words, done, lambda: "", log, run_dir, **more)
 
 

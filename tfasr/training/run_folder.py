@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.data.features import check_statistics
+from tfasr.data.manifest import file_sha256
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import (
     ALPHABET_FILE,
@@ -329,6 +330,21 @@ def record_sources(
         **({"dictionary": "a file's words"} if own_words else {}),
     }
     write_whole(run_dir / RUN_FILE, json.dumps(content, indent=1) + "\n")
+
+
+# What decides a run, besides its shards and the code.
+_SETTINGS = (EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PLUGINS_FILE)
+_SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
+
+
+def settings_hashes(run_dir: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file that a run was begun with, for the ledger."""
+    return {name: file_sha256(run_dir / name) for name in _SETTINGS if (run_dir / name).is_file()}
+
+
+def checkpoint_hashes(run_dir: Path) -> dict[str, str]:
+    checkpoints = sorted((run_dir / CHECKPOINTS_FOLDER).glob("*.npz"))
+    return {path.name: file_sha256(path) for path in checkpoints}
 
 
 def recorded_lexicon(run_dir: Path) -> Path | None:

@@ -45,11 +45,13 @@ from tfasr.training.run_folder import (
     Claim,
     Interruption,
     RunInterruptedError,
+    checkpoint_hashes,
     epochs_done,
     log_resumption,
     own_run_folder,
     record_sources,
     recorded_lexicon,
+    settings_hashes,
 )
 from tfasr.training.step import book_traces
 from tfasr.training.warm_start import open_start
@@ -296,6 +298,7 @@ def train(
             check_shards(run.splits[name].folder, run.splits[name].index, content=True)
         loop.train()
         book_traces(ledger, run.take_step.traces, placement.traces)
+        ledger.event("checkpoints", checkpoint_hashes(run_dir))
         team.part()
         return run.state.history
 
@@ -345,6 +348,7 @@ def _begin(
     step = read_state(checkpoint).step if checkpoint else None
     session.start(step, own_process=own_process)
     ledger.event("shards", hashes)
+    ledger.event("files", settings_hashes(run.run_dir))
     shared = overlap(run.splits["train"].utterances, run.splits["validation"].utterances)
     warn_of_overlap(shared, "validation")
     ledger.event("shared_with_training", shared.to_json())

@@ -414,27 +414,29 @@ def decide(
     second: Sequence[Bracket],
     looks: Sequence[int] | None = None,
     test: str = "groups",
+    level: float = LEVEL,
 ) -> Decision:
     """Decides which group is faster, looking again and again as runs come in.
 
     Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing, by
     default those of `looks_of`. At each look the p-value of `compare` must be below the look's
     level (see `levels`), which keeps the probability of calling one of two equal groups faster at
-    5 % or less over all looks. The p-value of "always_valid" is compared with 5 % after each pair.
+    ``level`` or less over all looks. The p-value of "always_valid" is compared with ``level`` after
+    each pair.
     The first look that decides is final, whatever later runs show.
     """
     have, looks = min(len(first), len(second)), looks_of(test) if looks is None else looks
     decision = Decision(None, 0, None, None, looks[0])
     coming = [*looks[1:], None]
-    of_looks = levels_of(test, looks)
-    for n, level, after in zip(looks, of_looks, coming, strict=True):
+    of_looks = levels_of(test, looks, level)
+    for n, allowed, after in zip(looks, of_looks, coming, strict=True):
         if n > have:
             break
         comparison = compare(first[:n], second[:n], test)
-        shown = comparison.p_value is not None and comparison.p_value < level
+        shown = comparison.p_value is not None and comparison.p_value < allowed
         if shown and not comparison.below_bracket and comparison.later is not None:
-            return Decision(_OTHER[comparison.later], n, level, comparison, None)
-        decision = Decision(None, n, level, comparison, after)
+            return Decision(_OTHER[comparison.later], n, allowed, comparison, None)
+        decision = Decision(None, n, allowed, comparison, after)
     return decision
 
 
@@ -442,10 +444,11 @@ def looks_of(test: str) -> tuple[int, ...]:
     return tuple(range(1, MOST_PAIRS + 1)) if test == "always_valid" else LOOKS
 
 
-def levels_of(test: str, looks: Sequence[int]) -> tuple[float, ...]:
+def levels_of(test: str, looks: Sequence[int], level: float = LEVEL) -> tuple[float, ...]:
     if test == "always_valid":
-        return (LEVEL,) * len(looks)
-    return levels(tuple(looks), LEVEL if test == "groups" else _LEVEL_OF_PAIRS)
+        return (level,) * len(looks)
+    spent = level if test == "groups" else level * _LEVEL_OF_PAIRS / LEVEL
+    return levels(tuple(looks), spent)
 
 
 def run_until_decided(

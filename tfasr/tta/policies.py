@@ -381,6 +381,25 @@ for _policy in (
 PAPER = POLICIES["paper"]
 
 
+class _UtterancesClock(Policy):
+    def times_s(self, timeline: Timeline) -> list[float]:
+        """Returns the utterances trained on by each event, lost work left out; not seconds."""
+        seen = [0.0] * len(timeline.events)
+        for index in timeline.of("train_step"):
+            value = timeline.events[index].get("value")
+            if timeline.useful[index] and isinstance(value, dict):
+                seen[index] = _number(value.get("utterances"))
+        return list(accumulate(seen))
+
+
+# Not registered: reports show seconds, and this clock, free of any machine, has none.
+UTTERANCES = _UtterancesClock(
+    "utterances", start=PROCESS, window=3, at_epoch_end=True, rule="utterances until the target"
+)
+
+
 def policy_named(policy: str | Policy) -> Policy:
     """Returns a policy by name, or the policy itself; raises UsageError for an unknown name."""
+    if policy == UTTERANCES.name:
+        return UTTERANCES
     return policy if isinstance(policy, Policy) else POLICIES[policy]

@@ -1,0 +1,46 @@
+"""The training-time card: its schema, and the same values in both formats."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.studies.races import RECORDS, unpack
+from tfasr.reports.write import report
+
+jsonschema = pytest.importorskip("jsonschema")
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "card.schema.json").read_text())
+
+
+def valid(text):
+    card = json.loads(text)
+    jsonschema.Draft202012Validator(SCHEMA).validate(card)
+    return card
+
+
+def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
+    folder = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
+    card = valid(report([folder], targets=["cer=0.5"], output_format="card_json"))
+    seeds = {group["name"]: [run["seed"] for run in group["runs"]] for group in card["groups"]}
+    assert seeds == {"two": [1, 2], "four": [1, 2]}
+    run = card["groups"][0]["runs"][0]
+    low, high = run["error_rates"]["cer"]["interval"]
+    assert low <= run["error_rates"]["cer"]["value"] <= high
+    assert set(run["targets"][0]["seconds"]) == {"paper", "mlperf", "algoperf", "dawnbench"}
+    text = report([folder], targets=["cer=0.5"], output_format="card")
+    assert "| runs, seeds | 2: 1, 2 |" in text
+    assert "seconds to CER 50 %, mlperf" in text
+    assert "declared 4, found 4." in text
+
+
+def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_path):
+    out = tmp_path / "report"
+    card = valid(report([small], out=out, output_format="card_json"))
+    assert card["groups"][0]["runs"][0]["error_rates"] == {"wer": None, "cer": None}
+    assert card["groups"][0]["runs"][0]["targets"][0]["seconds"]["paper"] == 8.0
+    assert valid((out / "card.json").read_text()) == card
+    assert "| best CER % of each run, 95 % interval | NA |" in (out / "card.md").read_text()
+    priced = valid(report([small], price_usd_per_hour=3600, output_format="card_json"))
+    assert priced["groups"][0]["runs"][0]["targets"][0]["usd"] == pytest.approx(8.0)
+    shutil.rmtree(out)

@@ -1,0 +1,111 @@
+"""Small studies as people run them: left alone, killed, interrupted, extended.
+
+``python -m tests.studies.races FOLDER`` makes them with real processes, some minutes each, and
+writes the archives of tests/data_records/studies.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.tones import SHARDS
+from tfasr.studies.records import pack
+
+RECORDS = Path(__file__).parents[1] / "data_records"
+PATIENCE_S = 900
+STUDY = """\
+StudyConfig.experiments = ('two', 'four')
+StudyConfig.seeds = SEEDS
+ExperimentConfig.gin_files = ('tones.gin',)
+two/ExperimentConfig.bindings = (
+    'TrainingConfig.epochs = 4', 'TrainingConfig.checkpoint_every_steps = 3')
+four/ExperimentConfig.bindings = (
+    'TrainingConfig.epochs = 4', 'TrainingConfig.checkpoint_every_steps = 3',
+    'PipelineConfig.global_batch_size = 8')
+"""
+
+
+def start(folder: Path, seeds: str, *more: str) -> subprocess.Popen:
+    gin_file = folder.with_suffix(".gin")
+    shutil.copy(RECORDS / "tones" / "challenger.gin", folder.with_name("tones.gin"))
+    gin_file.write_text(STUDY.replace("SEEDS", seeds))
+    command = [sys.executable, "-m", "tfasr.cli", "study", "--gin_file", str(gin_file)]
+    command += ["--run_dir", str(folder), "--shard_dir", str(SHARDS), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen) -> None:
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+
+
+def stop(process: subprocess.Popen, ledger: Path, number: int) -> None:
+    """Ends a study by a signal once a run of it has trained some steps."""
+    began = time.monotonic()
+    while not ledger.is_file() or ledger.read_bytes().count(b'"train_step"') < 5:
+        assert process.poll() is None
+        assert time.monotonic() - began < PATIENCE_S
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    process.communicate(timeout=PATIENCE_S)
+
+
+def plain(folder: Path) -> None:
+    finish(start(folder, "(1, 2)"))
+
+
+def killed(folder: Path) -> None:
+    stop(start(folder, "(1, 2)"), folder / "runs/four/seed_1/events.jsonl", signal.SIGKILL)
+    finish(start(folder, "(1, 2)", "--resume"))
+
+
+def interrupted_twice(folder: Path) -> None:
+    stop(start(folder, "(1,)"), folder / "runs/two/events.jsonl", signal.SIGINT)
+    stop(start(folder, "(1,)", "--resume"), folder / "runs/four/events.jsonl", signal.SIGTERM)
+    finish(start(folder, "(1,)", "--resume"))
+
+
+def extended(folder: Path) -> None:
+    finish(start(folder, "(1,)"))
+    finish(start(folder, "(1, 3)", "--resume"))
+
+
+def unfinished(folder: Path) -> None:
+    stop(start(folder, "(1, 2)"), folder / "runs/four/seed_1/events.jsonl", signal.SIGKILL)
+
+
+def overridden(folder: Path) -> None:
+    """Runs a preset whose optimizer another file replaces: a line of it has no effect."""
+    folder.parent.mkdir(exist_ok=True)
+    more = ("TrainingConfig.optimizer = @SGD", "SGD.learning_rate = 0.1")
+    text = "\n".join(("include 'tones.gin'", "TrainingConfig.epochs = 3", *more))
+    folder.with_name("other.gin").write_text(text)
+    finish(start(folder, "(1,)", "--gin_binding", "ExperimentConfig.gin_files = ('other.gin',)"))
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    each.__name__: each
+    for each in (plain, killed, interrupted_twice, extended, unfinished, overridden)
+}
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+    return folder
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:] or KINDS:
+        KINDS[name](Path(sys.argv[1], name))
+        archive = RECORDS / "studies" / f"{name}.tar.xz"
+        archive.parent.mkdir(exist_ok=True)
+        archive.write_bytes(pack(Path(sys.argv[1], name)))
+        print(name, archive.stat().st_size)

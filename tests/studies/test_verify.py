@@ -1,0 +1,583 @@
+"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check meant for it.
+
+The submission and the studies in tests/data_records were made by real trainings, see
+`tests.studies.races`. A forger is skilled: all hashes are made anew after a change.
+"""
+
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.studies.forging import Forger, events_of, written
+from tests.studies.races import KINDS, RECORDS, unpack
+from tests.tones import SHARDS
+from tfasr import cli
+from tfasr.data.manifest import file_sha256
+from tfasr.kit.files import EVENTS_FILE
+from tfasr.ledger.declared import STARTS_FILE, check_study
+from tfasr.ledger.events import chain_of
+from tfasr.studies.records import (
+    CHALLENGER,
+    REIGNING,
+    RULES,
+    STUDY_FILE,
+    SUBMISSION_FILE,
+    records_table,
+    tracks,
+    verify_submission,
+)
+from tfasr.studies.verify import Check, verify_study
+from tfasr.tta.comparison import decide
+from tfasr.tta.policies import Bracket
+
+SUBMISSION = RECORDS / "faster"
+BASE, FAST = (REIGNING, 1), (CHALLENGER, 1)
+
+
+def resealed(folder: Path) -> None:
+    path = folder / SUBMISSION_FILE
+    stated = json.loads(path.read_text())
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p != path)
+    stated["files"] = {p.relative_to(folder).as_posix(): file_sha256(p) for p in files}
+    path.write_text(json.dumps(stated))
+
+
+def stating(folder: Path, **changes) -> None:
+    path = folder / SUBMISSION_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+class Forged:
+    """A copy of the submission, unpacked for a change and packed again."""
+
+    def __init__(self, folder: Path):
+        self.folder = Path(shutil.copytree(SUBMISSION, folder / "submission"))
+        self.study = unpack(SUBMISSION / STUDY_FILE, folder / "study")
+        self.forger = Forger(self.study)
+
+    def packed(self) -> None:
+        self.forger.write()
+        with tarfile.open(self.folder / STUDY_FILE, "w:xz", preset=0) as archive:
+            for path in self.study.rglob("*"):
+                if path.is_file():
+                    archive.add(path, path.relative_to(self.study).as_posix())
+        stating(self.folder, study=chain_of(self.study / STARTS_FILE)[-1])
+        resealed(self.folder)
+
+
+def failure(checks: Iterable[Check], name: str) -> str:
+    """Returns why a check fails; later ones are not made."""
+    for check in checks:
+        if check.name == name:
+            assert check.passed is False, check
+            return check.text
+    raise AssertionError(f"{name} was not checked")
+
+
+def score(forged):
+    forged.forger.facts(FAST, "tracked_stats")[-1]["value"]["cer"] -= 0.01
+
+
+def reference(forged):
+    path = next(iter(sorted((forged.forger.folders[FAST] / "hypotheses").iterdir())))
+    path.write_text(path.read_text().replace('"audio/validation-00"', '"audio/validation-99"'))
+
+
+def hypotheses_gone(forged):
+    for folder in forged.forger.folders.values():
+        shutil.rmtree(folder / "hypotheses", ignore_errors=True)
+
+
+def faster_clock(forged):
+    for event in forged.forger.ledgers[FAST]:
+        event["metadata"]["mono_s"] *= 0.8
+
+
+def longer_step(forged):
+    forged.forger.facts(FAST, "train_step")[3]["value"]["train_s"] += 0.5
+
+
+def all_clocks_faster(forged):
+    events = forged.forger.ledgers[FAST]
+    zero = events[0]["metadata"]["mono_s"]
+    for event in events:
+        about = event["metadata"]
+        about["mono_s"] = zero + (about["mono_s"] - zero) / 100
+        if event["key"] == "train_step":
+            for part in ("input_wait_s", "compile_s", "train_s"):
+                event["value"][part] /= 100
+
+
+def clock_back(forged):
+    forged.forger.ledgers[FAST][20]["metadata"]["mono_s"] -= 100
+
+
+def other_code(forged):
+    forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]["code"] = "0" * 64
+
+
+def hidden_plugin(forged):
+    forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]["plugins"] = ["0" * 64]
+
+
+def environment(forged):
+    path = forged.forger.folders[FAST] / "run.json"
+    path.write_text(path.read_text().replace('"cores": ', '"cores": 1'))
+
+
+def environment_with_hash(forged):
+    forged.forger.file(FAST, "run.json", lambda text: text.replace('"cores": ', '"cores": 1'))
+
+
+def dropped_seed(forged):
+    shutil.rmtree(forged.forger.folders.pop((CHALLENGER, 2)))
+
+
+def dropped_from_the_list_too(forged):
+    dropped_seed(forged)
+    kept = [e for e in forged.forger.list if Forger.run_of(e) != (CHALLENGER, 2)]
+    forged.forger.list[:] = kept
+
+
+def repeated_seed(forged):
+    forged.forger.ledgers[CHALLENGER, 2] = forged.forger.ledgers[FAST]
+
+
+def reused_seed_with_another_name(forged):
+    repeated_seed(forged)
+    copied = json.loads(json.dumps(forged.forger.ledgers[FAST]))
+    forged.forger.ledgers[CHALLENGER, 2] = copied
+    for event in forged.forger.facts((CHALLENGER, 2), "seed"):
+        event["value"] = 2
+
+
+def other_seeds(forged):
+    forged.forger.sealed["study"]["seeds"] = list(range(2, 14))
+
+
+def swapped_shards(forged):
+    for event in forged.forger.facts(FAST, "shards"):
+        event["value"]["train"] = "0" * 64
+
+
+def removed_step(forged):
+    forged.forger.ledgers[FAST].remove(forged.forger.facts(FAST, "train_step")[3])
+
+
+def doubled_step(forged):
+    events = forged.forger.ledgers[FAST]
+    place = events.index(forged.forger.facts(FAST, "train_step")[3])
+    events.insert(place, events[place])
+
+
+def reordered_steps(forged):
+    events = forged.forger.ledgers[FAST]
+    one, other = (events.index(e) for e in forged.forger.facts(FAST, "train_step")[3:5])
+    events[one], events[other] = events[other], events[one]
+
+
+def small_epoch(forged):
+    forged.forger.facts(FAST, "train_step")[0]["value"]["utterances"] = 1
+
+
+def removed_evaluation(forged):
+    forged.forger.ledgers[BASE].remove(forged.forger.facts(BASE, "tracked_stats")[0])
+
+
+def other_alphabet(forged):
+    forged.forger.facts(FAST, "comparability")[0]["value"]["alphabet"] = ["ab", "_"]
+
+
+def other_decoder(forged):
+    forged.forger.facts(FAST, "comparability")[0]["value"]["decoder"]["name"] = "beam"
+
+
+def other_rule_of_comparison(forged):
+    forged.forger.facts(FAST, "comparability")[0]["value"]["max_duration_s"] = 1.0
+
+
+def other_settings(forged):
+    change = ('"seed": 1', '"seed": 7')
+    forged.forger.file(FAST, "experiment.json", lambda text: text.replace(*change))
+
+
+def other_statements(forged):
+    forged.forger.file(FAST, "config.gin", lambda text: text.replace("0.004", "0.005"))
+
+
+def undeclared(forged):
+    del forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]
+
+
+def before_the_plan(forged):
+    for event in forged.forger.ledgers[FAST]:
+        event["time_ms"] -= 86_400_000
+
+
+def hidden_attempt(forged):
+    plan = forged.forger.list[0]["value"]["sha256"]
+    run = {"experiment": CHALLENGER, "seed": 1}
+    mark = {"chain": "0123456789abcdef", "bytes": 5000}
+    for key, more in (("start", {"plan": plan, "ledger": None}), ("end", {"ledger": mark})):
+        again = {**forged.forger.list[1], "key": key, "value": {**run, **more}}
+        forged.forger.list.insert(1, again)
+    forged.forger.list[1:3] = forged.forger.list[2:0:-1]
+
+
+def start_taken_out_of_the_list(forged):
+    starts = [e for e in forged.forger.list if e["key"] == "start"]
+    forged.forger.list.remove(starts[1])
+
+
+def extra_run(forged):
+    shutil.copytree(forged.forger.folders[FAST], forged.study / "runs" / CHALLENGER / "seed_99")
+
+
+def crippled_baseline(forged):
+    for run in forged.forger.sealed["runs"]:
+        if run["experiment"] == REIGNING:
+            run["statements"] = [s.replace("0.0004", "0.00001") for s in run["statements"]]
+    for run in forged.forger.folders:
+        if run[0] == REIGNING:
+            forged.forger.file(run, "config.gin", lambda text: text.replace("0.0004", "0.00001"))
+
+
+def throttled_baseline(forged):
+    forged.forger.sealed["experiments"][REIGNING]["environment"] = ["TF_NUM_INTRAOP_THREADS=1"]
+    for run in forged.forger.sealed["runs"]:
+        if run["experiment"] == REIGNING:
+            run["statements"].append("TF_NUM_INTRAOP_THREADS=1")
+
+
+def easier_level(forged):
+    forged.forger.sealed["study"]["level"] = 0.05
+
+
+def easier_target(forged):
+    for run in forged.forger.sealed["runs"]:
+        run["statements"] = [s.replace("0.55)", "0.95)") for s in run["statements"]]
+    for run in forged.forger.folders:
+        forged.forger.file(run, "config.gin", lambda text: text.replace("0.55)", "0.95)"))
+
+
+def not_in_turns(forged):
+    starts = [e for e in forged.forger.list if e["key"] == "start"]
+    first, second = (forged.forger.list.index(start) for start in starts[:2])
+    listed = forged.forger.list
+    forged.forger.list[:] = [listed[0], *listed[second:second * 2 - first], *listed[first:second],
+                             *listed[second * 2 - first:]]  # fmt: skip
+
+
+def other_plan_file(forged):
+    forged.forger.sealed["until"] = ""
+
+
+def shared_recordings(forged):
+    forged.forger.facts(BASE, "shared_with_training")[0]["value"]["utterances"] = 3
+
+
+FORGERIES = {
+    score: (f"{CHALLENGER} seed 1, scores", "other values of cer"),
+    reference: (f"{CHALLENGER} seed 1, scores", "other references"),
+    hypotheses_gone: (f"{CHALLENGER} seed 1, scores", "nothing to count again"),
+    faster_clock: (f"{CHALLENGER} seed 1, clocks", "books .* but only|by the wall clock"),
+    longer_step: (f"{CHALLENGER} seed 1, clocks", "step 4 books .* but only"),
+    all_clocks_faster: (f"{CHALLENGER} seed 1, clocks", "by the wall clock"),
+    clock_back: (f"{CHALLENGER} seed 1, clocks", "backwards"),
+    other_code: (f"{CHALLENGER} seed 1, as declared", "code was changed"),
+    hidden_plugin: (f"{CHALLENGER} seed 1, as declared", "plug-ins"),
+    environment: (f"{CHALLENGER} seed 1, settings", "run.json was changed"),
+    environment_with_hash: ("machine", "cores"),
+    dropped_seed: ("plan", f"{CHALLENGER} seed 2 is missing"),
+    dropped_from_the_list_too: ("verdict", "not decided"),
+    repeated_seed: ("plan", f"{CHALLENGER} seed 2 was (started by another|trained with seed 1)"),
+    reused_seed_with_another_name: ("plan", f"{CHALLENGER} seed 2 was started by another"),
+    other_seeds: ("rules", "seeds are not the track's"),
+    swapped_shards: (f"{CHALLENGER} seed 1, as declared", "other data"),
+    removed_step: (f"{CHALLENGER} seed 1, counts", "missing, doubled or reordered"),
+    doubled_step: (f"{CHALLENGER} seed 1, chain", "is step 4 and follows step 4"),
+    reordered_steps: (f"{CHALLENGER} seed 1, chain", "follows step"),
+    small_epoch: (f"{CHALLENGER} seed 1, counts", "other utterances"),
+    removed_evaluation: (f"{REIGNING} seed 1, counts", "evaluation of epoch .1. is missing"),
+    other_alphabet: (f"{CHALLENGER} seed 1, settings", "alphabet"),
+    other_decoder: (f"{CHALLENGER} seed 1, settings", "decoder"),
+    other_rule_of_comparison: (f"{CHALLENGER} seed 1, settings", "does not match its hash"),
+    other_settings: (f"{CHALLENGER} seed 1, settings", "the seed 1, .* 7"),
+    other_statements: (f"{CHALLENGER} seed 1, as declared", "other statements"),
+    undeclared: ("plan", "did not start: they may be older"),
+    before_the_plan: (f"{CHALLENGER} seed 1, as declared", "before the plan"),
+    hidden_attempt: ("plan", f"{CHALLENGER} seed 1 was begun twice"),
+    start_taken_out_of_the_list: ("plan", "removed from the list"),
+    extra_run: ("plan", "seed_99 is extra"),
+    crippled_baseline: ("against", "other statements than its own"),
+    throttled_baseline: ("rules", f"{REIGNING} had an environment"),
+    easier_level: ("rules", "level or clock"),
+    easier_target: ("rules", "track's bindings"),
+    not_in_turns: ("turns", "take turns"),
+    shared_recordings: ("leaks", "3 recordings are in both"),
+    other_plan_file: ("rules", "until decided"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", FORGERIES, ids=lambda change: change.__name__)
+def test_a_forged_race_fails_for_its_own_reason(tmp_path, change):
+    name, reason = FORGERIES[change]
+    forged = Forged(tmp_path)
+    change(forged)
+    if name in RULES or change is hypotheses_gone:
+        forged.packed()
+        checks = verify_submission(forged.folder, None, RECORDS)
+    else:
+        forged.forger.write()
+        checks = verify_study(forged.study)
+    assert re.search(reason, failure(checks, name))
+
+
+def changed_file(folder):
+    (folder / "code.diff").write_text("nothing was changed\n")
+
+
+def extra_file(folder):
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "model.py").write_text("import tfasr\n")
+
+
+def other_plugins(folder):
+    extra_file(folder)
+    resealed(folder)
+
+
+def other_track(folder):
+    path = folder / "track.gin"
+    path.write_text(path.read_text().replace("0.55", "0.95"))
+    resealed(folder)
+
+
+def other_verdict(folder):
+    stating(folder, verdict="undecided")
+
+
+def other_ratio(folder):
+    stating(folder, ratio=0.01)
+
+
+def other_card(folder):
+    path = folder / "card.json"
+    path.write_text(re.sub(r'"mlperf": [\d.]+', '"mlperf": 0.001', path.read_text()))
+    resealed(folder)
+
+
+def other_archive(folder):
+    (folder / STUDY_FILE).write_bytes(b"no archive")
+    resealed(folder)
+
+
+def no_record(folder):
+    stating(folder, against="0123456789abcdef")
+
+
+def unknown_track(folder):
+    stating(folder, track="mine")
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "reason"),
+    [
+        (changed_file, "files", "code.diff"),
+        (extra_file, "files", "missing or extra.*model.py"),
+        (other_plugins, "leaks", "not those that the plan names"),
+        (other_track, "track", "is not the track tones"),
+        (other_verdict, "verdict", "states another verdict"),
+        (other_ratio, "verdict", "states another ratio"),
+        (other_card, "verdict", "card.json has other numbers"),
+        (other_archive, "study", "no archive of a study"),
+        (no_record, "against", "the baseline reigned"),
+        (unknown_track, "track", "no track 'mine'"),
+    ],
+)
+def test_a_changed_submission_fails_for_its_own_reason(tmp_path, change, name, reason):
+    folder = Path(shutil.copytree(SUBMISSION, tmp_path / "submission"))
+    change(folder)
+    assert re.search(reason, failure(verify_submission(folder, None, RECORDS), name))
+
+
+def test_what_the_validation_set_told_the_code_is_looked_for(tmp_path, monkeypatch):
+    def checked(**diff):
+        folder = Path(shutil.copytree(SUBMISSION, tmp_path / f"{len(list(tmp_path.iterdir()))}"))
+        (folder / "code.diff").write_text(diff["text"])
+        return failure(verify_submission(folder, None, RECORDS), "leaks")
+
+    rows = unpack(SUBMISSION / STUDY_FILE, tmp_path / "study").rglob("hypotheses/*.jsonl")
+    references = [json.loads(line)["reference"] for line in next(rows).read_text().splitlines()]
+    # Of tones, a transcript is one word.
+    monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 1)
+    assert references[0] in checked(text=f"+    '{references[0]}',\n")
+    monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 3)
+    monkeypatch.setattr("tfasr.studies.records._VOCABULARY", (3, 0.5))
+    assert "5 of 5 validation words" in checked(text=f"+ {references!r}")
+
+
+def test_what_is_all_computed_anew_is_seen_by_a_published_hash_alone(tmp_path, capsys):
+    forged = Forged(tmp_path)
+    before = chain_of(forged.study / STARTS_FILE)[-1]
+    for event in forged.forger.ledgers[FAST]:
+        event["metadata"]["mono_s"] += 1.0
+    forged.forger.write()
+    words = ["tfasr", "verify", str(forged.study)]
+    assert cli.run(cli.parse(words)) == 0  # docs/records.md: this can't be stopped
+    assert cli.run(cli.parse([*words, "--published", before])) == 1
+    assert "no line of starts.jsonl" in capsys.readouterr().out
+
+
+def test_the_submission_is_accepted_with_its_data_and_by_the_command(tmp_path, capsys):
+    moved = shutil.copytree(SUBMISSION, tmp_path / "elsewhere" / "mine")
+    words = ["tfasr", "verify", str(moved), "--shard_dir", str(SHARDS)]
+    assert cli.run(cli.parse([*words, "--records", str(RECORDS)])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("FAILED")] == []
+    assert any(re.match(r"ok +data: both splits have", line) for line in lines)
+    assert any(re.match(r"ok +verdict: record: .*challenger is faster", line) for line in lines)
+    other = ["tfasr", "verify", str(tmp_path)]
+    assert cli.run(cli.parse(other)) == 2
+
+
+# Honest studies: each way in which one was trained, in each state in which one may be found.
+
+
+def as_it_is(folder):
+    return folder
+
+
+def renamed(folder):
+    return folder.rename(folder.with_name("another name, with spaces"))
+
+
+def with_notes(folder):
+    (folder / "notes.txt").write_text("the second run was slow, somebody compiled\n")
+    (folder / "logs").mkdir(exist_ok=True)
+    return folder
+
+
+def copied_later(folder):
+    for path in folder.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    return folder
+
+
+def with_a_torn_tail(folder):
+    with (folder / STARTS_FILE).open("ab") as file:
+        file.write(b'{"namespace":"","time_ms":17')
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "state",
+    [as_it_is, renamed, with_notes, copied_later, with_a_torn_tail],
+    ids=lambda s: s.__name__,
+)
+def test_an_honest_study_is_accepted(tmp_path, kind, state):
+    archive = RECORDS / "studies" / f"{kind}.tar.xz"
+    folder = state(unpack(archive, tmp_path / "study"))
+    failures = [check.line for check in verify_study(folder, SHARDS) if check.passed is False]
+    assert failures == []
+    study = check_study(folder)
+    assert bool(study.amended) == (kind == "extended")
+    assert len(study.waiting) == (2 if kind == "unfinished" else 0)
+    assert study.declared == (2 if kind in ("interrupted_twice", "overridden") else 4)
+    assert study.found + len(study.waiting) == study.declared
+
+
+def test_a_report_says_what_was_declared(tmp_path, capsys):
+    folder = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
+    assert cli.run(cli.parse(["tfasr", "report", str(folder)])) == 0
+    assert "declared 4, found 4." in capsys.readouterr().out
+    shutil.rmtree(folder / "runs" / "two" / "seed_2")
+    assert cli.run(cli.parse(["tfasr", "report", str(folder)])) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "declared 4, found 3; NOT AS DECLARED: two seed 2 is missing" in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda lines: lines[1:], "must begin with a sealed plan|damaged"),
+        (lambda lines: [*lines[:2], *lines[3:]], "Line 3 .*damaged"),
+        (lambda lines: [*lines[:3], lines[2], *lines[3:]], "Line 4 .*damaged"),
+        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "Line 3 .*damaged"),
+        (
+            lambda lines: [lines[0].replace(b'"changes":[]', b'"changes":[1]'), *lines[1:]],
+            "Line 1 ",
+        ),
+    ],
+)
+def test_a_changed_list_of_starts_is_named(tmp_path, change, reason):
+    folder = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
+    path = folder / STARTS_FILE
+    path.write_bytes(b"\n".join(change(path.read_bytes().splitlines())) + b"\n")
+    first = next(iter(verify_study(folder)))
+    assert first.passed is False
+    assert re.search(reason, first.text)
+
+
+def test_a_ledger_that_was_rewritten_alone_is_not_the_one_that_ended(tmp_path):
+    folder = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
+    path = folder / "runs" / "two" / "seed_1" / EVENTS_FILE
+    events = events_of(path)
+    events[-1]["metadata"]["mono_s"] += 0.001
+    path.write_bytes(written(events))
+    assert "two seed 1 was begun twice, or its ledger was changed" in check_study(folder).sentence
+
+
+# A recipe against itself: how often would it be a record?
+
+
+def test_equal_recipes_are_hardly_ever_a_record():
+    rng = np.random.default_rng(1)
+    records = 0
+    for _ in range(200):
+        groups = []
+        for _ in range(2):
+            crossed = 100 * np.exp(0.1 * rng.standard_normal(12))
+            grid = 4 * np.floor(crossed / 4)  # evaluated every 4 s
+            groups.append([Bracket(low, low + 4, None, low + 8) for low in map(float, grid)])
+        records += decide(*groups, level=0.01).sooner == "second"
+    assert records <= 2
+
+
+def test_the_table_of_records_is_current():
+    records = Path(__file__).parents[2] / "records"
+    assert (records / "README.md").read_text() == records_table(records)
+    assert {"an4_cer_15", "mini_librispeech_wer_65", "synthetic_cer_10"} == tracks(records).keys()
+
+
+def test_a_table_has_every_submission_and_the_last_record_reigns(tmp_path, capsys):
+    records = tmp_path / "records"
+    shutil.copytree(RECORDS / "tones", records / "tones")
+    for number, verdict in enumerate(("refuted", "record", "undecided"), 1):
+        folder = Path(shutil.copytree(SUBMISSION, records / "tones" / f"{number:03}-try"))
+        stating(folder, verdict=verdict, study=f"{number:016}")
+    assert cli.run(cli.parse(["tfasr", "record", "--table", "--records", str(records)])) == 0
+    table = (records / "README.md").read_text()
+    verdicts = [row.split(" | ")[1] for row in table.splitlines() if "-try]" in row]
+    assert verdicts == ["refuted", "record", "undecided"]
+    # Whoever raced the baseline did not race the record.
+    for check in verify_submission(SUBMISSION, None, records):
+        if check.name == "against":
+            assert check.passed is False
+            assert "0000000000000002 reigned, but the baseline was raced" in check.text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_study_made_now_is_accepted(tmp_path, kind):
+    KINDS[kind](tmp_path / "study")
+    failures = [c.line for c in verify_study(tmp_path / "study") if c.passed is False]
+    assert failures == []

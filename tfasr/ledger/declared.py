@@ -1,0 +1,285 @@
+"""What a study declared before its first run, and whether its runs are the ones that it began.
+
+A study's folder holds ``sealed_plan.json``, canonical JSON that is never changed: a study that is
+extended adds ``sealed_plan_2.json`` and so on. ``starts.jsonl`` is a list with the chained lines of
+a ledger (`tfasr.ledger.events`), to which the study appends, and syncs to disk:
+
+- ``plan``: ``{"file", "sha256", "changes"}``, first of all; again when the plan is amended.
+- ``start``, before each training process: ``{"experiment", "seed", "plan", "ledger"}``, where
+  ``ledger`` is `ledger_mark` of the run's ledger, None if it has no trained step yet.
+- ``begun``, within a second of the first trained step, and ``end``, after the process: the same
+  names, ``end`` with ``exit_code`` too.
+
+The ``session_start`` of a training that a study started has ``declared``: ``{"plan", "start",
+"code", "plugins"}``, where ``start`` is the hash in the list's line. So a ledger belongs to one
+start of one plan, and the list knows every ledger that trained, even one removed or renamed.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.kit.files import EVENTS_FILE, object_or_empty, sync, write_whole
+from tfasr.ledger.events import (
+    Ledger,
+    chain_of,
+    last_value,
+    ledger_covers,
+    ledger_mark,
+    read_events,
+    values_of,
+)
+
+SEALED_FILE = "sealed_plan.json"
+STARTS_FILE = "starts.jsonl"
+VARIABLE = "TFASR_DECLARED"  # of a training's process: the plan's hash and the start's
+_NAMED = 4  # of the runs that a plan lists and nobody began
+_PACKAGE = Path(__file__).parents[1]
+
+
+def canonical(content: Any) -> bytes:
+    """Returns the one way to write a JSON value: sorted names, no spaces, ASCII, one line."""
+    words = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
+    return json.dumps(content, **words).encode() + b"\n"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@functools.cache
+def code_hash() -> str:
+    """Returns a hash of tfasr's source and compiled files as this process could load them."""
+    files = (p for p in _PACKAGE.rglob("*") if p.suffix in (".py", ".so", ".pyd"))
+    hashes = {str(p.relative_to(_PACKAGE)): sha256(p.read_bytes()) for p in files}
+    return sha256(canonical(hashes))
+
+
+def declaration(plugins: Sequence[str]) -> dict[str, Any] | None:
+    """Returns what a session states of its study; None unless a study started the process."""
+    plan, _, start = os.environ.get(VARIABLE, "").partition(":")
+    named = {"plan": plan, "start": start, "code": code_hash(), "plugins": sorted(plugins)}
+    return named if start else None
+
+
+class Starts:
+    """Appends to a study's list of starts; at the first one it seals or amends the plan.
+
+    ``plan`` returns the plan's content. Closing it releases the list.
+    """
+
+    def __init__(self, folder: Path, plan: Callable[[], dict[str, Any]]):
+        self._folder, self._plan = folder, plan
+        self._ledger: Ledger | None = None
+        self._sha256 = ""
+        self._begun = False
+
+    def start(self, experiment: str, seed: int, run_dir: Path) -> dict[str, str]:
+        """Notes that a training is about to start; returns its process's environment."""
+        if self._ledger is None:
+            self._open()
+        self._begun = False
+        plan = {"plan": self._sha256}
+        self._write("start", experiment, seed, run_dir, **plan)
+        return {VARIABLE: f"{self._sha256}:{self._ledger.mark()['chain']}"}
+
+    def watch(self, experiment: str, seed: int, run_dir: Path) -> None:
+        """Notes the first trained step; called every second or more often."""
+        if not self._begun and _mark(run_dir) is not None:
+            self._begun = True
+            self._write("begun", experiment, seed, run_dir)
+
+    def end(self, experiment: str, seed: int, run_dir: Path, exit_code: int | None) -> None:
+        self._write("end", experiment, seed, run_dir, exit_code=exit_code)
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _write(self, key: str, experiment: str, seed: int, run_dir: Path, **more: Any) -> None:
+        mark = _mark(run_dir)
+        if mark is not None:
+            sync(run_dir / EVENTS_FILE)  # a power loss must not take lines that the list names
+        run = {"experiment": experiment, "seed": seed}
+        self._ledger.event(key, {**run, **more, "ledger": mark})
+        self._ledger.sync()
+
+    def _open(self) -> None:
+        path = self._folder / STARTS_FILE
+        events = read_events(path) if path.exists() else []
+        session = 1 + max((event["metadata"]["session"] for event in events), default=-1)
+        self._ledger = Ledger(self._folder, session, file=STARTS_FILE)
+        plans = [event["value"] for event in events if event["key"] == "plan"]
+        content = self._plan()
+        before = object_or_empty(self._folder / plans[-1]["file"]) if plans else {}
+        changes = _changes(before, json.loads(canonical(content)))
+        self._sha256 = plans[-1]["sha256"] if plans else ""
+        if not plans or changes:
+            name = SEALED_FILE if not plans else f"sealed_plan_{len(plans) + 1}.json"
+            self._sha256 = sha256(canonical(content))
+            write_whole(self._folder / name, canonical(content))
+            sealed = {"file": name, "sha256": self._sha256, "changes": changes if plans else []}
+            self._ledger.event("plan", sealed)
+            self._ledger.sync()
+
+
+def _mark(run_dir: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(UsageError, OSError):  # a damaged ledger: the run itself reports it
+        return ledger_mark(run_dir)
+    return None
+
+
+def _changes(then: Any, now: Any, name: str = "") -> list[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        parts = ((f"{name}.{key}".strip("."), key) for key in sorted({*then, *now}))
+        return [c for path, key in parts for c in _changes(then.get(key), now.get(key), path)]
+    return [] if then == now else [f"{name}: {json.dumps(then)} then, {json.dumps(now)} now"]
+
+
+@dataclass
+class StudyCheck:
+    """How a study's runs compare with what it declared."""
+
+    declared: int = 0  # runs in the latest plan
+    found: int = 0  # those whose ledgers have a trained step
+    waiting: list[str] = field(default_factory=list)  # never begun, which a study may leave
+    problems: list[str] = field(default_factory=list)  # missing, extra, begun twice, changed
+    amended: list[str] = field(default_factory=list)  # what later plans changed
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict)  # contents by hash, in order
+    runs: dict[tuple[str, int], Path] = field(default_factory=dict)  # folders of those found
+
+    @property
+    def sentence(self) -> str:
+        text = f"Sealed plan: declared {self.declared}, found {self.found}"
+        if self.waiting:
+            many = len(self.waiting) > _NAMED
+            named = f"{len(self.waiting)} runs" if many else ", ".join(self.waiting)
+            text += f"; never begun: {named}"
+        text += f"; amended: {', '.join(self.amended)}" if self.amended else ""
+        text += f"; NOT AS DECLARED: {'; '.join(self.problems)}" if self.problems else ""
+        return f"{text}."
+
+
+def sealed_folder(path: Path) -> Path | None:
+    """Returns the folder of the study that a path is or lies in, if it has a list of starts."""
+    around = (path, *path.resolve().parents[:3])
+    return next((folder for folder in around if (folder / STARTS_FILE).is_file()), None)
+
+
+def experiment_folders(folder: Path) -> list[Path]:
+    """Returns the folders of a study's experiments that have begun, in the sealed plan's order."""
+    names = object_or_empty(folder / SEALED_FILE).get("study", {}).get("experiments", ())
+    return [path for name in names if (path := folder / "runs" / name).is_dir()]
+
+
+def study_sentence(folder: Path) -> str:
+    """Returns how many runs a study declared and has, and what isn't as declared."""
+    try:
+        return check_study(folder).sentence
+    except (UsageError, KeyError, TypeError, OSError, ValueError) as error:
+        return f"Sealed plan: NOT AS DECLARED: {error}"
+
+
+def check_study(folder: Path) -> StudyCheck:
+    """Compares a study's runs with its sealed plans and its list of starts.
+
+    Raises UsageError if the list is damaged or has no plan.
+    """
+    check = StudyCheck()
+    events = read_events(folder / STARTS_FILE)
+    hashes = chain_of(folder / STARTS_FILE)
+    if not events or "" in hashes or events[0]["key"] != "plan":
+        raise UsageError(
+            f"{folder / STARTS_FILE} must begin with a sealed plan, and each line must have a hash."
+            " It was written by something else, or its beginning was removed."
+        )
+    starts: dict[tuple[str, int], list[tuple[str, dict[str, Any]]]] = {}
+    marks: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for event, chain in zip(events, hashes, strict=False):
+        value = event["value"]
+        if event["key"] == "plan":
+            _read_plan(folder, value, check)
+            continue
+        run = (value["experiment"], value["seed"])
+        if event["key"] == "start":
+            starts.setdefault(run, []).append((chain, value))
+        if value["ledger"] is not None:
+            marks.setdefault(run, []).append(value["ledger"])
+    latest = list(check.plans.values())[-1]
+    folders = {(run["experiment"], run["seed"]): Path(run["folder"]) for run in latest["runs"]}
+    check.declared = len(folders)
+    for run, place in folders.items():
+        name, run_dir = f"{run[0]} seed {run[1]}", folder / place
+        try:
+            mark = ledger_mark(run_dir)
+        except UsageError as error:
+            check.problems.append(f"{name} is damaged: {error}")
+            continue
+        if mark is None:
+            gone = f"{name} is missing: it was begun, and its ledger is gone"
+            (check.problems if run in marks else check.waiting).append(
+                gone if run in marks else name
+            )
+            continue
+        check.found += 1
+        check.runs[run] = run_dir
+        problems = _session_problems(run_dir, run, starts.get(run, []), marks.get(run, []))
+        check.problems += [f"{name} {problem}" for problem in problems]
+    for run in starts.keys() - folders.keys():
+        check.problems.append(f"{run[0]} seed {run[1]} was begun and is not in the latest plan")
+    known = {folder / place for place in folders.values()}
+    for path in sorted((folder / "runs").rglob(EVENTS_FILE)):
+        if path.parent not in known:
+            check.problems.append(
+                f"{path.parent.relative_to(folder)} is extra: no plan declares it"
+            )
+    return check
+
+
+def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> None:
+    path = folder / str(value["file"])
+    content = path.read_bytes() if path.is_file() else b""
+    if sha256(content) != value["sha256"]:
+        raise UsageError(
+            f"{path} must be the plan that was sealed, with the hash {value['sha256'][:16]}..., "
+            "but it was changed or is missing. Restore it from a copy."
+        )
+    check.plans[value["sha256"]] = json.loads(content)
+    check.amended += value["changes"]
+
+
+def declarations(run_dir: Path) -> list[dict[str, Any]]:
+    """Returns what each session of a run states of its study, {} for one that none started."""
+    sessions = reversed(list(values_of(run_dir, "session_start")))
+    return [value.get("declared") or {} for value in sessions if isinstance(value, dict)]
+
+
+def _session_problems(
+    run_dir: Path,
+    run: tuple[str, int],
+    starts: Sequence[tuple[str, dict[str, Any]]],
+    marks: Sequence[dict[str, Any]],
+) -> Iterator[str]:
+    if not all(ledger_covers(run_dir, mark) for mark in marks):
+        yield "was begun twice, or its ledger was changed: it lacks lines of an earlier start"
+    plans = {chain: value["plan"] for chain, value in starts}
+    declared = declarations(run_dir)
+    used = [value.get("start") for value in declared]
+    if None in used or not used:
+        yield "has sessions that this study did not start: they may be older than the plan"
+        return
+    if not set(used) <= plans.keys():
+        yield "was started by another study, or by a start that was removed from the list"
+    elif len(set(used)) < len(used) or used != sorted(used, key=list(plans).index):
+        yield "uses a start twice or out of order"
+    elif any(plans[value["start"]] != value.get("plan") for value in declared):
+        yield "names another plan than the list does"
+    if last_value(run_dir, "seed") not in (None, run[1]):
+        yield f"was trained with seed {last_value(run_dir, 'seed')}"
