@@ -65,7 +65,10 @@ def source(frames=(100, 100, 300, 800), boundaries=(100, 800), copies=16):
         frames_needed=np.array([len(u.text) for u in utterances]),
     )
     return SimpleNamespace(
-        boundaries=list(boundaries), split=split, frame_ranges=(split.frames, split.frames)
+        boundaries=list(boundaries),
+        split=split,
+        frame_ranges=(split.frames, split.frames),
+        batch_sizes=lambda size, replicas: [size] * len(boundaries),
     )
 
 

@@ -1,7 +1,6 @@
 """Prepares a corpus's splits, and warns of utterances and speakers that two splits share."""
 
 import contextlib
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -229,21 +228,19 @@ def prepare(
     copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
+    reading = functools.partial(read_split, corpus, corpus_dir, manifest=manifest, subsets=subsets)
     if not isinstance(alphabet, Alphabet):
-        reading = {"manifest": manifest, "subsets": subsets}
-        training = functools.partial(read_split, corpus, corpus_dir, TRAINING, **reading)
-        training = training if TRAINING in splits else None
+        training = functools.partial(reading, TRAINING) if TRAINING in splits else None
         chosen = alphabet_of(alphabet or AlphabetConfig(), Path(shard_dir), training)
         packing = replace(packing, alphabet=chosen)
     indexes = {}
     for name in splits:
-        utterances = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
         with _progress(name, progress) as callbacks:
             indexes[name] = pack_split(
-                utterances,
+                reading(name),
                 name,
                 Path(shard_dir),
-                dataclasses.replace(packing, copies=copies.get(name)),
+                replace(packing, copies=copies.get(name)),
                 max_bad_fraction=max_bad_fraction,
                 num_workers=num_workers,
                 executor=executor,

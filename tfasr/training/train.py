@@ -259,11 +259,8 @@ def train(
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
-        if claim.session and lexicon is not None and run.lexicon != load_lexicon(run_dir):
-            raise UsageError(
-                f"A resumed run must keep its dictionary. {lexicon} has other words than {run_dir} "
-                "was begun with: leave --lexicon out, or choose another --run_dir."
-            )
+        if claim.session and lexicon is not None:
+            _check_same_words(run, lexicon)
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
         # Only now, because the ledger is what marks a folder as a run's.
         _write_settings(run, Path(shard_dir), gin_texts or {}, claim)
@@ -301,6 +298,14 @@ def train(
         ledger.event("checkpoints", checkpoint_hashes(run_dir))
         team.part()
         return run.state.history
+
+
+def _check_same_words(run: TrainingRun, lexicon: str | Path) -> None:
+    if run.lexicon != load_lexicon(run.run_dir):
+        raise UsageError(
+            f"A resumed run must keep its dictionary. {lexicon} has other words than {run.run_dir} "
+            "was begun with: leave --lexicon out, or choose another --run_dir."
+        )
 
 
 def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
