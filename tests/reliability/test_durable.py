@@ -310,7 +310,7 @@ def test_the_names_of_new_folders_reach_the_disk_from_the_top(operations, tmp_pa
         (errno.EACCES, "change its permissions", 2),
         (errno.EROFS, "read-only", 2),
         (errno.EISDIR, "it is a folder", 2),
-        (errno.ENOTDIR, "no folder", 2),
+        (errno.ENOTDIR, "not a folder", 2),
         (errno.ENOENT, "does not exist", 2),
         (errno.EIO, "dmesg", 1),
     ],

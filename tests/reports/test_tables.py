@@ -99,7 +99,7 @@ def test_own_runs_stand_first_and_are_ranked_among_themselves_alone(small, large
 def test_the_papers_use_of_its_gpus_is_shown_below_ones_own(small):
     write_files(small)
     text = report([small], beside="paper")
-    table = text[text.index("Use of the GPUs, beside Section 5.3 of the paper") :]
+    table = text[text.index("Use of the GPUs, with Section 5.3 of the paper") :]
     lines = [line.split() for line in table.splitlines() if line.startswith(" ")]
     shares = {" ".join(line[:-1]): line[-1] for line in lines[2:5]}
     assert shares == {

@@ -24,7 +24,8 @@ UNBOUND = "nothing, bind it"
 _LISTS = (
     "tfasr settings lists what can be bound; --import MODULE adds modules of yours that have more."
 )
-DROPPED = "# dropped, because later bindings leave it unused: "
+DROPPED = "# dropped, "  # how comments of bindings without effect begin
+_DROPPED = f"{DROPPED}because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -549,7 +550,7 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
             if all(statement in dropped for statement in block):  # an empty block is not valid gin
                 without |= set(head.lines)
     texts = (
-        DROPPED + line.text.replace("\n", f"\n{DROPPED}") if line in without else line.text
+        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text
         for line in text.lines
     )
     return "\n".join(texts) + "\n"

@@ -126,7 +126,8 @@ def _counts(run: Run) -> _Checked:
     share = run.timeline.evaluations_per_epoch
     scored = {round(epoch * share) for epoch in _evaluations(run)}
     missing = sorted(set(range(1, max(scored, default=0) + 1)) - scored)
-    must(not missing, f"the evaluation of epoch {[n / share for n in missing[:1]]} is missing")
+    epochs = [n / share if n % share else n // share for n in missing[:1]]
+    must(not missing, f"the evaluation of epoch {epochs} is missing")
     return f"{len(numbers)} steps, {len(scored)} evaluations"
 
 
@@ -249,10 +250,9 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     path = run_dir / GIN_GIVEN_FILE
     lines = [statement.text for statement in read_gin([str(path)]).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
-    without_effect = path.read_text(encoding="utf-8")  # these stand there as comments
-    planned = [
-        s for s in named["statements"] if f"{DROPPED}{s.splitlines()[0]}" not in without_effect
-    ]
+    given = path.read_text(encoding="utf-8").splitlines()
+    without_effect = {line.partition(": ")[2] for line in given if line.startswith(DROPPED)}
+    planned = [s for s in named["statements"] if s.splitlines()[0] not in without_effect]
     must(lines == planned, f"{GIN_GIVEN_FILE} has other statements than the plan")
     trained, shards = plan["trained"][named["experiment"]], run.fact("shards")
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")

@@ -103,7 +103,8 @@ def evidence(scores: np.ndarray) -> np.ndarray:
     usual = np.stack(
         [_usual(sizes[..., : number + 1]) for number in range(scores.shape[-1])], axis=-1
     )
-    x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
+    with np.errstate(over="ignore"):  # an infinite x is a sure sign, as it should be
+        x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
     signed = np.stack([x, -x])[..., None] * _BETS
     # exp(b x) / cosh(b x) is 2 / (1 + exp(-2 b x)).
     logs = math.log(2) - np.logaddexp(0, -2 * signed)
