@@ -174,10 +174,10 @@ _PACKAGES = {
 def needed(package: str, what: str) -> ModuleType:
     """Imports a package that ``what`` needs; if it is missing, the error says what to do."""
     try:
-        return import_module(package)
+        # Looked up first, as TensorFlow warns about imports in the functions that it traces.
+        return sys.modules.get(package) or import_module(package)
     except ModuleNotFoundError as error:
-        message = lacking(error, what) or str(error)
-        raise ModuleNotFoundError(message, name=error.name) from error
+        raise ModuleNotFoundError(lacking(error, what) or str(error), name=error.name) from error
 
 
 def lacking(error: ImportError, what: str) -> str | None:

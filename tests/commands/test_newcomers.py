@@ -137,3 +137,19 @@ def test_what_a_process_writes_before_it_dies_is_shown(tmp_path):
     assert done.returncode < 0
     assert "F illegal\nlast" in done.stderr
     assert "oneDNN" not in done.stderr
+
+
+def test_a_presets_settings_leave_out_the_optimizer_that_a_later_line_replaced(capsys, monkeypatch):
+    def shown(preset):
+        monkeypatch.setattr(sys, "argv", ["tfasr", "settings", preset])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    fast = shown("fast/an4")
+    assert "Adadelta" not in fast
+    assert "TrainingConfig.optimizer = @Adam " in fast
+    assert "Adam.learning_rate = @CosineDecay()" in fast
+    assert "CosineDecay.decay_steps = 800" in fast
+    assert "Adadelta.learning_rate" in shown("an4")

@@ -201,3 +201,15 @@ def test_parts_that_begin_at_a_step_have_the_frames_of_the_whole(cuts):
         frames.append(numpy_features(held, config))
         held = held[len(frames[-1]) * config.step_samples :]
     np.testing.assert_allclose(np.concatenate(frames), whole, atol=1e-5)
+
+
+def test_normalising_in_a_graph_makes_tensorflow_warn_about_nothing(monkeypatch):
+    warned = []
+    monkeypatch.setattr(
+        tf.get_logger(), "handle", lambda record: warned.append(record.getMessage())
+    )
+    frames = np.random.default_rng(1).normal(2, 3, (50, 3)).astype(np.float32)
+    data = tf.data.Dataset.from_tensors(frames)
+    (normalised,) = data.map(lambda features: normalise_features(features, FeatureConfig()))
+    np.testing.assert_allclose(tf.reduce_mean(normalised, axis=0), 0, atol=1e-5)
+    assert not warned

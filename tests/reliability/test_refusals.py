@@ -261,7 +261,7 @@ def test_resuming_a_finished_run_says_so_and_writes_nothing(tfasr, run_dir, shar
     ended = tfasr(*train(shards, run_dir, resume=True))
     assert ended.status == 0, ended.err
     assert "is finished: there is nothing to resume" in ended.err
-    assert "1 epochs, validation CER" in ended.out
+    assert "1 epoch, validation CER" in ended.out
     assert snapshot(run_dir) == before
 
 

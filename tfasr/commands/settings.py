@@ -205,18 +205,20 @@ def _shown(name: str) -> Iterable[str]:
         raise UsageError(
             f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
         ) from error
-    lines = []
-    last = {statement.name: statement for statement in read_gin([str(path)]).bindings}
-    for bound, statement in last.items():
-        setting = by_name.get(bound.rpartition("/")[2], Setting(bound, "", "", ""))
-        lines.append(replace(setting, name=bound).line(_WIDTH, repr(statement.value)))
-    return lines
+    last = {bound.name: bound.value for bound in read_gin([str(path)]).bindings}
+    used = {ref.name.rpartition("/")[2] for value in last.values() for ref in references(value)}
+    # The settings of an optimizer that a later line has replaced do nothing.
+    unused = optimizers().keys() - used if "TrainingConfig.optimizer" in last else ()
+    return [
+        replace(by_name.get(key, Setting("", "", "", "")), name=name).line(_WIDTH, repr(value))
+        for name, value in last.items()
+        if (key := name.rpartition("/")[2]).partition(".")[0] not in unused
+    ]
 
 
 def _of_group(named: tuple[str, Group]) -> list[str]:
     name, group = named
-    lines = [setting.line(_WIDTH) for setting in group.settings]
-    return [f"# {name}: {group.meaning}", *lines, ""]
+    return [f"# {name}: {group.meaning}", *(item.line(_WIDTH) for item in group.settings), ""]
 
 
 def add_presets_arguments(parser: argparse.ArgumentParser) -> None:

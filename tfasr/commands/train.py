@@ -142,6 +142,6 @@ def run(arguments: argparse.Namespace) -> None:
     if history and team.rank == 0:
         last = history[-1]
         print(
-            f"{Path(arguments.run_dir)}: {epochs_done(history)} epochs, validation CER "
-            f"{last['cer']:.2%}, WER {last['wer']:.2%}"
+            f"{Path(arguments.run_dir)}: {(n := epochs_done(history))} epoch{'s' * (n != 1)}, "
+            f"validation CER {last['cer']:.2%}, WER {last['wer']:.2%}"
         )
