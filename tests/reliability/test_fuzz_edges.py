@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -216,6 +217,8 @@ def test_a_damaged_request_is_answered_or_let_go(server, content):
 
 
 def test_fuzzed_requests_leave_a_server_that_answers(server):
-    assert b" 200 " in answered(server, REQUESTS[0]).split(b"\r\n")[0]
+    # Not half closed, as those above: a server may let such a connection go before it answers.
+    with urllib.request.urlopen(server.url, timeout=60) as answer:
+        assert answer.status == 200
     assert server.process.poll() is None
     assert server.files == []
