@@ -22,12 +22,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from campaigns.children import Ended, load, run_forked
+from campaigns.hostile_cases import CASES, COMMAND, HTTP, PYTHON, Case
 from campaigns.small_work import CONFIGURATIONS, SmallWork
 
 _LONGEST_S = 90.0  # then it counts as a hang
@@ -36,30 +36,6 @@ _HTTP_S = 10.0
 _MORE_BYTES = (
     6 << 30
 )  # of address space: what reads without end shall not take the machine's memory
-COMMAND, PYTHON, SHELL, HTTP = "command", "python", "shell", "http"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A hostile case.
-
-    Attributes:
-        name: what is hostile about it.
-        words: a command of tfasr; the text of a program; a shell's line; or a request.
-        statuses: the exit statuses that are right, or those of HTTP's answers.
-        facts: what the answer must hold, in any case of letters.
-        make: prepares the case's folder, and gets it and the world.
-        kind: COMMAND, PYTHON, SHELL or HTTP.
-        changes: names below the folder that may change.
-    """
-
-    name: str
-    words: str | bytes
-    statuses: tuple[int, ...] = (2,)
-    facts: tuple[str, ...] = ()
-    make: Callable[[Path, "World"], object] | None = None
-    kind: str = COMMAND
-    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -333,8 +309,6 @@ def summary(results: list[Judged]) -> str:
 
 def main() -> None:
     """Entry point."""
-    from campaigns.hostile_cases import CASES
-
     parser = argparse.ArgumentParser(prog="python -m campaigns.hostile", description=__doc__)
     parser.add_argument("--only", default="", metavar="WORD,...", help="cases whose names hold one")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th of them")

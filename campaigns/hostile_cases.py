@@ -11,10 +11,35 @@ import os
 import shutil
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaigns.hostile import HTTP, PYTHON, SHELL, Case
+COMMAND, PYTHON, SHELL, HTTP = "command", "python", "shell", "http"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A hostile case.
+
+    Attributes:
+        name: what is hostile about it.
+        words: a command of tfasr; the text of a program; a shell's line; or a request.
+        statuses: the exit statuses that are right, or those of HTTP's answers.
+        facts: what the answer must hold, in any case of letters.
+        make: prepares the case's folder, and gets it and the world.
+        kind: COMMAND, PYTHON, SHELL or HTTP.
+        changes: names below the folder that may change.
+    """
+
+    name: str
+    words: str | bytes
+    statuses: tuple[int, ...] = (2,)
+    facts: tuple[str, ...] = ()
+    make: Callable[[Path, Any], object] | None = None
+    kind: str = COMMAND
+    changes: tuple[str, ...] = ()
+
 
 _TRAIN = "train --gin_file {each_step} --shard_dir {shards} --no_memory_probe --run_dir {p}/run"
 _DRY = f"{_TRAIN} --dry_run"
