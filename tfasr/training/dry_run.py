@@ -12,7 +12,7 @@ from tfasr.training.build import build_model, make_strategy
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.layer_groups import named_layers
-from tfasr.training.memory import buffer_need, check_memory, longest_batch
+from tfasr.training.memory import buffer_need, check_memory, longest_of
 from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import EpochBatches, first_weights, open_run
 from tfasr.training.step import TimedStep
@@ -67,8 +67,7 @@ def dry_run(
         if seconds > _ENOUGH_S:
             break
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
-    largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
-    longest = longest_batch(source, largest, alphabet, replicas)
+    longest = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
     epochs, batch_size = experiment.training.epochs, experiment.pipeline.global_batch_size
     utterances = len(source.split.utterances)

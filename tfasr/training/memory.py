@@ -270,7 +270,8 @@ def longest_batch(
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
-def _longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
+def longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
+    """The longest training batch of an experiment, at its largest batch size."""
     largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
     return longest_batch(source, largest, alphabet, replicas)
 
@@ -302,7 +303,7 @@ def check_memory(
     if not on_gpu():
         sizes = {"parameters": model.count_params(), "available": available}
         return check_host_memory(experiment, source, alphabet, **sizes)
-    batch = _longest_of(experiment, source, alphabet)
+    batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available_bytes() if available is None else available)
     try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
@@ -321,7 +322,7 @@ def check_host_memory(
 
     The default of ``parameters`` is the close lower bound that the model's config gives.
     """
-    batch = _longest_of(experiment, source, alphabet)
+    batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     free = available_bytes() if available is None else available
     limit = free + psutil.Process().memory_info().rss
