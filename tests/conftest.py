@@ -13,13 +13,14 @@ def _logging_as_before() -> Iterator[None]:
 
     Its handler would write to what was standard error then, which is closed after the test.
     """
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    root, ours = logging.getLogger(), logging.getLogger("tfasr")
+    handlers, level, our_level = list(root.handlers), root.level, ours.level
     yield
     for handler in list(root.handlers):
         if handler not in handlers:
             root.removeHandler(handler)
     root.setLevel(level)
+    ours.setLevel(our_level)
 
 
 @pytest.fixture(scope="session")

@@ -262,10 +262,13 @@ def run(arguments) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines("%(message)s"))
     verbose = getattr(arguments, "verbose", False)
-    level = logging.WARNING if getattr(arguments, "quiet", False) else logging.INFO
+    quiet = getattr(arguments, "quiet", False)
     if verbose:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+    level = logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # Live lines ask this logger whether they are wanted.
+    logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)

@@ -93,6 +93,7 @@ def test_against_the_reason_stands_what_speaks_against_it(tmp_path):
     slow = ledger_of([0.5] * 10 + [0.1] * 4, train_s=0.5).write(tmp_path / "slow")
     quick = ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "quick")
     (said,) = tfasr.compare([quick, slow]).findings
+    assert tfasr.compare(quick, slow).findings == [said]
     assert "no significance possible: fewer than 3 runs in a group" in said
     assert said.endswith(
         "The reason: slow needs 4.00 times the utterances, against which it has 2.00 times the "

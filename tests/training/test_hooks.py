@@ -20,6 +20,7 @@ from tests.tones import SHARDS, tones_experiment
 from tests.training.bare_run import bare_run
 from tests.training.test_train import experiment
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.commands.evaluate import progress
 from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
 from tfasr.ledger.events import read_events
@@ -252,6 +253,17 @@ def test_the_cursor_is_there_whatever_becomes_of_the_process(terminal, clock, mo
     shown = read()
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
     hook.close()
+
+
+def test_a_quiet_command_draws_no_line(terminal, clock, monkeypatch):
+    read, file, _ = terminal
+    monkeypatch.setattr(sys, "stderr", file)
+    logging.getLogger("tfasr").setLevel(logging.WARNING)  # as by --quiet
+    _, hook = run_epoch(clock)
+    hook.close()
+    with progress("compared", 100) as advance:
+        advance(100)
+    assert read() == ""
 
 
 @pytest.mark.parametrize("term", ["dumb", None])

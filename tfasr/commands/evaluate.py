@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import functools
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +47,8 @@ def add_decoder_arguments(add: Callable) -> None:
 @contextlib.contextmanager
 def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
     """Draws a progress bar on a terminal; yields a function that counts one item, or several."""
-    if total < 2 or not sys.stderr.isatty():
+    quiet = not logging.getLogger("tfasr").isEnabledFor(logging.INFO)
+    if total < 2 or quiet or not sys.stderr.isatty():
         yield lambda _=1: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn

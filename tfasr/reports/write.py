@@ -177,8 +177,8 @@ class Comparison:
 
 
 def compare(
-    runs: Sequence[str | Path | Run] | str | Path,
-    *,
+    runs: Sequence[str | Path | Run] | str | Path | Run,
+    *others: str | Path | Run,
     targets: Iterable[str | Target] = (),
     policy: str | Policy = PAPER,
     window: int | None = None,
@@ -190,7 +190,7 @@ def compare(
     Args:
         runs: run folders, published logs, folders of either, each of which is a group of runs of
             one configuration, and runs of `tfasr.load_run`; the first is what the others are
-            compared with.
+            compared with. In a list, or each as an argument.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
@@ -203,7 +203,8 @@ def compare(
         UsageError: if there is no run, a path holds none, a target is wrong, there is no such
             policy or test, or the window is less than 1.
     """
-    sources = [runs] if isinstance(runs, str | Path) else list(runs)
+    first = [runs] if isinstance(runs, str | Path | Run) else list(runs)
+    sources = [*first, *others]
     report = load_report(sources, ask(targets, policy, window, force=force, test=test))
     return Comparison(report, group_results(report))
 

@@ -127,8 +127,9 @@ def _utterances(run: TrainingRun) -> int:
 
 
 def on_terminal() -> bool:
-    """Whether standard error is a terminal that can renew a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    """Whether standard error is a terminal that can renew a line, and wanted: not with -q."""
+    wanted = log.level <= logging.INFO
+    return wanted and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def duration(seconds: float) -> str:
