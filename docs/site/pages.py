@@ -1,4 +1,4 @@
-"""What `mkdocs` shows beside the pages of docs/: files of the repository that are kept elsewhere.
+"""What `mkdocs` shows apart from the pages of docs/: files of the repository kept elsewhere.
 
 Results of benchmarks, the worked examples, the executed notebooks, CONTRIBUTING and CHANGELOG
 become pages, so that a link to one of them from docs/ leads somewhere in the site, too. A link out
@@ -101,7 +101,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def mended(match: re.Match) -> str:
         target = posixpath.normpath(posixpath.join("docs", here, match[2]))
-        if (_ROOT / target).is_dir():  # a folder of examples: its first one, beside the others
+        if (_ROOT / target).is_dir():  # a folder of examples: its first one
             target = next((source for source in pages if source.startswith(f"{target}/")), target)
         if target not in pages:
             return match[0]

@@ -3,7 +3,7 @@
     python docs/site/run_notebooks.py
 
 They share a temporary folder, in which the first makes the corpus that the second trains on. What
-names that folder or this machine in an answer is replaced, so that a notebook tells what was
+names that folder or this machine in an answer is replaced, so that a notebook shows what was
 computed and not where.
 """
 

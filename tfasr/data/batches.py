@@ -479,8 +479,11 @@ class BatchSource:
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
         parsed = tf.io.parse_single_example(record, RECORD)
-        flat = tf.io.decode_raw(parsed["features"], self.split.index["packing"]["dtype"])
-        features = tf.cast(tf.reshape(flat, [-1, self._features.num_features]), tf.float32)
+        # Reshaped as integers: for half precision, oneDNN logs an error where it lacks that.
+        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
+        bits = tf.io.decode_raw(parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32)
+        rows = tf.reshape(bits, [-1, self._features.num_features])
+        features = tf.cast(tf.bitcast(rows, dtype), tf.float32)
         if order_seed is not None and self._vocal_tract is not None:
             seed = tf.stack([order_seed, parsed["position"]])
             features = self._vocal_tract.drawn(features, seed)

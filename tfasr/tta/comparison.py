@@ -283,30 +283,32 @@ def compare_pairs(
     )  # fmt: skip
     ends = _ends(first), _ends(second)
     scores = pair_scores(*ends)
-    whole = comparison.ratio_of_middles is not None  # all arrived, none at its first evaluation
+    all_reached = (
+        comparison.ratio_of_middles is not None
+    )  # all arrived, none at its first evaluation
     if test == "always_valid":
         sides = evidence(scores)
         most = sides.mean(axis=0).argmax()
         p_value = min(1.0, 2 / float(sides[:, most].sum()))
-        found = {"test": "evidence", "later": _later(float(sides[0, most] - sides[1, most]))}
-        interval = evidence_interval(scores, LEVEL) if whole else None
+        verdict = {"test": "evidence", "later": _later(float(sides[0, most] - sides[1, most]))}
+        interval = evidence_interval(scores, LEVEL) if all_reached else None
         if interval is not None:
-            found["interval"] = tuple(map(math.exp, interval))
-    elif whole and len(first) >= FEWEST_FOR_INTERVAL:
+            verdict["interval"] = tuple(map(math.exp, interval))
+    elif all_reached and len(first) >= FEWEST_FOR_INTERVAL:
         logs = [(np.log(low), np.log(high)) for low, high in ends]
         result = paired_difference(*logs)
         if not result.reach > 0:
             return comparison
         shift, p_value = float(result.shift), float(result.p_value)
         interval = _exponentials(shift, float(result.reach))
-        found = {"test": "paired_t", "interval": interval, "later": _later(shift)}
-    elif not whole and len(first) >= FEWEST_FOR_ORDER:
+        verdict = {"test": "paired_t", "interval": interval, "later": _later(shift)}
+    elif not all_reached and len(first) >= FEWEST_FOR_ORDER:
         p_value, least_p = signed_rank_p(scores), least_signed_rank_p(scores)
         later = _later(float(scores.sum()))
-        found = {"test": "signed_rank", "later": later, "least_p": least_p}
+        verdict = {"test": "signed_rank", "later": later, "least_p": least_p}
     else:
         return comparison
-    return replace(comparison, p_value=p_value, adjusted_p=p_value, **found)
+    return replace(comparison, p_value=p_value, adjusted_p=p_value, **verdict)
 
 
 def compare(

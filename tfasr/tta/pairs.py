@@ -113,9 +113,9 @@ def evidence(scores: np.ndarray) -> np.ndarray:
 
 def _usual(sizes: np.ndarray) -> np.ndarray:
     """Returns the median of sizes above 0; 0 without any."""
-    known = np.where(sizes > 0, sizes, np.inf)
+    positive = np.where(sizes > 0, sizes, np.inf)
     count = np.count_nonzero(sizes > 0, axis=-1)
-    ordered = np.sort(known, axis=-1)
+    ordered = np.sort(positive, axis=-1)
     at = np.maximum(count - 1, 0)[..., None] // 2
     middle = np.take_along_axis(ordered, at, axis=-1)[..., 0]
     return np.where(count > 0, middle, 0.0)
@@ -130,9 +130,9 @@ def evidence_interval(scores: np.ndarray, level: float) -> tuple[float, float] |
     least, most = float(scores.min()), float(scores.max())
     room = 2 * (most - least) or 1e-6 + abs(most)
     shifts = np.linspace(least - room, most + room, _SHIFTS)
-    known = evidence(scores - shifts[:, None]).mean(axis=0).max(axis=-1) < 1 / level
-    kept = shifts[known]
-    if known[0] or known[-1] or not kept.size:
+    within = evidence(scores - shifts[:, None]).mean(axis=0).max(axis=-1) < 1 / level
+    accepted = shifts[within]
+    if within[0] or within[-1] or not accepted.size:
         return None
     step = shifts[1] - shifts[0]
-    return float(kept[0] - step), float(kept[-1] + step)
+    return float(accepted[0] - step), float(accepted[-1] + step)
