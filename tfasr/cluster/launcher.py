@@ -174,7 +174,6 @@ _CONNECT_S = 3.0
 
 
 def unreachable(cluster: Cluster) -> list[int]:
-    """Returns the ranks of the other workers whose ports don't answer."""
     return [
         rank
         for rank, address in enumerate(cluster.addresses)

@@ -194,9 +194,8 @@ def knock(
 ) -> Link:
     """Connects a worker to its chief; each proves to the other that it knows the secret.
 
-    Raises:
-        UsageError: if the chief has another secret, list of addresses or version of tfasr.
-        RunError: if there is no chief for so long, or ``stopped`` becomes true.
+    Raises UsageError if the chief has another secret, list of addresses or version of tfasr;
+    RunError if there is no chief for so long, or ``stopped`` becomes true.
     """
     address, deadline_s = cluster.addresses[0], time.monotonic() + within_s
     reason = "nothing answers there"
