@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,7 +73,6 @@ class StepTraces:
 
 
 def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:
-    """Writes the counts into the ledger's event ``traces`` and the log."""
     counts = training.to_json()
     ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
     evaluation = "n/a" if evaluation_traces is None else evaluation_traces
@@ -91,8 +90,6 @@ def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | N
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one optimizer update did and how long it took."""
-
     loss: float  # mean over the global batch
     utterance_loss: np.ndarray  # float32 (utterances,)
     positions: np.ndarray  # the utterances' places in the split, int64 (utterances,)
@@ -117,15 +114,14 @@ class TimedStep:
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
         """Trains on an iterator's next batch, or returns None; iterators share an element_spec."""
-        step = self._model.global_step(iterator.element_spec)
+        step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
         if batch is None:
             return None
         fetched = time.perf_counter()
         traced = step.experimental_get_tracing_count()
-        # Reading the values waits for the device: a step's time is then its own.
-        outputs = {name: value.numpy() for name, value in step(batch).items()}
+        outputs = self._outputs(step, batch)
         utterances = len(outputs["positions"])
         traces = step.experimental_get_tracing_count()
         step_s = time.perf_counter() - fetched
@@ -144,3 +140,10 @@ class TimedStep:
             compile_s=compile_s,
             train_s=step_s - compile_s,
         )
+
+    def _traced(self, element_spec: Any) -> Callable:
+        return self._model.global_step(element_spec)
+
+    def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
+        # Reading the values waits for the device: a step's time is then its own.
+        return {name: value.numpy() for name, value in step(batch).items()}
