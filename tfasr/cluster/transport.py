@@ -277,18 +277,12 @@ def _new_certificate() -> tuple[ssl.SSLContext, str]:
     return context, hashlib.sha256(certificate.public_bytes(der)).hexdigest()
 
 
-def await_peers(cluster: Cluster, timeout_s: float | None = None, secret: bytes = b"") -> None:
+def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"") -> None:
     """Waits until all workers have met at the chief's port, before TensorFlow takes their ports.
 
-    Args:
-        timeout_s: how long; `START_S` by default.
-        secret: of `shared_secret`.
-
-    Raises:
-        UsageError: if this worker's port is taken, or another worker has another version of tfasr.
-        RunError: if workers are missing after the timeout.
+    Raises UsageError if this worker's port is taken, or another worker has another version of
+    tfasr; RunError if workers are missing after ``timeout_s``.
     """
-    timeout_s = START_S if timeout_s is None else timeout_s
     if cluster.rank:
         listen(cluster.addresses[cluster.rank], cluster.rank).close()
         _await_chief(cluster, timeout_s, secret)

@@ -145,8 +145,6 @@ def _changes(then: Any, now: Any, name: str = "") -> list[str]:
 
 @dataclass
 class StudyCheck:
-    """How a study's runs compare with what it declared."""
-
     declared: int = 0  # runs in the latest plan
     found: int = 0  # those whose ledgers have a trained step
     waiting: list[str] = field(default_factory=list)  # never begun, which a study may leave

@@ -137,11 +137,8 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
     A killed process leaves at most its last line incomplete. A power loss may also replace lines
     since the last `Ledger.sync` by zeros; events are read up to the first of these. ``path`` is
-    ``events.jsonl`` or the run folder that holds it.
-
-    Raises:
-        FileNotFoundError: if there is no ledger.
-        UsageError: if a line was damaged, removed or moved, or a newer tfasr wrote the ledger.
+    ``events.jsonl`` or the run folder that holds it. Raises FileNotFoundError if there is no
+    ledger; UsageError if a line was damaged, removed or moved, or a newer tfasr wrote the ledger.
     """
     return read_ledger(path).events
 

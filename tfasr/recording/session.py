@@ -108,7 +108,6 @@ def settings_of(
 
 
 def check_mappings(**values: Any) -> None:
-    """Raises UsageError unless each value is None or a mapping of texts."""
     for name, value in values.items():
         if value is None or isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
             continue
@@ -216,7 +215,6 @@ class Position:
 
 
 def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns how a run was extended after it had finished, in order."""
     return [event["value"] for event in events if event["key"] == "extended"]
 
 

@@ -42,11 +42,7 @@ def enough_seeds(test: str = "groups") -> str:
     return f"StudyConfig.seeds = {tuple(range(1, looks_of(test)[-1] + 1))}"
 
 
-SEEDS = enough_seeds()
-
-
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
-    """Reads a study with as many seeds as the last look of its test takes."""
     test = load_plan(gin_file, bindings).config.test
     return load_plan(gin_file, [*bindings, enough_seeds(test)])
 

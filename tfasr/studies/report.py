@@ -143,7 +143,6 @@ def write_report(plan: Plan, folder: Path) -> Path:
 
 
 def chapters(plan: Plan, folder: Path) -> list[Chapter]:
-    """Returns what the report says of each part that has runs."""
     return [part for name in plan.parts() if (part := _chapter(plan, folder, name)) is not None]
 
 

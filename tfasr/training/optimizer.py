@@ -212,10 +212,8 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     """Makes a run's optimizer in the current strategy's scope.
 
     Give it gradients that went through `summed_gradients`; in the scope of a strategy over several
-    workers, sums over all of them.
-
-    Raises:
-        UsageError: if it accumulates gradients by itself, or its learning rate is no rate.
+    workers, sums over all of them. Raises UsageError if it accumulates gradients by itself, or its
+    learning rate is no rate.
     """
     optimizer = fused(training.optimizer())
     if optimizer.gradient_accumulation_steps:

@@ -12,12 +12,17 @@ import numpy as np
 from tfasr.errors import RunError
 from tfasr.kit.files import hypotheses_file
 from tfasr.ledger.intervals import evaluation_place
-from tfasr.training.beside import OtherProcess
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
 from tfasr.training.ctc import CtcModel
 from tfasr.training.evaluation import Evaluator, make_evaluator
-from tfasr.training.placement import PendingScores, Placement, SharedModel, SwappedModel
+from tfasr.training.placement import (
+    OtherProcess,
+    PendingScores,
+    Placement,
+    SharedModel,
+    SwappedModel,
+)
 from tfasr.training.run import TrainingRun
 
 log = logging.getLogger("tfasr")
@@ -154,13 +159,11 @@ class Evaluations:
 
 
 def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
-    """The scores of an evaluation in a run's history, with its epoch where epochs have several."""
     place = {"epoch": epoch} if isinstance(epoch, float) else {}
     return {**place, **{metric: values[metric] for metric in KEPT_SCORES}}
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
-    """Makes the evaluator of a run's validation split, together with all workers."""
     workers = run.team.workers if run.team.share else None
     source = run.sources["validation"]
     return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)

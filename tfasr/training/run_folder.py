@@ -142,11 +142,8 @@ def own_run_folder(
     """Claims a folder for this process while the block runs, before anything is written into it.
 
     If the block fails before training began, the folder is left as it was. ``shards`` holds each
-    split's content hash.
-
-    Raises:
-        UsageError: if another process holds the folder, or it holds another run or parts of one, or
-            the run to resume had another configuration or other shards.
+    split's content hash. Raises UsageError if another process holds the folder, or it holds another
+    run or parts of one, or the run to resume had another configuration or other shards.
     """
     missing = not run_dir.exists()
     try:
@@ -338,7 +335,6 @@ _SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
 
 
 def settings_hashes(run_dir: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file that a run was begun with, for the ledger."""
     return {name: file_sha256(run_dir / name) for name in _SETTINGS if (run_dir / name).is_file()}
 
 

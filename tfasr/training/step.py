@@ -2,8 +2,9 @@
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,6 @@ log = logging.getLogger("tfasr")
 EXPECTED_TRACES = 1
 
 
-@dataclass
-class _Shape:
-    steps: int = 0
-    compiling_steps: int = 0
-    compile_s: float = 0.0
-
-    def add(self, other: "_Shape") -> None:
-        self.steps += other.steps
-        self.compiling_steps += other.compiling_steps
-        self.compile_s += other.compile_s
-
-
 class StepTraces:
     """Counts a training function's traces, and steps and compilations by the shape of the batch.
 
@@ -37,12 +26,12 @@ class StepTraces:
 
     def __init__(self):
         self.traced = 0
-        self._shapes: dict[tuple[int, int], _Shape] = {}
+        # Of each shape: steps, those that compiled, and the seconds of these.
+        self._shapes: dict[tuple[int, int], np.ndarray] = defaultdict(lambda: np.zeros(3))
 
     def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
         """Notes a step on a padded batch; ``traced`` is the function's count of traces so far."""
-        shape = self._shapes.setdefault((utterances, frames), _Shape())
-        shape.add(_Shape(1, int(compile_s > 0), compile_s))
+        self._shapes[utterances, frames] += (1, compile_s > 0, compile_s)
         if traced > EXPECTED_TRACES >= self.traced:
             log.warning(
                 "The training step must be traced once. It was traced %d times, the last time for "
@@ -56,20 +45,19 @@ class StepTraces:
         self.traced = traced
 
     def to_json(self) -> dict[str, Any]:
-        total, by_frames = _Shape(), dict[int, _Shape]()
-        for (_, frames), shape in self._shapes.items():
-            total.add(shape)
-            by_frames.setdefault(frames, _Shape()).add(shape)
-        return {
-            "traces": self.traced,
-            "compiling_steps": total.compiling_steps,
-            "compile_s": round(total.compile_s, 6),
-            "shapes": len(self._shapes),
-            "by_frames": {
-                str(frames): {**asdict(shape), "compile_s": round(shape.compile_s, 6)}
-                for frames, shape in sorted(by_frames.items())
-            },
-        }
+        by_frames: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(3))
+        for (_, frames), counts in self._shapes.items():
+            by_frames[frames] += counts
+
+        def shown(counts: np.ndarray) -> dict[str, Any]:
+            steps, compiling, compile_s = counts.tolist()
+            compiled = {"compiling_steps": int(compiling), "compile_s": round(compile_s, 6)}
+            return {"steps": int(steps), **compiled}
+
+        total = shown(sum(self._shapes.values(), np.zeros(3)))
+        del total["steps"]
+        shapes = {str(frames): shown(counts) for frames, counts in sorted(by_frames.items())}
+        return {"traces": self.traced, **total, "shapes": len(self._shapes), "by_frames": shapes}
 
 
 def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:

@@ -40,7 +40,7 @@ from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.phases import Checkpoints, Evaluations, make_placement
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import NoBatches, RunClock, TrainingRun, build, open_run
+from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
     Interruption,
@@ -278,7 +278,6 @@ def train(
             build(run, ledger, interruption, checkpoint)
             if team.hub is not None:
                 run.take_step = RoundStep(run, team.hub)
-                run.batches = NoBatches(run.sources["train"], run.training, None)
             events = read_events(run_dir)
             run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
