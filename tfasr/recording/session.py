@@ -151,18 +151,25 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
-    """Makes a folder and keeps all other processes from writing a run into it.
+def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator[None]:
+    """Makes a folder for a block and keeps all other processes from working in it.
 
-    Raises UsageError, naming ``elsewhere`` as the alternative, if another process holds the folder.
+    A folder that was missing and is still empty at the end is removed. Raises UsageError, naming
+    ``elsewhere`` as the alternative, if another process holds the folder.
     """
-    make_folder(run_dir)
+    missing = not folder.exists()
+    make_folder(folder)
     refusal = (
-        f"Only one process may write a run. {run_dir} is being written by another one: wait for "
-        f"it, stop it, or choose another {elsewhere}."
+        f"Only one process may {work}. {folder} is being written by another one: wait for it, "
+        f"stop it, or choose another {elsewhere}."
     )
-    with locked(run_dir / LOCK_FILE, refusal):
-        yield
+    try:
+        with locked(folder / LOCK_FILE, refusal):
+            yield
+    finally:
+        if missing:
+            with contextlib.suppress(OSError):  # it is not empty: there is a run in it
+                folder.rmdir()
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:

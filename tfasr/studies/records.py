@@ -106,11 +106,9 @@ class TrackConfig:
 
 def tracks(records: Path) -> dict[str, Path]:
     """Returns the files of tfasr's tracks, and of those that a folder of records adds."""
-    found = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
-    found |= {
-        p.parent.name: p for p in records.glob(f"*/{TRACK_FILE}") if p.parent.name not in found
-    }
-    return dict(sorted(found.items()))
+    added = {path.parent.name: path for path in records.glob(f"*/{TRACK_FILE}")}
+    own = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
+    return dict(sorted({**added, **own}.items()))
 
 
 def load_track(name: str, records: Path) -> TrackConfig:
@@ -410,8 +408,7 @@ class _Race:
 
     def check_leaks(self) -> str:
         code = sorted((self.folder / "plugins").glob("*"))
-        hashes = sorted(map(file_sha256, code))
-        same = hashes == sorted(self.sealed["plugins"].values())
+        same = sorted(map(file_sha256, code)) == sorted(self.sealed["plugins"].values())
         must(same, "the files in plugins/ are not those that the plan names")
         texts = [p.read_text(encoding="utf-8") for p in (*code, self.folder / "code.diff")]
         words = re.findall(r"\w+(?:'\w+)*", " ".join([*texts, *self.stated["statements"]]).lower())
