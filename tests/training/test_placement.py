@@ -273,7 +273,7 @@ def test_a_process_that_died_is_started_again(checkpoint, monkeypatch, tmp_path,
     assert other.begin(range(1, 1)) == []
     with caplog.at_level(logging.WARNING, "tfasr"):
         pending = [other.start(epoch, checkpoint) for epoch in (1, 2)]
-        found = [one.scores().values["wer"] for one in pending]
+        found = [one.scores()[0]["wer"] for one in pending]
     other.close()
     ledger.close()
     assert found == [0.1, 0.2]

@@ -164,8 +164,7 @@ class Door:
         if version != __version__ and hello.get("plan") == self._cluster.plan:
             raise UsageError(_OTHER_VERSION % (self._cluster.name(rank), version, __version__))
         answer, _ = link.receive()
-        expected = _proof(self._secret, "worker", facts)
-        if not hmac.compare_digest(str(answer.get("proof")), expected):
+        if not hmac.compare_digest(str(answer.get("proof")), _proof(self._secret, "worker", facts)):
             raise ConnectionError("it doesn't know the secret, or has other addresses")
         link.trust()
         return rank, link

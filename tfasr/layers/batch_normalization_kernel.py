@@ -70,8 +70,7 @@ def normalise_synchronised(
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-        gradient = _gradient(inputs, gamma, centred, inverse, weights, both)
-        return (outputs, mean, variance), gradient
+        return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights, both)
 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
@@ -99,8 +98,7 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         variance = tf.matmul(weights, tf.square(valid - mean))[0]
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-        gradient = _gradient(inputs, gamma, centred, inverse, weights)
-        return (outputs, mean, variance), gradient
+        return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights)
 
     # custom_gradient needs extra code for variables; their values are plain tensors.
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))

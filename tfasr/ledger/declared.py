@@ -86,8 +86,7 @@ class Starts:
         if self._ledger is None:
             self._open()
         self._begun = False
-        plan = {"plan": self._sha256}
-        self._write("start", experiment, seed, run_dir, **plan)
+        self._write("start", experiment, seed, run_dir, plan=self._sha256)
         return {VARIABLE: f"{self._sha256}:{self._ledger.mark()['chain']}"}
 
     def watch(self, experiment: str, seed: int, run_dir: Path) -> None:

@@ -152,8 +152,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
-    content = _content(path)
-    parsed = _whole_lines(content, path)
+    parsed = _whole_lines(_content(path), path)
     lines, events = parsed.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]

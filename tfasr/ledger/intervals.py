@@ -105,11 +105,9 @@ def clock_us(
             last = events[session.start - 1]
             silence = _alive_after_us(last, first)
             # A process created before the previous session's end counts from that end.
-            apart = max(0, round(_wall_us(first) - _wall_us(last)) - silence)
-            age = min(age, apart)
+            age = min(age, max(0, round(_wall_us(first) - _wall_us(last)) - silence))
             begins[-1] = clock[-1] + silence
-        offset = begins[-1] + age
-        clock.extend((offset + _session_us(events, about, session)).tolist())
+        clock.extend((begins[-1] + age + _session_us(events, about, session)).tolist())
     return clock, begins
 
 

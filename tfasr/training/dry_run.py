@@ -44,8 +44,7 @@ def dry_run(
     start = run.started_from or {"layers": []}
     model.groups.enter(1, 0)
     # The second epoch, because the first may go from short batches to long ones.
-    batches = EpochBatches(source, experiment.training, strategy)
-    dataset = batches.dataset(TrainingState(epoch=2))
+    dataset = EpochBatches(source, experiment.training, strategy).dataset(TrainingState(epoch=2))
     need = None
     if memory_probe:
         need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)

@@ -299,8 +299,7 @@ class Experiment:
         for name, default in _GRID.items():  # only where it is finer than an older tfasr's
             if content["training"][name] == default:
                 del content["training"][name]
-        text = json.dumps(content, indent=1) + "\n"
-        write_whole(run_dir / EXPERIMENT_FILE, text)
+        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(content, indent=1) + "\n")
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod

@@ -87,12 +87,8 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
         ) from error
 
 
-@dataclass(frozen=True)
-class Scores:
-    """An epoch's ``tracked_stats`` and further events, such as ``{"decode_work": 0.5}``."""
-
-    values: dict[str, float]
-    work: Mapping[str, object]
+# An epoch's ``tracked_stats`` and further events, such as ``{"decode_work": 0.5}``.
+Scores = tuple[dict[str, float], Mapping[str, object]]
 
 
 class PendingScores:
@@ -148,7 +144,7 @@ class DecodingScores(PendingScores):
         work = {"decode_work": round(worked_s, 6)}
         if result.second is not None:
             work["second_decode_work"] = round(result.second.worked_s, 6)
-        return Scores(result.scores(), work)
+        return result.scores(), work
 
     def write_hypotheses(self, path: Path) -> None:
         self.pending.result()[0].write_hypotheses(path)
@@ -468,7 +464,7 @@ class RemoteScores(PendingScores):
     def scores(self) -> Scores:
         answer = self.process.answer(self.epoch)
         work = {"evaluation_work": answer["work"]} if "work" in answer else {}
-        return Scores(answer["values"], work)
+        return answer["values"], work
 
     def booked(self) -> None:
         if self.checkpoint is not None:

@@ -205,8 +205,7 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
     # The run had finished: its last evaluation came after its last checkpoint, and counts.
     if isinstance(rate, float):
         optimizer.learning_rate = rate
-    history = finished_history(events[: saved + 1])
-    return TrainingState(state.step, state.epoch + 1, history=history)
+    return TrainingState(state.step, state.epoch + 1, history=finished_history(events[: saved + 1]))
 
 
 def first_weights(

@@ -238,8 +238,7 @@ def train(
     if team.size > 1:
         check_clustered(experiment, callbacks)
     if team.rank:
-        follows = {"resume": resume, "lexicon": words_file}
-        return follow(experiment, Path(shard_dir), run_dir, team, **follows)
+        return follow(experiment, Path(shard_dir), run_dir, team, resume=resume, lexicon=words_file)
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
@@ -253,8 +252,7 @@ def train(
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
         claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
-        offer = offered(experiment, hashes, claim, run.dictionary)
-        _meet_workers(team, offer, claim.session)
+        _meet_workers(team, offered(experiment, hashes, claim, run.dictionary), claim.session)
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
@@ -314,8 +312,7 @@ def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
         return
     cluster, names = team.cluster, team.cluster.name
     log.info("%s waits for %d others", names(0), cluster.size - 1)
-    refusal = functools.partial(unlike, chief=offer)
-    missing = team.hub.await_all(refusal, session, START_S)
+    missing = team.hub.await_all(functools.partial(unlike, chief=offer), session, START_S)
     if missing:
         who = ", ".join(map(names, missing))
         log.warning("training begins without %s, who may come later", who)

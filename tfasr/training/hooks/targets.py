@@ -133,5 +133,4 @@ def _announce(target: MetTarget, window: int, *, single: bool) -> None:
     epochs = f"the last {window} epochs" if window > 1 else "the last epoch"
     rule = "first crossing" if single else f"median of {epochs}"
     message = "target met: %s, %.1f s after the creation of the model, at epoch %g (%s)"
-    name = _named(target.metric, target.value)
-    log.info(message, name, target.elapsed_s, target.epoch, rule)
+    log.info(message, _named(target.metric, target.value), target.elapsed_s, target.epoch, rule)

@@ -307,8 +307,7 @@ class Hub:
             member.speed = (member.speed + speed) / 2 if member.speed else speed
         self._changed.notify_all()
         if member.share is None or block.segment != self._segment:
-            late = {"rank": member.rank, "lost_utterances": delivery.utterances}
-            self.note("worker_late", late)
+            self.note("worker_late", {"rank": member.rank, "lost_utterances": delivery.utterances})
             self._cut()  # it may join the next segment
             return
         member.position += delivery.steps

@@ -138,8 +138,7 @@ class SharedStep(TimedStep):
         }
 
     def _traced(self, element_spec: Any) -> Callable:
-        signature = [element_spec, tf.TensorSpec([], tf.float32)]
-        return self._model.traced(self._global_step, signature)
+        return self._model.traced(self._global_step, [element_spec, tf.TensorSpec([], tf.float32)])
 
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
@@ -159,8 +158,7 @@ class SharedStep(TimedStep):
         with tf.control_dependencies([ready]):
             gradients = [None if g is None else tf.identity(g) for g in gradients]
         gradients = summed_over_workers(gradients, self._exchange)
-        variables = model.trainable_variables
-        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return all_losses, asked, ready
 
     def _exchanged(

@@ -245,8 +245,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
         try:
             yield Team(cluster=cluster, hub=hub)
         except BaseException as error:
-            default = 2 if isinstance(error, UsageError) else 1
-            code = getattr(error, "exit_code", default)
+            code = getattr(error, "exit_code", 2 if isinstance(error, UsageError) else 1)
             hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
             raise
         hub.close()
