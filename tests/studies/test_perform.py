@@ -18,10 +18,10 @@ from tfasr.ledger.declared import STARTS_FILE, Starts
 from tfasr.ledger.events import read_events
 from tfasr.reports.groups import group_results
 from tfasr.studies.perform import (
-    SEEDS,
     check_until,
     decision,
     decision_text,
+    enough_seeds,
     load_until_plan,
     perform,
     perform_until_decided,
@@ -375,7 +375,7 @@ fast/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)
 def plan(tmp_path):
     path = tmp_path / "mine.gin"
     path.write_text(TWO_EXPERIMENTS)
-    return load_plan(str(path), [SEEDS])
+    return load_plan(str(path), [enough_seeds()])
 
 
 def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer", 0.1))):
@@ -490,7 +490,7 @@ def test_a_run_that_failed_ends_the_looks(plan, tmp_path):
 @pytest.mark.parametrize(
     ("bindings", "message"),
     [
-        ([SEEDS, "StudyConfig.experiments = ('slow', 'fast', 'third')",
+        ([enough_seeds(), "StudyConfig.experiments = ('slow', 'fast', 'third')",
           "third/ExperimentConfig.label = 'third'"], "compares two experiments.* has 3"),
         ([], "slow has 1 seeds of its own"),
     ],

@@ -26,12 +26,11 @@ from tfasr.decoding.choice import load_lexicon
 from tfasr.errors import RunError, UsageError
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.reports.numbers import metric_label
-from tfasr.training import beside
-from tfasr.training.beside import OtherProcess
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.placement import (
+    OtherProcess,
     held_bytes,
     leave_to_evaluation,
     named_devices,
@@ -44,6 +43,7 @@ from tfasr.tta.policies import POLICIES
 from tfasr.tta.run import load_run
 
 EPOCHS = 3
+EVALUATES = "tfasr.training.placement.evaluate_checkpoints"
 PLACEMENTS = ("shared", "swapped", "beside")
 
 
@@ -262,7 +262,7 @@ def checkpoint(tmp_path):
 
 
 def other_process(monkeypatch, run_dir, function, ledger):
-    monkeypatch.setattr(beside, "evaluate_checkpoints", function)
+    monkeypatch.setattr(EVALUATES, function)
     return OtherProcess(run_dir, (), ledger)
 
 
@@ -273,7 +273,7 @@ def test_a_process_that_died_is_started_again(checkpoint, monkeypatch, tmp_path,
     assert other.begin(range(1, 1)) == []
     with caplog.at_level(logging.WARNING, "tfasr"):
         pending = [other.start(epoch, checkpoint) for epoch in (1, 2)]
-        found = [one.scores().values["wer"] for one in pending]
+        found = [one.scores()[0]["wer"] for one in pending]
     other.close()
     ledger.close()
     assert found == [0.1, 0.2]
@@ -307,7 +307,7 @@ def test_more_evaluations_than_may_be_under_way_are_waited_for(runs, tmp_path, m
         return start(self, *args)
 
     monkeypatch.setattr(OtherProcess, "start", counted)
-    monkeypatch.setattr(beside, "evaluate_checkpoints", child_functions.score_one_behind)
+    monkeypatch.setattr(EVALUATES, child_functions.score_one_behind)
     assert child_functions.BEHIND_EPOCHS == EPOCHS
     train(experiment("beside"), shard_dir=SHARDS, run_dir=tmp_path / "run")
     assert pending == [0, 1, 1]

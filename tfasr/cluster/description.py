@@ -227,8 +227,7 @@ def named_cluster(
 ) -> Cluster | None:
     """Returns the cluster that ``--cluster`` and ``--rank`` describe; None without ``--cluster``.
 
-    Raises:
-        UsageError: if the flags are inconsistent. Only addresses need a rank.
+    Raises UsageError if the flags are inconsistent. Only addresses need a rank.
     """
     if name is None:
         if rank is not None:

@@ -68,7 +68,15 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
     shared |= thread_variables(count, os.environ)
 
     def begin(rank: int) -> subprocess.Popen:
-        process = _start(arguments, {**shared, **worker_variables(ports, rank)})
+        process = start_module(
+            *("tfasr.cli", *arguments),
+            environment={**shared, **worker_variables(ports, rank)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Its own session, so Ctrl-C reaches only this process, which passes it on once.
+            start_new_session=hasattr(os, "setsid"),
+        )
         for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
             pump = threading.Thread(target=_prefixed, args=(source, target, rank), daemon=True)
             pump.start()
@@ -150,18 +158,6 @@ class _Workers:
                 process.send_signal(number)
 
 
-def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
-    return start_module(
-        *("tfasr.cli", *arguments),
-        environment=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Its own session, so Ctrl-C reaches only this process, which passes it on once.
-        start_new_session=hasattr(os, "setsid"),
-    )
-
-
 def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
     for line in source:
         text = line.decode(errors="replace").rstrip("\r\n")
@@ -174,7 +170,6 @@ _CONNECT_S = 3.0
 
 
 def unreachable(cluster: Cluster) -> list[int]:
-    """Returns the ranks of the other workers whose ports don't answer."""
     return [
         rank
         for rank, address in enumerate(cluster.addresses)

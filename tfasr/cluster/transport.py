@@ -164,8 +164,7 @@ class Door:
         if version != __version__ and hello.get("plan") == self._cluster.plan:
             raise UsageError(_OTHER_VERSION % (self._cluster.name(rank), version, __version__))
         answer, _ = link.receive()
-        expected = _proof(self._secret, "worker", facts)
-        if not hmac.compare_digest(str(answer.get("proof")), expected):
+        if not hmac.compare_digest(str(answer.get("proof")), _proof(self._secret, "worker", facts)):
             raise ConnectionError("it doesn't know the secret, or has other addresses")
         link.trust()
         return rank, link
@@ -194,9 +193,8 @@ def knock(
 ) -> Link:
     """Connects a worker to its chief; each proves to the other that it knows the secret.
 
-    Raises:
-        UsageError: if the chief has another secret, list of addresses or version of tfasr.
-        RunError: if there is no chief for so long, or ``stopped`` becomes true.
+    Raises UsageError if the chief has another secret, list of addresses or version of tfasr;
+    RunError if there is no chief for so long, or ``stopped`` becomes true.
     """
     address, deadline_s = cluster.addresses[0], time.monotonic() + within_s
     reason = "nothing answers there"
@@ -278,18 +276,12 @@ def _new_certificate() -> tuple[ssl.SSLContext, str]:
     return context, hashlib.sha256(certificate.public_bytes(der)).hexdigest()
 
 
-def await_peers(cluster: Cluster, timeout_s: float | None = None, secret: bytes = b"") -> None:
+def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"") -> None:
     """Waits until all workers have met at the chief's port, before TensorFlow takes their ports.
 
-    Args:
-        timeout_s: how long; `START_S` by default.
-        secret: of `shared_secret`.
-
-    Raises:
-        UsageError: if this worker's port is taken, or another worker has another version of tfasr.
-        RunError: if workers are missing after the timeout.
+    Raises UsageError if this worker's port is taken, or another worker has another version of
+    tfasr; RunError if workers are missing after ``timeout_s``.
     """
-    timeout_s = START_S if timeout_s is None else timeout_s
     if cluster.rank:
         listen(cluster.addresses[cluster.rank], cluster.rank).close()
         _await_chief(cluster, timeout_s, secret)

@@ -25,27 +25,22 @@ class BatchNormalization(keras.layers.BatchNormalization):
         if not self._is_masked_training(inputs, training, mask):
             outputs = super().call(inputs, training=training, mask=mask)
             return outputs if dropout is None else dropout(outputs, training=training)
-        from tfasr.layers.batch_normalization_kernel import (
-            Drawn,
-            normalise_and_drop,
-            normalise_masked,
-            normalise_synchronised,
-            normalises_here,
-        )
+        from tfasr.layers import batch_normalization_kernel as kernel
 
         ones, zeros = (fill(inputs.shape[-1:]) for fill in (keras.ops.ones, keras.ops.zeros))
         gamma = keras.ops.convert_to_tensor(self.gamma) if self.scale else ones
         beta = keras.ops.convert_to_tensor(self.beta) if self.center else zeros
         arguments = inputs, gamma, beta, mask, self.epsilon
         dtype = keras.backend.standardize_dtype(inputs.dtype)
-        if self.synchronized or dtype != self.compute_dtype or not normalises_here(dtype):
-            normalise = normalise_synchronised if self.synchronized else normalise_masked
-            outputs, mean, variance = normalise(*arguments)
+        if self.synchronized or dtype != self.compute_dtype or not kernel.normalises_here(dtype):
+            synchronised, alone = kernel.normalise_synchronised, kernel.normalise_masked
+            outputs, mean, variance = (synchronised if self.synchronized else alone)(*arguments)
         else:
-            drawn = Drawn()
+            drawn = kernel.Drawn()
             if dropout is not None and dropout.draws(training):
-                drawn, dropout = Drawn(dropout.dropped_levels, dropout.next_seed()), None
-            outputs, mean, variance = normalise_and_drop(*arguments, drawn)
+                drawn = kernel.Drawn(dropout.dropped_levels, dropout.next_seed())
+                dropout = None
+            outputs, mean, variance = kernel.normalise_and_drop(*arguments, drawn)
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(moving * self.momentum + batch * (1.0 - self.momentum))
         outputs = keras.ops.cast(outputs, self.compute_dtype)

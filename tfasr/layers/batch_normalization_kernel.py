@@ -70,8 +70,7 @@ def normalise_synchronised(
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-        gradient = _gradient(inputs, gamma, centred, inverse, weights, both)
-        return (outputs, mean, variance), gradient
+        return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights, both)
 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
@@ -99,8 +98,7 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         variance = tf.matmul(weights, tf.square(valid - mean))[0]
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-        gradient = _gradient(inputs, gamma, centred, inverse, weights)
-        return (outputs, mean, variance), gradient
+        return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights)
 
     # custom_gradient needs extra code for variables; their values are plain tensors.
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
@@ -144,7 +142,6 @@ class Drawn(NamedTuple):
 
 
 def normalises_here(dtype: str) -> bool:
-    """Whether `normalise_and_drop` supports a dtype in the current graph."""
     return runs_here(dtype, "normalise_float32")
 
 
@@ -161,14 +158,16 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
-        tensors = [tf.stop_gradient(tensor) for tensor in (inputs, gamma)]
-        outputs, mean, variance = _forward(*tensors, tf.stop_gradient(beta), mask, seed, options)
+        x, scales, shifts = (tf.stop_gradient(tensor) for tensor in (inputs, gamma, beta))
+        tensors = [x, scales, shifts, mask, seed]
+        outputs, mean, variance = _compiled("normalise", "TfasrNormalise", tensors, options)
 
         @tf.custom_gradient
-        def gradient(d_outputs, inputs, gamma):
-            d_outputs = tf.stop_gradient(d_outputs)
-            saved = (*tensors, mean, variance)
-            return _backward(saved, d_outputs, mask, seed, options), _REFUSE
+        def gradient(d_outputs, *_):
+            tensors = [x, scales, mean, variance, tf.stop_gradient(d_outputs), mask, seed]
+            with tf.name_scope("normalisation_gradient"):
+                names = "normalise_back", "TfasrNormaliseGradient"
+                return _compiled(*names, tensors, options), _REFUSE
 
         return (outputs, mean, variance), lambda d_outputs, *_: gradient(d_outputs, inputs, gamma)
 
@@ -177,39 +176,22 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
-def _forward(inputs, gamma, beta, mask, seed, options):
-    run, threads = getattr(core, f"normalise_{inputs.dtype.name}"), team_size()
-    channels = inputs.shape[-1]
+def _compiled(function: str, operation: str, tensors, options):
+    """Calls the core with the inputs, further tensors, the mask and the seed, in this order.
 
-    def normalise(inputs, gamma, beta, mask, seed):
-        rows = plain(inputs).reshape(-1, channels)
-        tensors = rows, gamma, beta, mask.reshape(-1)
-        outputs, *statistics = run(*tensors, seed=seed, threads=threads(), **options)
-        return [outputs.view(inputs.dtype).reshape(inputs.shape), *statistics]
+    Returns what has the inputs' shape and dtype, and two vectors.
+    """
+    dtype, shape, channels = tensors[0].dtype, tensors[0].shape, tensors[0].shape[-1]
+    run, threads = getattr(core, f"{function}_{dtype.name}"), team_size()
 
-    operation = _operation("TfasrNormalise", inputs, options)
-    shapes = [inputs.shape, (channels,), (channels,)]
-    return call(normalise, operation, [inputs, gamma, beta, mask, seed], shapes)
+    def normalise(*arrays):
+        *arrays, mask, seed = arrays
+        like = arrays[0]
+        arrays = [plain(a).reshape(-1, channels) if a.ndim == 3 else a for a in arrays]
+        first, *others = run(*arrays, mask.reshape(-1), seed=seed, threads=threads(), **options)
+        return [first.view(like.dtype).reshape(like.shape), *others]
 
-
-def _backward(saved, d_outputs, mask, seed, options):
-    inputs = saved[0]
-    run, threads = getattr(core, f"normalise_back_{inputs.dtype.name}"), team_size()
-    channels = inputs.shape[-1]
-
-    def differentiate(inputs, gamma, mean, variance, d_outputs, mask, seed):
-        rows, d_rows = (plain(array).reshape(-1, channels) for array in (inputs, d_outputs))
-        tensors = rows, gamma, mean, variance, d_rows, mask.reshape(-1)
-        d_inputs, *others = run(*tensors, seed=seed, threads=threads(), **options)
-        return [d_inputs.view(inputs.dtype).reshape(inputs.shape), *others]
-
-    operation = _operation("TfasrNormaliseGradient", inputs, options)
-    shapes = [inputs.shape, (channels,), (channels,)]
-    with tf.name_scope("normalisation_gradient"):
-        return call(differentiate, operation, [*saved, d_outputs, mask, seed], shapes)
-
-
-def _operation(name, inputs, options):
-    attributes = {"T": inputs.dtype, "dropped_levels": int(options["dropped_levels"])}
+    attributes = {"T": dtype, "dropped_levels": int(options["dropped_levels"])}
     attributes |= {name: float(options[name]) for name in ("epsilon", "scale")}
-    return Operation(name, [inputs.dtype, tf.float32, tf.float32], attributes)
+    operation = Operation(operation, [dtype, tf.float32, tf.float32], attributes)
+    return call(normalise, operation, tensors, [shape, (channels,), (channels,)])

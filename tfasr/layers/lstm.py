@@ -65,7 +65,8 @@ class LSTM(keras.layers.LSTM):
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return self._keras_loop(sequences, initial_state, mask, training, self.use_cudnn)
         arguments = (sequences, initial_state, mask, training)
-        if self._demands_cudnn() or (self._prefers_cudnn() and has_gpu()):
+        is_free = self.requested_kernel == "auto" and self.use_cudnn is not False
+        if self._demands_cudnn() or (is_free and has_gpu()):
             try:
                 result = self._keras_loop(*arguments, use_cudnn=True)
                 self.last_kernel = "cuDNN"
@@ -80,9 +81,6 @@ class LSTM(keras.layers.LSTM):
 
     def _demands_cudnn(self) -> bool:
         return self.requested_kernel in ("auto", "cudnn") and self.use_cudnn is True
-
-    def _prefers_cudnn(self) -> bool:
-        return self.requested_kernel == "auto" and self.use_cudnn is not False
 
     def _keras_loop(self, sequences, initial_state, mask, training, use_cudnn):
         wanted, self.use_cudnn = self.use_cudnn, use_cudnn

@@ -203,8 +203,7 @@ def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, 
         @tf.custom_gradient
         def gradient(*upstream_and_differentiable):
             upstream = [tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]]
-            gradients = backward(saved, upstream, *constants[1:3], mask)
-            return gradients, _REFUSE
+            return backward(saved, upstream, *constants[1:3], mask), _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 

@@ -86,8 +86,7 @@ class Starts:
         if self._ledger is None:
             self._open()
         self._begun = False
-        plan = {"plan": self._sha256}
-        self._write("start", experiment, seed, run_dir, **plan)
+        self._write("start", experiment, seed, run_dir, plan=self._sha256)
         return {VARIABLE: f"{self._sha256}:{self._ledger.mark()['chain']}"}
 
     def watch(self, experiment: str, seed: int, run_dir: Path) -> None:
@@ -145,8 +144,6 @@ def _changes(then: Any, now: Any, name: str = "") -> list[str]:
 
 @dataclass
 class StudyCheck:
-    """How a study's runs compare with what it declared."""
-
     declared: int = 0  # runs in the latest plan
     found: int = 0  # those whose ledgers have a trained step
     waiting: list[str] = field(default_factory=list)  # never begun, which a study may leave

@@ -137,11 +137,8 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
     A killed process leaves at most its last line incomplete. A power loss may also replace lines
     since the last `Ledger.sync` by zeros; events are read up to the first of these. ``path`` is
-    ``events.jsonl`` or the run folder that holds it.
-
-    Raises:
-        FileNotFoundError: if there is no ledger.
-        UsageError: if a line was damaged, removed or moved, or a newer tfasr wrote the ledger.
+    ``events.jsonl`` or the run folder that holds it. Raises FileNotFoundError if there is no
+    ledger; UsageError if a line was damaged, removed or moved, or a newer tfasr wrote the ledger.
     """
     return read_ledger(path).events
 
@@ -155,8 +152,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
-    content = _content(path)
-    parsed = _whole_lines(content, path)
+    parsed = _whole_lines(_content(path), path)
     lines, events = parsed.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]

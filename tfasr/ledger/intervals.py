@@ -3,7 +3,7 @@
 import bisect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -105,11 +105,9 @@ def clock_us(
             last = events[session.start - 1]
             silence = _alive_after_us(last, first)
             # A process created before the previous session's end counts from that end.
-            apart = max(0, round(_wall_us(first) - _wall_us(last)) - silence)
-            age = min(age, apart)
+            age = min(age, max(0, round(_wall_us(first) - _wall_us(last)) - silence))
             begins[-1] = clock[-1] + silence
-        offset = begins[-1] + age
-        clock.extend((offset + _session_us(events, about, session)).tolist())
+        clock.extend((begins[-1] + age + _session_us(events, about, session)).tolist())
     return clock, begins
 
 
@@ -121,16 +119,11 @@ def _session_us(
         times = [round(_wall_us(events[index])) for index in session]
     else:
         # Nearly always all are floats; only otherwise is each checked.
-        usual = (
-            np.array(monotonic_s) if set(map(type, monotonic_s)) == {float} else np.array([np.nan])
-        )
-        if (np.abs(usual) < _LONGEST_S).all():
-            times = np.rint(usual * 1e6).astype(np.int64)
-        else:
-            times = [
-                round(_number(events[index], "mono_s", seconds, _LONGEST_S) * 1e6)
-                for index, seconds in zip(session, monotonic_s, strict=True)
-            ]
+        floats = set(map(type, monotonic_s)) == {float}
+        if not floats or not (np.abs(monotonic_s) < _LONGEST_S).all():
+            for index, seconds in zip(session, monotonic_s, strict=True):
+                _number(events[index], "mono_s", seconds, _LONGEST_S)
+        times = np.rint(np.array(monotonic_s, dtype=float) * 1e6).astype(np.int64)
     # Threads may write in another order than they read the clock.
     return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
@@ -168,24 +161,15 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
 _LARGEST_AMOUNT = 1e15  # per step
 
 
+@dataclass(eq=False)
 class Steps:
-    """The steps of a run in file order, without lost work.
+    """The steps of a run in file order, without lost work."""
 
-    ``places`` counts the steps of each session from 0; ``at_us`` is the run's clock at their ends.
-    """
-
-    def __init__(
-        self,
-        indices: Sequence[int],
-        places: Sequence[int],
-        values: Sequence[Any],
-        at_us: Sequence[int],
-    ):
-        self.indices = list(indices)
-        self.places = np.array(places, dtype=int)
-        self.at_us = np.array(at_us, dtype=np.int64)
-        self._values = [value if isinstance(value, dict) else {} for value in values]
-        self._columns: dict[str, np.ndarray] = {}
+    indices: list[int]  # of their events
+    places: np.ndarray  # from 0 in each session
+    at_us: np.ndarray  # the run's clock at their ends
+    values: list[dict[str, Any]]
+    _columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -193,7 +177,7 @@ class Steps:
     def column(self, name: str) -> np.ndarray:
         """Returns a field of all steps as numbers; NaN where the ledger lacks it."""
         if name not in self._columns:
-            self._columns[name] = numbers([value.get(name) for value in self._values])
+            self._columns[name] = numbers([value.get(name) for value in self.values])
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
@@ -204,7 +188,7 @@ class Steps:
 
     def states(self, name: str) -> bool:
         """Whether any step has the field. Logs of other programs lack some."""
-        return any(name in value for value in self._values)
+        return any(name in value for value in self.values)
 
     @cached_property
     def compiled(self) -> np.ndarray:

@@ -256,7 +256,6 @@ class Epoch:
 
 
 def amount(name: str, value: Any) -> float:
-    """Returns an amount for the ledger; raises UsageError unless it is a number of at least 0."""
     result = number(value, name)
     if result is None or result < 0:
         raise UsageError(f"{name} must be a number of at least 0. Received: {_shown(value)}.")

@@ -108,7 +108,6 @@ def settings_of(
 
 
 def check_mappings(**values: Any) -> None:
-    """Raises UsageError unless each value is None or a mapping of texts."""
     for name, value in values.items():
         if value is None or isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
             continue
@@ -152,18 +151,25 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
-    """Makes a folder and keeps all other processes from writing a run into it.
+def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator[None]:
+    """Makes a folder for a block and keeps all other processes from working in it.
 
-    Raises UsageError, naming ``elsewhere`` as the alternative, if another process holds the folder.
+    A folder that was missing and is still empty at the end is removed. Raises UsageError, naming
+    ``elsewhere`` as the alternative, if another process holds the folder.
     """
-    make_folder(run_dir)
+    missing = not folder.exists()
+    make_folder(folder)
     refusal = (
-        f"Only one process may write a run. {run_dir} is being written by another one: wait for "
-        f"it, stop it, or choose another {elsewhere}."
+        f"Only one process may {work}. {folder} is being written by another one: wait for it, "
+        f"stop it, or choose another {elsewhere}."
     )
-    with locked(run_dir / LOCK_FILE, refusal):
-        yield
+    try:
+        with locked(folder / LOCK_FILE, refusal):
+            yield
+    finally:
+        if missing:
+            with contextlib.suppress(OSError):  # it is not empty: there is a run in it
+                folder.rmdir()
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
@@ -216,7 +222,6 @@ class Position:
 
 
 def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns how a run was extended after it had finished, in order."""
     return [event["value"] for event in events if event["key"] == "extended"]
 
 

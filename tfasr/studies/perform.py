@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import LOCK_FILE, locked, make_folder, read_object, take_lock, write_whole
+from tfasr.kit.files import make_folder, read_object, take_lock, write_whole
 from tfasr.kit.process import call, start_module
 from tfasr.ledger.declared import SEALED_FILE, Starts
+from tfasr.recording.session import claimed
 from tfasr.studies.plan import (
     Plan,
     PlannedRun,
@@ -42,11 +43,7 @@ def enough_seeds(test: str = "groups") -> str:
     return f"StudyConfig.seeds = {tuple(range(1, looks_of(test)[-1] + 1))}"
 
 
-SEEDS = enough_seeds()
-
-
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
-    """Reads a study with as many seeds as the last look of its test takes."""
     test = load_plan(gin_file, bindings).config.test
     return load_plan(gin_file, [*bindings, enough_seeds(test)])
 
@@ -67,15 +64,13 @@ def check_until(until: str, plan: Plan) -> None:
             f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
             f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
         )
-    for name in names:
-        seeds = len(_runs(plan, name))
-        looks = looks_of(plan.config.test)
-        if seeds < looks[-1]:
+    looks = looks_of(plan.config.test)
+    for name, seeds in zip(names, of_each, strict=True):
+        if len(seeds) < looks[-1]:
             times = f"1 to {looks[-1]}" if looks != LOOKS else ", ".join(map(str, LOOKS))
             raise UsageError(
-                f"--until decided looks after {times} runs of each "
-                f"experiment. {name} has {seeds} seeds of its own: leave "
-                f"{name}/ExperimentConfig.seeds out."
+                f"--until decided looks after {times} runs of each experiment. {name} has "
+                f"{len(seeds)} seeds of its own: leave {name}/ExperimentConfig.seeds out."
             )
 
 
@@ -95,8 +90,7 @@ def undecidable(plan: Plan) -> list[str]:
     for part, names in plan.parts().items():
         runs = min(len(_runs(plan, name)) for name in names)
         comparisons = (len(names) - 1) * plan.number_of_targets(names[0])
-        by_groups = plan.config.test == "groups"
-        least_p = least_order_p(runs, runs) if by_groups else 2.0 ** (1 - runs)
+        least_p = least_order_p(runs, runs) if plan.config.test == "groups" else 2.0 ** (1 - runs)
         if runs >= FEWEST_FOR_TEST and comparisons * least_p >= LEVEL:
             sentences.append(
                 f"{part}: where runs never arrive, {runs} seeds can't decide {comparisons} "
@@ -208,7 +202,7 @@ def study(
     folder = Path(run_dir)
     shards = None if shard_dir is None else Path(shard_dir)
     steps = study_steps(plan, folder, shards)
-    with _own(folder):
+    with claimed(folder, "--run_dir", "run a study"):
         declared = _declared(plan, folder)
         more = begin(folder, plan, shards, resume=resume)
         for sentence in [] if until else undecidable(plan):
@@ -268,20 +262,6 @@ def perform(
             if reason:
                 failed.append(step.name)
     return failed
-
-
-@contextlib.contextmanager
-def _own(folder: Path) -> Iterator[None]:
-    missing = not folder.exists()
-    make_folder(folder)
-    held = f"Only one process may run a study. {folder} is being worked on by another one."
-    try:
-        with locked(folder / LOCK_FILE, held):
-            yield
-    finally:
-        if missing:
-            with contextlib.suppress(OSError):  # it is not empty: there is a study in it
-                folder.rmdir()
 
 
 @contextlib.contextmanager

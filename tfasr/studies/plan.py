@@ -27,6 +27,7 @@ from tfasr.kit.gin import (
 )
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
+from tfasr.recording.session import differences
 from tfasr.tta.comparison import LEVEL, levels_of, looks_of
 from tfasr.tta.policies import POLICIES, UTTERANCES
 
@@ -387,14 +388,9 @@ def _runs(
 
 
 def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{name}: {then.get(name)!r} then, {now[name]!r} now"
-        for name in ("corpus", "shard_dir")
-        if then.get(name) != now[name]
-    ]
-    tests = [content.get("test", StudyConfig.test) for content in (then, now)]
-    if tests[0] != tests[1]:
-        lines.append(f"test: {tests[0]!r} then, {tests[1]!r} now")
+    names = {"corpus": None, "shard_dir": None, "test": StudyConfig.test}
+    before, after = ({n: c.get(n, names[n]) for n in names} for c in (then, now))
+    lines = [changes] if (changes := differences(before, after)) else []
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before, after = old.get(folder), now["runs"].get(folder)

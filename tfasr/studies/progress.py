@@ -58,8 +58,6 @@ log = logging.getLogger("tfasr")
 
 
 class StudyProgress:
-    """Shows what is being done and how long the remaining steps will take."""
-
     def __init__(self, laps: list[Lap]):
         self._all = len(laps)
         self._waiting = list(laps)

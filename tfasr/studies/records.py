@@ -106,15 +106,12 @@ class TrackConfig:
 
 def tracks(records: Path) -> dict[str, Path]:
     """Returns the files of tfasr's tracks, and of those that a folder of records adds."""
-    found = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
-    found |= {
-        p.parent.name: p for p in records.glob(f"*/{TRACK_FILE}") if p.parent.name not in found
-    }
-    return dict(sorted(found.items()))
+    added = {path.parent.name: path for path in records.glob(f"*/{TRACK_FILE}")}
+    own = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
+    return dict(sorted({**added, **own}.items()))
 
 
 def load_track(name: str, records: Path) -> TrackConfig:
-    """Reads a track; raises UsageError if there is no such one."""
     known = tracks(records)
     if name not in known:
         remedy = did_you_mean(name, known, f"Tracks: {', '.join(known)}.")
@@ -207,7 +204,7 @@ def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, ag
     installed = {f"{d.name}=={d.version}" for d in importlib.metadata.distributions()}
     write_whole(out / "environment.txt", "\n".join(sorted(installed)) + "\n")
     for file, kind in (("card.md", CARD), ("card.json", CARD_JSON)):
-        write_whole(out / file, _card(folder, kind))
+        write_whole(out / file, report([folder], output_format=kind))
     files = sorted(p for p in out.rglob("*") if p.is_file() and p.name != SUBMISSION_FILE)
     content = {
         "track": name,
@@ -222,26 +219,18 @@ def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, ag
 def _outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
     found = decision(plan, folder)
     compared = found.comparison
+    run = next(run for run in plan.runs if run.experiment == CHALLENGER)
+    # The challenger's statements that had an effect, which make it a recipe again.
+    effective = statements([str(folder / run.folder / GIN_GIVEN_FILE)])[: -len(track.bindings) - 1]
     return {
         "verdict": {"first": "refuted", "second": "record", None: "undecided"}[found.sooner],
         "decision": decision_text(plan, found),
         "runs": found.runs,
         "ratio": compared and compared.ratio,
         "interval": compared and compared.interval,
-        "statements": _effective(plan, folder, track),
+        "statements": effective,
         "study": chain_of(folder / STARTS_FILE)[-1],
     }
-
-
-def _effective(plan: Plan, folder: Path, track: TrackConfig) -> list[str]:
-    """Returns the challenger's statements that had an effect, which make it a recipe again."""
-    run = next(run for run in plan.runs if run.experiment == CHALLENGER)
-    texts = statements([str(folder / run.folder / GIN_GIVEN_FILE)])
-    return texts[: -len(track.bindings) - 1]
-
-
-def _card(folder: Path, kind: str) -> str:
-    return report([folder], output_format=kind)
 
 
 def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
@@ -372,9 +361,9 @@ class _Race:
             _own_statements(self.plan, side, track)
         division = self.sealed["trained"][CHALLENGER]["division"]
         must(track.division in ("open", division), f"the challenger's division is {division}")
-        left_out = ("hash", "batch_statistics", "division")
         facts = [
-            {n: v for n, v in run.comparability.items() if n not in left_out} for run in self.runs
+            {n: v for n, v in run.comparability.items() if n not in _NOT_COMPARED}
+            for run in self.runs
         ]
         other = [fact for fact in facts if fact["validation_references"] != track.validation]
         must(not other, "the validation set is not the track's")
@@ -413,13 +402,13 @@ class _Race:
         wrong = [name for name in again if self.stated.get(name) != again[name]]
         must(not wrong, f"{SUBMISSION_FILE} states another {', '.join(wrong)} than the runs give")
         stated = read_object(self.folder / "card.json", "Restore it from a copy.")
-        must(json.loads(_card(self.place, CARD_JSON)) == stated, "card.json has other numbers")
+        again = json.loads(report([self.place], output_format=CARD_JSON))
+        must(again == stated, "card.json has other numbers")
         return f"{self.stated['verdict']}: {self.stated['decision']}"
 
     def check_leaks(self) -> str:
         code = sorted((self.folder / "plugins").glob("*"))
-        hashes = sorted(map(file_sha256, code))
-        same = hashes == sorted(self.sealed["plugins"].values())
+        same = sorted(map(file_sha256, code)) == sorted(self.sealed["plugins"].values())
         must(same, "the files in plugins/ are not those that the plan names")
         texts = [p.read_text(encoding="utf-8") for p in (*code, self.folder / "code.diff")]
         words = re.findall(r"\w+(?:'\w+)*", " ".join([*texts, *self.stated["statements"]]).lower())
@@ -440,10 +429,8 @@ class _Race:
         if self.shard_dir is None:
             return None
         rows = []
-        for split, wanted in (
-            ("train", self.track.training),
-            ("validation", self.track.validation),
-        ):
+        wanted_hashes = {"train": self.track.training, "validation": self.track.validation}
+        for split, wanted in wanted_hashes.items():
             folder = self.shard_dir / split
             shards_hash(folder)
             rows.append(list(read_manifest(folder, read_index(folder))))

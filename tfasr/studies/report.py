@@ -101,8 +101,7 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
     ]
     title = f"A whole evaluation of {widths[0]['run']} over beam widths"
     notes = ["Seconds: forward passes and decoding, one after the other."]
-    colours = [None] * len(widths)
-    return table_of(title, columns, widths, notes, colours=colours, name="beam_widths")
+    return table_of(title, columns, widths, notes, colours=[None] * len(widths), name="beam_widths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +142,6 @@ def write_report(plan: Plan, folder: Path) -> Path:
 
 
 def chapters(plan: Plan, folder: Path) -> list[Chapter]:
-    """Returns what the report says of each part that has runs."""
     return [part for name in plan.parts() if (part := _chapter(plan, folder, name)) is not None]
 
 

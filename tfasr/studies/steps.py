@@ -86,8 +86,7 @@ def _prepare(folder: Path, shards: Path) -> Step:
     def done() -> bool:
         return all((shards / split / INDEX_FILE).is_file() for split in SPLITS)
 
-    log = folder / "logs" / "corpus.log"
-    return Step("corpus", "corpus", words, done, lambda: "", log)
+    return Step("corpus", "corpus", words, done, lambda: "", folder / "logs" / "corpus.log")
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:

@@ -219,7 +219,6 @@ def shards_hash(folder: Path) -> str:
 
 
 def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]:
-    """Checks a study's plan, list of starts, runs and report."""
     checked: list[StudyCheck] = []
     yield judged("plan", partial(_plan, folder, checked))
     for study in checked:

@@ -32,7 +32,6 @@ def averaging_rule(training: TrainingConfig) -> str | None:
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
-    """Raises UsageError if averaged weights cannot be evaluated."""
     rule = averaging_rule(training)
     if rule is not None and (workers > 1 or training.num_replicas > 1):
         place = "In a cluster" if workers > 1 else "With several replicas"

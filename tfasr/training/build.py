@@ -130,8 +130,7 @@ def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
     """The splits' common alphabet.
 
-    Raises:
-        UsageError: if they differ in it, or the model leaves an utterance without a CTC path.
+    Raises UsageError if they differ in it, or the model leaves an utterance without a CTC path.
     """
     alphabets = {name: split.index["alphabet"] for name, split in splits.items()}
     if len({json.dumps(a, sort_keys=True) for a in alphabets.values()}) > 1:
@@ -204,12 +203,10 @@ def build_model(
 ) -> CtcModel:
     """Builds a model in the current strategy's scope; ``compiled`` with its optimizer, built too.
 
-    ``begin`` may change the recogniser's initial weights.
-
-    Raises:
-        UsageError: if the model breaks the rules of `tfasr.models.build`, names no last layer for
-            ``initial_blank_bias`` and ``zero_output_layer`` or, compiled, has no middle layer for
-            ``intermediate_loss_weight`` or no layer of a name in ``freeze`` or ``learning_rates``.
+    ``begin`` may change the recogniser's initial weights. Raises UsageError if the model breaks the
+    rules of `tfasr.models.build`, names no last layer for ``initial_blank_bias`` and
+    ``zero_output_layer`` or, compiled, has no middle layer for ``intermediate_loss_weight`` or no
+    layer of a name in ``freeze`` or ``learning_rates``.
     """
     training = experiment.training
     check_weights(experiment, alphabet)

@@ -39,8 +39,6 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands."""
-
     step: int = 0  # optimizer updates so far
     epoch: int = 1  # being trained
     step_in_epoch: int = 0  # batches of it that are done
@@ -74,7 +72,6 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Those of `state_variables` that are not the optimizer's."""
     return _named(model.variables)
 
 
@@ -112,10 +109,8 @@ def save_checkpoint(
 
     ``for_use`` holds the values that inference takes in place of the model's own, by the names of
     `model_variables`; see `restore_for_use`. ``ledger`` is the mark of the ledger that covers it.
-
-    Raises:
-        OSError: if the file cannot be written; older checkpoints are then still there.
-        RunError: if a weight is not finite: a run resumed from it could never train on.
+    Raises OSError if the file cannot be written; older checkpoints are then still there; RunError
+    if a weight is not finite: a run resumed from it could never train on.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     make_folder(folder)

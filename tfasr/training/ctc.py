@@ -54,12 +54,10 @@ def accumulate(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Returns losses ``(batch,)`` and the gradients of their mean, summed over a batch's parts.
 
-    Args:
-        parts: the most parts; no part is empty.
-        compute: takes a part and the weight of each of its utterances; returns losses ``(part,)``
-            and the gradients of their weighted sum, of these ``shapes``.
-        unroll: puts the parts one after the other into the graph instead of a loop: in a mirrored
-            replica's context nothing else may update a variable.
+    There are at most ``parts``, none empty. ``compute`` takes a part and the weight of each of its
+    utterances; it returns losses ``(part,)`` and the gradients of their weighted sum, of these
+    ``shapes``. ``unroll`` puts the parts one after the other into the graph instead of a loop: in
+    a mirrored replica's context nothing else may update a variable.
     """
     utterances = tf.shape(batch["feature_lengths"])[0]
     weight = 1.0 / tf.cast(utterances, tf.float32)
@@ -167,21 +165,16 @@ class CtcModel(keras.Model):
 
         def weighted(rows: Batch, weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
             share = weight / replicas if part is None else weight * part
-            return self._weighted_gradients(rows, share)
+            with tf.GradientTape() as tape:
+                losses, minimised = self.training_losses(rows)
+                loss = self.optimizer.scale_loss(tf.reduce_sum(minimised) * share)
+            return losses, tape.gradient(loss, self.trainable_variables)
 
         if self.accumulation_steps == 1:
             weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
             return weighted(batch, weight)
         shapes = [variable.shape for variable in self.trainable_variables]
         return accumulate(batch, self.accumulation_steps, weighted, shapes, unroll=replicas > 1)
-
-    def _weighted_gradients(
-        self, batch: Batch, share: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            losses, minimised = self.training_losses(batch)
-            loss = self.optimizer.scale_loss(tf.reduce_sum(minimised) * share)
-        return losses, tape.gradient(loss, self.trainable_variables)
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         losses, gradients = self.loss_gradients(batch)

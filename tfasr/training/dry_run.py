@@ -10,7 +10,7 @@ from tfasr.data.batches import Reading
 from tfasr.models.model import model_name
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.checkpoint import TrainingState
-from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.experiment import Experiment
 from tfasr.training.layer_groups import named_layers
 from tfasr.training.memory import buffer_need, check_memory, longest_of
 from tfasr.training.placement import leave_to_evaluation
@@ -22,11 +22,6 @@ _STEPS = 3
 _ENOUGH_S = 30.0  # of measured steps: those of a large model take minutes on processors
 
 
-def _limited(training: TrainingConfig) -> str:
-    hours = training.stop_after_hours
-    return f" or the {hours:g} h after which it ends" if hours else ""
-
-
 def dry_run(
     experiment: Experiment,
     *,
@@ -36,9 +31,8 @@ def dry_run(
 ) -> str:
     """Trains a few steps in memory; describes parameters, steps, estimated hours and memory.
 
-    Raises:
-        UsageError: for whatever would stop the run before its first step.
-        RunError: if the longest batch does not fit into memory (unless ``memory_probe`` is False).
+    Raises UsageError for whatever would stop the run before its first step; RunError if the longest
+    batch does not fit into memory (unless ``memory_probe`` is False).
     """
     leave_to_evaluation(experiment.training.evaluation_devices)
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
@@ -50,8 +44,7 @@ def dry_run(
     start = run.started_from or {"layers": []}
     model.groups.enter(1, 0)
     # The second epoch, because the first may go from short batches to long ones.
-    batches = EpochBatches(source, experiment.training, strategy)
-    dataset = batches.dataset(TrainingState(epoch=2))
+    dataset = EpochBatches(source, experiment.training, strategy).dataset(TrainingState(epoch=2))
     need = None
     if memory_probe:
         need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
@@ -72,6 +65,8 @@ def dry_run(
     epochs, batch_size = experiment.training.epochs, experiment.pipeline.global_batch_size
     utterances = len(source.split.utterances)
     epoch_s = int(source.split.frames.sum()) / max(rate, 1e-9)
+    hours = experiment.training.stop_after_hours
+    limit = f" or the {hours:g} h after which it ends" if hours else ""
     memory_bytes = psutil.Process().memory_info().rss
     return (
         f"model: {model_name(experiment.model)}\n"
@@ -81,7 +76,7 @@ def dry_run(
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "
-        f"for {epochs} epochs{_limited(experiment.training)}, "
+        f"for {epochs} epochs{limit}, "
         f"without evaluations (from {steps} steps)\n"
         f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {steps} steps"
         f"{f'; {need}' if need else ''}\n"

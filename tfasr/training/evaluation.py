@@ -27,21 +27,13 @@ from tfasr.training.workers.exchange import Workers
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The errors, the loss and the transcripts of an evaluation.
+    """The errors, the loss and the transcripts of an evaluation."""
 
-    Attributes:
-        counts: errors and rates.
-        loss: mean CTC loss of the utterances.
-        utterances: those scored.
-        hypotheses: in the same order.
-        second: a second decoder's result from the same forward passes, if there is one.
-    """
-
-    counts: ErrorCounts
-    loss: float
-    utterances: list[ShardedUtterance]
-    hypotheses: list[Hypothesis]
-    second: "SecondResult | None" = None
+    counts: ErrorCounts  # errors and rates
+    loss: float  # mean CTC loss of the utterances
+    utterances: list[ShardedUtterance]  # those scored
+    hypotheses: list[Hypothesis]  # in the same order
+    second: "SecondResult | None" = None  # another decoder's, from the same forward passes
 
     def scores(self) -> dict[str, float]:
         """Returns rates, counts and loss, as in the ledger's ``tracked_stats``.
@@ -244,7 +236,6 @@ def make_evaluator(
     lexicon: Sequence[str],
     workers: Workers | None = None,
 ) -> Evaluator:
-    """Makes the evaluator that an experiment wants at every epoch."""
     second = experiment.second_decoder
     return Evaluator(
         model,

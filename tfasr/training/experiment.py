@@ -270,7 +270,6 @@ class Experiment:
 
     @property
     def second_decoder(self) -> DecoderConfig | None:
-        """The second decoder of every evaluation, or None."""
         name = self.training.second_decoder
         return dataclasses.replace(self.decoder, name=name) if name else None
 
@@ -296,21 +295,18 @@ class Experiment:
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
-        """Writes ``experiment.json`` and ``alphabet.json``."""
         content = self.to_json()
         for name, default in _GRID.items():  # only where it is finer than an older tfasr's
             if content["training"][name] == default:
                 del content["training"][name]
-        text = json.dumps(content, indent=1) + "\n"
-        write_whole(run_dir / EXPERIMENT_FILE, text)
+        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(content, indent=1) + "\n")
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
     def load(cls, run_dir: Path) -> "Experiment":
         """Reads a run's configs back, but for the optimizer, which stays the default.
 
-        Raises:
-            UsageError: if the folder holds no run, or its model is not registered.
+        Raises UsageError if the folder holds no run, or its model is not registered.
         """
         path = run_dir / EXPERIMENT_FILE
         if not path.is_file():

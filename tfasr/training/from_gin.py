@@ -87,37 +87,26 @@ it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """The configuration that gin files describe.
+    """The configuration that gin files describe."""
 
-    Attributes:
-        experiment: the configs of training and evaluation.
-        shards: how ``tfasr prepare`` packs.
-        given: the files' text, includes in place, and the extra bindings.
-        operative: every value in use, as gin.
-        hardware: the machine, if a preset describes it.
-        noise: the copies that ``tfasr prepare`` makes, if a binding describes them.
-        alphabet: which characters ``tfasr prepare`` chooses.
-    """
-
-    experiment: Experiment
-    shards: ShardConfig
-    given: str
-    operative: str
-    hardware: HardwareConfig | None = None
+    experiment: Experiment  # the configs of training and evaluation
+    shards: ShardConfig  # how ``tfasr prepare`` packs
+    given: str  # the files' text, includes in place, and the extra bindings
+    operative: str  # every value in use, as gin
+    hardware: HardwareConfig | None = None  # the machine, if a preset describes it
+    # the copies that ``tfasr prepare`` makes, if a binding describes them
     noise: NoiseConfig | None = None
+    # which characters ``tfasr prepare`` chooses
     alphabet: AlphabetConfig = field(default_factory=AlphabetConfig)
 
 
-def _register_optimizers() -> None:
-    optimizers, schedules = keras.optimizers, keras.optimizers.schedules
-    bases = ((optimizers, optimizers.Optimizer), (schedules, schedules.LearningRateSchedule))
-    for module, base in bases:
-        for name, cls in sorted(vars(module).items()):
-            if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
-                register_in_gin(name, cls, "keras.optimizers")
-
-
-_register_optimizers()
+for _module, _base in (
+    (keras.optimizers, keras.optimizers.Optimizer),
+    (keras.optimizers.schedules, keras.optimizers.schedules.LearningRateSchedule),
+):
+    for _name, _cls in sorted(vars(_module).items()):
+        if inspect.isclass(_cls) and issubclass(_cls, _base) and _cls is not _base:
+            register_in_gin(_name, _cls, "keras.optimizers")
 
 
 def load_config(

@@ -10,14 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
-
-if TYPE_CHECKING:
-    from tfasr.ledger.intervals import Event
 
 
 class Log(Protocol):
@@ -70,7 +67,7 @@ def check_logs(names: Sequence[str]) -> None:
             required(package)
 
 
-def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> list[Log]:
+def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict[str, Any]]) -> list[Log]:
     return [LOGS.call(name, run_dir, events) for name in dict.fromkeys(names)]
 
 
@@ -83,7 +80,7 @@ class MlflowLog(Log):
 
     package = "mlflow"
 
-    def __init__(self, run_dir: Path, events: "Sequence[Event]"):
+    def __init__(self, run_dir: Path, events: Sequence[dict[str, Any]]):
         self._mlflow = required("mlflow")
         id_file = run_dir / "mlflow_run_id"
         if id_file.is_file():
@@ -111,7 +108,7 @@ class TensorBoardLog:
     checkpoint was: steps that were lost are removed from the files.
     """
 
-    def __init__(self, run_dir: Path, events: "Sequence[Event]"):
+    def __init__(self, run_dir: Path, events: Sequence[dict[str, Any]]):
         # Imported here: `tfasr train --help` lists the logs without NumPy.
         from tfasr.ledger.timeline import Timeline
 
@@ -212,7 +209,7 @@ class WandbLog(Log):
 
     package = "wandb"
 
-    def __init__(self, run_dir: Path, events: "Sequence[Event]"):
+    def __init__(self, run_dir: Path, events: Sequence[dict[str, Any]]):
         name = run_dir.resolve().name
         identity = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{name}-{events[0]['time_ms']}")
         self._run = required("wandb").init(

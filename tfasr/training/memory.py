@@ -80,7 +80,6 @@ def buffer_need(experiment: Experiment, utterances: int, frames: int) -> BufferN
 
 
 def check_buffer(need: BufferNeed, available: int) -> None:
-    """Raises RunError if the buffer does not fit, with the binding that shrinks it."""
     refusal = need.refusal(available)
     if refusal is not None:
         raise RunError(f"{refusal} --no_memory_probe skips this check.")
@@ -208,7 +207,6 @@ def synthetic_batch(
 
 
 def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
-    """The signature of batches with open dimensions."""
     spec = tf.TensorSpec
     return {
         "features": spec([None, None, experiment.features.num_features], tf.float32),
@@ -227,8 +225,6 @@ _PROBED_BATCHES = (2, 4)
 
 @dataclass(frozen=True)
 class LongestBatch:
-    """The global batch that takes the most memory."""
-
     utterances: int
     frames: int  # to which they are padded
     labels: int  # of the transcript among them that needs the most output frames
@@ -236,8 +232,6 @@ class LongestBatch:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The host memory that the longest batch needs."""
-
     batch: LongestBatch
     needed_bytes: int | None  # of the whole process; None if tried on a GPU instead, or unknown
     limit_bytes: int | None  # what the process may hold
@@ -271,7 +265,6 @@ def longest_batch(
 
 
 def longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
-    """The longest training batch of an experiment, at its largest batch size."""
     largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
     return longest_batch(source, largest, alphabet, replicas)
 
@@ -295,10 +288,8 @@ def check_memory(
     estimated; above half of the memory, or without an estimate, another process takes steps of 2
     and 4 utterances, and a straight line through their peaks predicts the batch's. Before that, the
     batches held ready must fit into the host's memory. ``available`` are the bytes that this
-    process may take more, by default as the system reports.
-
-    Raises:
-        RunError: if the batch or the buffer does not fit; it names the one that does.
+    process may take more, by default as the system reports. Raises RunError if the batch or the
+    buffer does not fit; it names the one that does.
     """
     if not on_gpu():
         sizes = {"parameters": model.count_params(), "available": available}

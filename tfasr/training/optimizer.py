@@ -41,13 +41,9 @@ class _FusedAdamStep:
         if isinstance(gradient, tf.IndexedSlices) or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
-        momentum, velocity = states_of(self, variable, "momentums", "velocities")
-        tf.raw_ops.ResourceApplyAdam(
-            m=_handle(momentum),
-            v=_handle(velocity),
-            **_adam_terms(variable.dtype, self.iterations, self.beta_1, self.beta_2, self.epsilon),
-            **_update(gradient, variable, learning_rate),
-        )
+        states = states_of(self, variable, "momentums", "velocities")
+        betas = self.beta_1, self.beta_2
+        _apply_adam(self, states, betas, gradient, variable, learning_rate)
 
 
 class FusedAdam(_FusedAdamStep, keras.optimizers.Adam):
@@ -84,13 +80,9 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             elif velocity is None:
                 self._update_matrix(gradient, variable, learning_rate, momentum)
             else:
-                betas = self.adam_beta_1, self.adam_beta_2
-                tf.raw_ops.ResourceApplyAdam(
-                    m=_handle(momentum),
-                    v=_handle(velocity),
-                    **_adam_terms(variable.dtype, self.iterations, *betas, self.epsilon),
-                    **_update(gradient, variable, learning_rate * self.adam_lr_ratio),
-                )
+                states, betas = (momentum, velocity), (self.adam_beta_1, self.adam_beta_2)
+                rate = learning_rate * self.adam_lr_ratio
+                _apply_adam(self, states, betas, gradient, variable, rate)
 
         def _update_matrix(self, gradient, variable, learning_rate, momentum) -> None:
             gradient = tf.cast(gradient, variable.dtype)
@@ -184,16 +176,20 @@ def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     return replacement
 
 
-def _adam_terms(dtype, iterations, beta_1: float, beta_2: float, epsilon: float) -> dict[str, Any]:
-    first, second, small = (tf.constant(value, dtype) for value in (beta_1, beta_2, epsilon))
-    step = tf.cast(iterations + 1, first.dtype)
-    return {
-        "beta1_power": tf.pow(first, step),
-        "beta2_power": tf.pow(second, step),
-        "beta1": first,
-        "beta2": second,
-        "epsilon": small,
-    }
+def _apply_adam(optimizer, states, betas, gradient, variable, learning_rate) -> None:
+    terms = (*betas, optimizer.epsilon)
+    beta_1, beta_2, epsilon = (tf.constant(value, variable.dtype) for value in terms)
+    step = tf.cast(optimizer.iterations + 1, beta_1.dtype)
+    tf.raw_ops.ResourceApplyAdam(
+        m=_handle(states[0]),
+        v=_handle(states[1]),
+        beta1_power=tf.pow(beta_1, step),
+        beta2_power=tf.pow(beta_2, step),
+        beta1=beta_1,
+        beta2=beta_2,
+        epsilon=epsilon,
+        **_update(gradient, variable, learning_rate),
+    )
 
 
 def _update(gradient, variable, learning_rate) -> dict[str, Any]:
@@ -212,10 +208,8 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     """Makes a run's optimizer in the current strategy's scope.
 
     Give it gradients that went through `summed_gradients`; in the scope of a strategy over several
-    workers, sums over all of them.
-
-    Raises:
-        UsageError: if it accumulates gradients by itself, or its learning rate is no rate.
+    workers, sums over all of them. Raises UsageError if it accumulates gradients by itself, or its
+    learning rate is no rate.
     """
     optimizer = fused(training.optimizer())
     if optimizer.gradient_accumulation_steps:

@@ -12,12 +12,17 @@ import numpy as np
 from tfasr.errors import RunError
 from tfasr.kit.files import hypotheses_file
 from tfasr.ledger.intervals import evaluation_place
-from tfasr.training.beside import OtherProcess
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
 from tfasr.training.ctc import CtcModel
 from tfasr.training.evaluation import Evaluator, make_evaluator
-from tfasr.training.placement import PendingScores, Placement, SharedModel, SwappedModel
+from tfasr.training.placement import (
+    OtherProcess,
+    PendingScores,
+    Placement,
+    SharedModel,
+    SwappedModel,
+)
 from tfasr.training.run import TrainingRun
 
 log = logging.getLogger("tfasr")
@@ -53,19 +58,17 @@ class Checkpoints:
         if self._for_use is not None:
             with ledger.interval("averaging", **where):
                 for_use = self._for_use(state)
-        ledger.start("checkpoint", **where)
-        try:
-            # The ledger first: after a power loss, no checkpoint may be newer than its lines.
-            ledger.sync()
-            keep = run.training.keep_checkpoints
-            mark = ledger.mark()
-            self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
-        except OSError as error:
-            raise RunError(
-                f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not be "
-                f"written: {error}. Earlier ones are kept: free some space, then --resume."
-            ) from error
-        ledger.stop("checkpoint", **where)
+        with ledger.interval("checkpoint", **where):
+            try:
+                # The ledger first: after a power loss, no checkpoint may be newer than its lines.
+                ledger.sync()
+                keep, mark = run.training.keep_checkpoints, ledger.mark()
+                self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
+            except OSError as error:
+                raise RunError(
+                    f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not "
+                    f"be written: {error}. Earlier ones are kept: free some space, then --resume."
+                ) from error
         self._saved = state
 
 
@@ -90,13 +93,12 @@ class Evaluations:
     def evaluate(self, run: TrainingRun, epoch: float, checkpoint: Path, *, wait: bool) -> None:
         """Evaluates an epoch, or starts to; ``wait`` waits for the scores."""
         most_pending, where = self._placement.most_pending, evaluation_place(epoch)
-        run.ledger.start("eval", **where)
-        self._pending.append(self._placement.start(epoch, checkpoint))
-        if isinstance(epoch, float):
-            run.advance(evaluating=[*run.state.evaluating, epoch])
-        if not most_pending:
-            self._book(run)
-        run.ledger.stop("eval", **where)
+        with run.ledger.interval("eval", **where):
+            self._pending.append(self._placement.start(epoch, checkpoint))
+            if isinstance(epoch, float):
+                run.advance(evaluating=[*run.state.evaluating, epoch])
+            if not most_pending:
+                self._book(run)
         while len(self._pending) > (0 if wait else most_pending):
             self._book_first(run)
 
@@ -111,27 +113,21 @@ class Evaluations:
     def settle(self, run: TrainingRun) -> None:
         """Records what a checkpoint must hold that is about to be saved."""
         # Unless evaluations can be taken up again, its history must hold every epoch.
-        if self._placement.outlives_checkpoints:
-            self.collect(run)
-        else:
-            self.finish(run)
+        (self.collect if self._placement.outlives_checkpoints else self.finish)(run)
 
     def close(self) -> None:
         self._placement.close()
 
     def _book_first(self, run: TrainingRun) -> None:
-        where = evaluation_place(self._pending[0].epoch)
-        run.ledger.start("eval", **where)
-        self._book(run)
-        run.ledger.stop("eval", **where)
+        with run.ledger.interval("eval", **evaluation_place(self._pending[0].epoch)):
+            self._book(run)
 
     def _book(self, run: TrainingRun) -> None:
         pending, ledger, history = self._pending.popleft(), run.ledger, run.state.history
         epoch, where = pending.epoch, evaluation_place(pending.epoch)
         with ledger.interval(pending.waiting, **where):
-            scores = pending.scores()
-        values = scores.values
-        for key, value in scores.work.items():
+            values, work = pending.scores()
+        for key, value in work.items():
             ledger.event(key, value, **where)
         ledger.event("eval_accuracy", values["wer"], **where)
         ledger.event("tracked_stats", values, **where)
@@ -154,13 +150,11 @@ class Evaluations:
 
 
 def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
-    """The scores of an evaluation in a run's history, with its epoch where epochs have several."""
     place = {"epoch": epoch} if isinstance(epoch, float) else {}
     return {**place, **{metric: values[metric] for metric in KEPT_SCORES}}
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
-    """Makes the evaluator of a run's validation split, together with all workers."""
     workers = run.team.workers if run.team.share else None
     source = run.sources["validation"]
     return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)

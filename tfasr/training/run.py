@@ -123,14 +123,13 @@ class TrainingRun:
     started_from: dict[str, Any] | None = field(init=False, default=None)  # in the ledger
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)
-    take_step: TimedStep | SharedStep = field(init=False)
+    take_step: TimedStep = field(init=False)
     own_momentum: int = field(init=False)  # batch normalisations that keep a momentum of their own
     link: Link | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
     clock: RunClock = field(init=False)  # the chief's alone
-    extended: list[dict[str, Any]] = field(
-        init=False, default_factory=list
-    )  # after it had finished
+    # how it was extended after it had finished
+    extended: list[dict[str, Any]] = field(init=False, default_factory=list)
     stop_requested: bool = field(init=False, default=False)
 
     @property
@@ -153,7 +152,6 @@ class TrainingRun:
 
     @functools.cached_property
     def lexicon(self) -> list[str]:
-        """The words of the dictionary: the training transcripts' unless a file has others."""
         if self.dictionary is not None:
             return self.dictionary
         return lexicon_from_transcripts(self.splits["train"].transcripts())
@@ -207,8 +205,7 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
     # The run had finished: its last evaluation came after its last checkpoint, and counts.
     if isinstance(rate, float):
         optimizer.learning_rate = rate
-    history = finished_history(events[: saved + 1])
-    return TrainingState(state.step, state.epoch + 1, history=history)
+    return TrainingState(state.step, state.epoch + 1, history=finished_history(events[: saved + 1]))
 
 
 def first_weights(

@@ -117,12 +117,12 @@ _START = (
     *(GIN_OPERATIVE_FILE, ENERGY_FILE, EXPERIMENT_FILE),
 )
 _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
-# Files that a killed process may not have finished writing, by folder.
-_UNFINISHED = {
-    ".": _WRITTEN_AT_START,
-    CHECKPOINTS_FOLDER: ("step-*", "evaluating-*", BEST_CHECKPOINT),
-    HYPOTHESES_FOLDER: ("validation-epoch-*",),
-}
+# Files that a killed process may not have finished writing, below the run's folder.
+_UNFINISHED = (
+    *_WRITTEN_AT_START,
+    *(f"{CHECKPOINTS_FOLDER}/{name}" for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)),
+    f"{HYPOTHESES_FOLDER}/validation-epoch-*",
+)
 
 
 @dataclass(frozen=True)
@@ -142,45 +142,30 @@ def own_run_folder(
     """Claims a folder for this process while the block runs, before anything is written into it.
 
     If the block fails before training began, the folder is left as it was. ``shards`` holds each
-    split's content hash.
-
-    Raises:
-        UsageError: if another process holds the folder, or it holds another run or parts of one, or
-            the run to resume had another configuration or other shards.
+    split's content hash. Raises UsageError if another process holds the folder, or it holds another
+    run or parts of one, or the run to resume had another configuration or other shards.
     """
-    missing = not run_dir.exists()
-    try:
-        with claimed(run_dir, "--run_dir"):
-            events = events_so_far(run_dir)
-            if (run_dir / EVENTS_FILE).exists() and not has_begun(events):
-                _check_own_start(run_dir)
-                log.info("%s holds a run that ended before training; it starts over.", run_dir)
+    with claimed(run_dir, "--run_dir"):
+        events = events_so_far(run_dir)
+        if (run_dir / EVENTS_FILE).exists() and not has_begun(events):
+            _check_own_start(run_dir)
+            log.info("%s holds a run that ended before training; it starts over.", run_dir)
+            remove_start(run_dir, *_START, EVENTS_FILE)
+            events = []
+        history = finished_history(events)
+        claim = claim_run_folder(run_dir, experiment, resume, history)
+        if claim.session:
+            _check_shards(run_dir, shards)
+        if claim.history is None:
+            for name in _UNFINISHED:
+                for partial in run_dir.glob(name + PARTIAL_SUFFIX):
+                    partial.unlink()
+        try:
+            yield claim
+        except BaseException:
+            if not claim.session and not has_begun(events_so_far(run_dir)):
                 remove_start(run_dir, *_START, EVENTS_FILE)
-                events = []
-            history = finished_history(events)
-            claim = claim_run_folder(run_dir, experiment, resume, history)
-            session, history = claim.session, claim.history
-            if session:
-                _check_shards(run_dir, shards)
-            if history is None:
-                _remove_partial(run_dir)
-            try:
-                yield claim
-            except BaseException:
-                if not session and not has_begun(events_so_far(run_dir)):
-                    remove_start(run_dir, *_START, EVENTS_FILE)
-                raise
-    finally:
-        if missing:
-            with contextlib.suppress(OSError):  # it is not empty: there is a run in it
-                run_dir.rmdir()
-
-
-def _remove_partial(run_dir: Path) -> None:
-    for folder, names in _UNFINISHED.items():
-        for name in names:
-            for partial in (run_dir / folder).glob(name + PARTIAL_SUFFIX):
-                partial.unlink()
+            raise
 
 
 # What may differ when a finished run is trained longer.
@@ -338,7 +323,6 @@ _SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
 
 
 def settings_hashes(run_dir: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file that a run was begun with, for the ledger."""
     return {name: file_sha256(run_dir / name) for name in _SETTINGS if (run_dir / name).is_file()}
 
 

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,6 @@ log = logging.getLogger("tfasr")
 EXPECTED_TRACES = 1
 
 
-@dataclass
-class _Shape:
-    steps: int = 0
-    compiling_steps: int = 0
-    compile_s: float = 0.0
-
-    def add(self, other: "_Shape") -> None:
-        self.steps += other.steps
-        self.compiling_steps += other.compiling_steps
-        self.compile_s += other.compile_s
-
-
 class StepTraces:
     """Counts a training function's traces, and steps and compilations by the shape of the batch.
 
@@ -37,12 +26,12 @@ class StepTraces:
 
     def __init__(self):
         self.traced = 0
-        self._shapes: dict[tuple[int, int], _Shape] = {}
+        # Of each shape: steps, those that compiled, and the seconds of these.
+        self._shapes: dict[tuple[int, int], np.ndarray] = defaultdict(lambda: np.zeros(3))
 
     def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
         """Notes a step on a padded batch; ``traced`` is the function's count of traces so far."""
-        shape = self._shapes.setdefault((utterances, frames), _Shape())
-        shape.add(_Shape(1, int(compile_s > 0), compile_s))
+        self._shapes[utterances, frames] += (1, compile_s > 0, compile_s)
         if traced > EXPECTED_TRACES >= self.traced:
             log.warning(
                 "The training step must be traced once. It was traced %d times, the last time for "
@@ -56,24 +45,22 @@ class StepTraces:
         self.traced = traced
 
     def to_json(self) -> dict[str, Any]:
-        total, by_frames = _Shape(), dict[int, _Shape]()
-        for (_, frames), shape in self._shapes.items():
-            total.add(shape)
-            by_frames.setdefault(frames, _Shape()).add(shape)
-        return {
-            "traces": self.traced,
-            "compiling_steps": total.compiling_steps,
-            "compile_s": round(total.compile_s, 6),
-            "shapes": len(self._shapes),
-            "by_frames": {
-                str(frames): {**asdict(shape), "compile_s": round(shape.compile_s, 6)}
-                for frames, shape in sorted(by_frames.items())
-            },
-        }
+        by_frames: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(3))
+        for (_, frames), counts in self._shapes.items():
+            by_frames[frames] += counts
+
+        def shown(counts: np.ndarray) -> dict[str, Any]:
+            steps, compiling, compile_s = counts.tolist()
+            compiled = {"compiling_steps": int(compiling), "compile_s": round(compile_s, 6)}
+            return {"steps": int(steps), **compiled}
+
+        total = shown(sum(self._shapes.values(), np.zeros(3)))
+        del total["steps"]
+        shapes = {str(frames): shown(counts) for frames, counts in sorted(by_frames.items())}
+        return {"traces": self.traced, **total, "shapes": len(self._shapes), "by_frames": shapes}
 
 
 def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:
-    """Writes the counts into the ledger's event ``traces`` and the log."""
     counts = training.to_json()
     ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
     evaluation = "n/a" if evaluation_traces is None else evaluation_traces
@@ -91,8 +78,6 @@ def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | N
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one optimizer update did and how long it took."""
-
     loss: float  # mean over the global batch
     utterance_loss: np.ndarray  # float32 (utterances,)
     positions: np.ndarray  # the utterances' places in the split, int64 (utterances,)
@@ -117,15 +102,14 @@ class TimedStep:
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
         """Trains on an iterator's next batch, or returns None; iterators share an element_spec."""
-        step = self._model.global_step(iterator.element_spec)
+        step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
         if batch is None:
             return None
         fetched = time.perf_counter()
         traced = step.experimental_get_tracing_count()
-        # Reading the values waits for the device: a step's time is then its own.
-        outputs = {name: value.numpy() for name, value in step(batch).items()}
+        outputs = self._outputs(step, batch)
         utterances = len(outputs["positions"])
         traces = step.experimental_get_tracing_count()
         step_s = time.perf_counter() - fetched
@@ -144,3 +128,10 @@ class TimedStep:
             compile_s=compile_s,
             train_s=step_s - compile_s,
         )
+
+    def _traced(self, element_spec: Any) -> Callable:
+        return self._model.global_step(element_spec)
+
+    def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
+        # Reading the values waits for the device: a step's time is then its own.
+        return {name: value.numpy() for name, value in step(batch).items()}

@@ -29,7 +29,7 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
-from tfasr.training.experiment import CLOSED, Experiment, TrainingConfig, is_closed
+from tfasr.training.experiment import CLOSED, Experiment, is_closed
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
@@ -40,7 +40,7 @@ from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.phases import Checkpoints, Evaluations, make_placement
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import NoBatches, RunClock, TrainingRun, build, open_run
+from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
     Interruption,
@@ -55,7 +55,7 @@ from tfasr.training.run_folder import (
 )
 from tfasr.training.step import book_traces
 from tfasr.training.warm_start import open_start
-from tfasr.training.workers.follow import WorkerSteps, follow, follow_rounds
+from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.rounds import RoundStep
 from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
 from tfasr.tta.costs import HardwareConfig
@@ -106,13 +106,12 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
 
 
+# The settings of rounds that make results comparable.
 _OF_ROUNDS = ("exchange", "exchange_every_steps", "share_by_speed")
-_OF_LOCAL = ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum")
-
-
-def _rounds(training: TrainingConfig) -> dict[str, Any]:
-    names = _OF_LOCAL if training.exchange == "local" else ("most_staleness",)
-    return {name: getattr(training, name) for name in (*_OF_ROUNDS, *names)}
+_OF_EXCHANGE = {
+    "local": ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum"),
+    "asynchronous": ("most_staleness",),
+}
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
@@ -160,11 +159,12 @@ def comparability(
         # Open runs do not state it, as none did before: they stay comparable with those.
         **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
-    exchange = experiment.training.gradient_exchange
-    if in_cluster and experiment.training.in_rounds:
-        facts["exchange"] = _rounds(experiment.training)
-    elif in_cluster and exchange != "float32":
-        facts["gradient_exchange"] = exchange
+    training = experiment.training
+    if in_cluster and training.in_rounds:
+        names = (*_OF_ROUNDS, *_OF_EXCHANGE[training.exchange])
+        facts["exchange"] = {name: getattr(training, name) for name in names}
+    elif in_cluster and training.gradient_exchange != "float32":
+        facts["gradient_exchange"] = training.gradient_exchange
     if extended:
         facts["extended"] = list(extended)
     if "noise" in validation.index:
@@ -238,9 +238,7 @@ def train(
     if team.size > 1:
         check_clustered(experiment, callbacks)
     if team.rank:
-        follows = {"resume": resume, "lexicon": words_file}
-        in_this_way = follow if team.chief is None else follow_rounds
-        return in_this_way(experiment, Path(shard_dir), run_dir, team, **follows)
+        return follow(experiment, Path(shard_dir), run_dir, team, resume=resume, lexicon=words_file)
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
@@ -254,8 +252,7 @@ def train(
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
         claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
-        offer = offered(experiment, hashes, claim, run.dictionary)
-        _meet_workers(team, offer, claim.session)
+        _meet_workers(team, offered(experiment, hashes, claim, run.dictionary), claim.session)
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
@@ -277,7 +274,8 @@ def train(
                 # its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
-            _train_in_rounds(run)
+            if team.hub is not None:
+                run.take_step = RoundStep(run, team.hub)
             events = read_events(run_dir)
             run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
@@ -314,17 +312,10 @@ def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
         return
     cluster, names = team.cluster, team.cluster.name
     log.info("%s waits for %d others", names(0), cluster.size - 1)
-    refusal = functools.partial(unlike, chief=offer)
-    missing = team.hub.await_all(refusal, session, START_S)
+    missing = team.hub.await_all(functools.partial(unlike, chief=offer), session, START_S)
     if missing:
         who = ", ".join(map(names, missing))
         log.warning("training begins without %s, who may come later", who)
-
-
-def _train_in_rounds(run: TrainingRun) -> None:
-    if run.team.hub is not None:
-        run.take_step = RoundStep(run, run.team.hub)
-        run.batches = NoBatches(run.sources["train"], run.training, None)
 
 
 def _write_settings(

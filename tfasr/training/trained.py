@@ -66,7 +66,6 @@ class TrainedRun:
         return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
-        """The file of a checkpoint: "best" (by validation CER), "last", or a file."""
         return find_checkpoint(self.path, which)
 
     def decoder(self, **changes: Any) -> DecoderConfig:

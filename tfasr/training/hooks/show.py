@@ -102,8 +102,7 @@ class ShowProgress(Hook):
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
 
     def _show(self, text: str) -> None:
-        line = Text(text, no_wrap=True, overflow="ellipsis", style="cyan")
-        self._live.update(line, refresh=True)
+        self._live.update(Text(text, no_wrap=True, overflow="ellipsis", style="cyan"), refresh=True)
 
     def _text(self, run: TrainingRun, loss: float, now_s: float) -> str:
         state, epochs, utterances = run.state, run.training.epochs, _utterances(run)

@@ -15,8 +15,6 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class MetTarget:
-    """A target that the run has met: its metric and fraction, and when that was known."""
-
     metric: str
     value: float  # to come down to, a fraction
     epoch: float  # at whose evaluation it was met
@@ -116,26 +114,23 @@ class WatchTargets(Hook):
         late = [target for target in missing if (target.not_before_s or 0.0) > budget_s]
         spent = bool(missing) and run.clock.elapsed_s() >= budget_s
         if spent or (late and news and self._late_before):
-            _give_up(run, epoch, budget_s, (late or missing)[0], spent=spent)
+            target, limit = (late or missing)[0], f"the budget of {budget_s / 3600:g} h"
+            facts = {name: getattr(target, name) for name in ("metric", "target", "not_before_s")}
+            run.ledger.event("given_up", {"budget_s": budget_s, **facts}, epoch_num=epoch)
+            cause = f"did not meet {limit}" if spent else f"will miss {limit} (95 % certain)"
+            name = _named(target.metric, target.target)
+            log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
+            run.request_stop()
         if news:
             self._late_before = bool(late)
 
 
+def _named(metric: str, value: float) -> str:
+    return f"{metric.upper().replace('_', ' ')} {100 * value:g} %"
+
+
 def _announce(target: MetTarget, window: int, *, single: bool) -> None:
-    name = f"{target.metric.upper().replace('_', ' ')} {100 * target.value:g} %"
     epochs = f"the last {window} epochs" if window > 1 else "the last epoch"
     rule = "first crossing" if single else f"median of {epochs}"
     message = "target met: %s, %.1f s after the creation of the model, at epoch %g (%s)"
-    log.info(message, name, target.elapsed_s, target.epoch, rule)
-
-
-def _give_up(
-    run: TrainingRun, epoch: int, budget_s: float, target: Forecast, *, spent: bool
-) -> None:
-    facts = {name: getattr(target, name) for name in ("metric", "target", "not_before_s")}
-    run.ledger.event("given_up", {"budget_s": budget_s, **facts}, epoch_num=epoch)
-    name = f"{target.metric.upper().replace('_', ' ')} {100 * target.target:g} %"
-    budget = f"the budget of {budget_s / 3600:g} h"
-    cause = f"did not meet {budget}" if spent else f"will miss {budget} (95 % certain)"
-    log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
-    run.request_stop()
+    log.info(message, _named(target.metric, target.value), target.elapsed_s, target.epoch, rule)

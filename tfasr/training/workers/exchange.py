@@ -68,20 +68,24 @@ class Together(Workers):
         return [totals[k].astype(a.dtype).reshape(a.shape) for k, a in enumerate(arrays)]
 
     def _added(self, values: np.ndarray) -> tf.Tensor:
+        def add(tensor: tf.Tensor) -> tf.Tensor:
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)
+
         if values.dtype not in self._sums:
-
-            def add(tensor: tf.Tensor) -> tf.Tensor:
-                context = tf.distribute.get_replica_context()
-                # A function's argument is on no device, and collectives need one.
-                return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(tensor))
-
-            # The length is left open: else that of each text would be traced anew.
-            self._sums[values.dtype] = tf.function(
-                lambda tensor: self._strategy.run(add, args=(tensor,)),
-                input_signature=[tf.TensorSpec([None], values.dtype)],
-                autograph=False,
-            )
+            self._sums[values.dtype] = _on_replicas(self._strategy, add, values.dtype)
         return self._sums[values.dtype](tf.constant(values))
+
+
+def _on_replicas(strategy: tf.distribute.Strategy, add: Callable, dtype: Any) -> Callable:
+    """A function that calls ``add`` with a vector in a replica's context, traced once."""
+    # A function's argument is on no device, and collectives need one. The length is left open:
+    # else that of each text would be traced anew.
+    return tf.function(
+        lambda vector: strategy.run(lambda part: add(tf.identity(part)), args=(vector,)),
+        input_signature=[tf.TensorSpec([None], dtype)],
+        autograph=False,
+    )
 
 
 _ADDED = tuple(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
@@ -171,14 +175,9 @@ def measure_link(
     width = tf.as_dtype(exchange).size
 
     def add(values: tf.Tensor) -> tf.Tensor:
-        # A function's argument is on no device, and collectives need one.
-        return summed_over_workers([tf.identity(values)], exchange)[0][:1]
+        return summed_over_workers([values], exchange)[0][:1]
 
-    summed = tf.function(
-        lambda values: strategy.run(add, args=(values,)),
-        input_signature=[tf.TensorSpec([None], exchange)],
-        autograph=False,
-    )
+    summed = _on_replicas(strategy, add, exchange)
 
     def seconds(size: int, times: int) -> float:
         values = tf.zeros([max(size // width, 1)], exchange)

@@ -46,78 +46,65 @@ def follow(
     resume: bool,
     lexicon: str | Path | None = None,
 ) -> list[dict[str, float]]:
-    """Trains and evaluates with the chief until it ends the run, and writes no run.
+    """Trains with the chief until it ends the run, and writes no run.
 
     Experiment and splits must be the chief's. ``run_dir`` gets ``events-worker-<rank>.jsonl``; it
     may be the chief's folder. Returns and raises what `train` does.
     """
-    workers = team.workers
-    with contextlib.ExitStack() as held:
-        experiment = experiment.continued(run_dir) if resume else experiment
-        run = open_run(experiment, shard_dir, run_dir, team, lexicon)
-        offers = team.gate.passed(
-            offered(experiment, content_hashes(run.splits), None, run.dictionary)
-        )
-        check_offers(workers, offers)
-        session, history = offers[0]["session"], offers[0]["history"]
-        if history is not None:
-            return history
-        make_folder(run_dir)
-        interruption = held.enter_context(Interruption())
-        steps = held.enter_context(contextlib.closing(WorkerSteps(run_dir, session, team)))
-        with steps.ledger.interval("init"):
-            build(run, steps.ledger, interruption)
-            loop = Loop(
-                run,
-                [steps, CheckData(), ShowProgress()],
-                EvaluationShare(evaluator_of(run, run.model)),
-            )
-            held.enter_context(contextlib.closing(loop))
-        loop.train()
-        team.part()
-        return run.state.history
-
-
-def follow_rounds(
-    experiment: Experiment,
-    shard_dir: Path,
-    run_dir: Path,
-    team: Team,
-    *,
-    resume: bool,
-    lexicon: str | Path | None = None,
-) -> list[dict[str, float]]:
-    """Trains the blocks that the chief hands out until it ends the run; see `follow`.
-
-    A chief that is lost is waited for, as long as at the start.
-    """
+    in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
         experiment = experiment.continued(run_dir) if resume else experiment
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
-        welcome = _joined(team.chief, offer)
+        if in_rounds:
+            welcome = _joined(team.chief, offer)
+        else:
+            offers = team.gate.passed(offer)
+            check_offers(team.workers, offers)
+            welcome = {**offers[0], "fresh": True}
+            if welcome["history"] is not None:
+                return welcome["history"]
         make_folder(run_dir)
         interruption = held.enter_context(Interruption())
         steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
         held.enter_context(contextlib.closing(steps))
         with steps.ledger.interval("init"):
             build(run, steps.ledger, interruption)
-            trainer = ShareTrainer(run)
-        link = team.chief
+            if in_rounds:
+                trainer = ShareTrainer(run)
+            else:
+                evaluations = EvaluationShare(evaluator_of(run, run.model))
+                loop = Loop(run, [steps, CheckData(), ShowProgress()], evaluations)
+                held.enter_context(contextlib.closing(loop))
+        if in_rounds:
+            _train_blocks(run, trainer, offer)
+            return []
+        loop.train()
+        team.part()
+        return run.state.history
+
+
+def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]) -> None:
+    """Trains the blocks that the chief hands out until it ends the run.
+
+    A chief that is lost is waited for, as long as at the start.
+    """
+    cluster, link = run.team.cluster, run.team.chief
+    with contextlib.ExitStack() as links:
         while True:
             try:
-                done = _train_block(run, trainer, link, team)
+                done = _train_block(run, trainer, link)
             except OSError as error:
-                log.warning("%s does not answer (%s); trying again", team.cluster.name(0), error)
+                log.warning("%s does not answer (%s); trying again", cluster.name(0), error)
                 link.close()
-                secret = shared_secret(team.cluster, os.environ, needed=True)
-                link = knock(team.cluster, secret, START_S, lambda: bool(interruption.received))
-                held.enter_context(contextlib.closing(link))
+                secret = shared_secret(cluster, os.environ, needed=True)
+                link = knock(cluster, secret, START_S, lambda: bool(run.interruption.received))
+                links.enter_context(contextlib.closing(link))
                 _joined(link, offer)
                 continue
             if done is None:
-                return []
-            steps.ledger.event("worker_round", done)
+                return
+            run.ledger.event("worker_round", done)
 
 
 def _joined(link: Link, offer: dict[str, Any]) -> dict[str, Any]:
@@ -136,9 +123,7 @@ def _end(message: dict[str, Any]) -> None:
         raise (UsageError if code == 2 else RunError)(reason)
 
 
-def _train_block(
-    run: TrainingRun, trainer: ShareTrainer, link: Link, team: Team
-) -> dict[str, Any] | None:
+def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[str, Any] | None:
     """Trains one block; returns what the ledger notes of it, None at the run's end."""
     began, interruption = time.monotonic(), run.interruption
     waiting = False
@@ -162,7 +147,7 @@ def _train_block(
     steps = []
     while len(steps) < message["steps"] and trainer.more():
         steps.append(trainer.step())
-    made = trainer.delivery(team.rank, start, steps)
+    made = trainer.delivery(run.team.rank, start, steps)
     busy_s = time.monotonic() - received
     result = {"kind": "result", "steps": made.steps, "utterances": made.utterances}
     result |= {"of_utterances": made.of_utterances, "numbers": made.numbers, "ends": made.ends}

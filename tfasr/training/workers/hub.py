@@ -72,20 +72,15 @@ class _Member:
 
 
 class Hub:
-    """Members and their blocks; its public methods are for the chief's training thread.
-
-    Attributes:
-        weights: what the next block begins with.
-        steps: of a block.
-        most_ahead: blocks that a member may be ahead of the slowest.
-        timeout_s: how long the chief waits for a member.
-        note: gets events for the ledger, their keys and values.
-    """
+    """Members and their blocks; its public methods are for the chief's training thread."""
 
     def __init__(self, cluster: Cluster, secret: bytes):
-        self.weights: Arrays = []
+        self.weights: Arrays = []  # what the next block begins with
         self.asynchronous, self.by_speed = False, False
-        self.steps, self.most_ahead, self.timeout_s = 1, 1, 60.0
+        self.steps = 1  # of a block
+        self.most_ahead = 1  # blocks that a member may be ahead of the slowest
+        self.timeout_s = 60.0  # how long the chief waits for a member
+        # gets events for the ledger, their keys and values
         self.note: Callable[[str, dict[str, Any]], None] = lambda key, value: None
         self._cluster = cluster
         self._changed = threading.Condition()
@@ -273,11 +268,10 @@ class Hub:
             return False
         message, (*changes, losses, positions) = member.link.receive()
         took_s = time.monotonic() - began
-        known = {name: message[name] for name in ("steps", "utterances", "of_utterances", "ends")}
+        known = ("steps", "utterances", "of_utterances", "numbers", "ends")
         delivery = Delivery(
             rank=member.rank,
-            **known,
-            numbers=message["numbers"],
+            **{name: message[name] for name in known},
             changes=changes,
             losses=losses,
             positions=positions,
@@ -313,8 +307,7 @@ class Hub:
             member.speed = (member.speed + speed) / 2 if member.speed else speed
         self._changed.notify_all()
         if member.share is None or block.segment != self._segment:
-            late = {"rank": member.rank, "lost_utterances": delivery.utterances}
-            self.note("worker_late", late)
+            self.note("worker_late", {"rank": member.rank, "lost_utterances": delivery.utterances})
             self._cut()  # it may join the next segment
             return
         member.position += delivery.steps

@@ -14,7 +14,7 @@ from tfasr.data.shares import Share
 from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel
-from tfasr.training.run import TrainingRun
+from tfasr.training.run import NoBatches, TrainingRun
 from tfasr.training.step import StepResult, TimedStep
 from tfasr.training.workers.hub import Arrays, Block, Delivery, Hub
 
@@ -119,6 +119,7 @@ class RoundStep:
 
     def __init__(self, run: TrainingRun, hub: Hub):
         self._run, self._hub = run, hub
+        run.batches = NoBatches(run.sources["train"], run.training, None)
         self._trainer = ShareTrainer(run)
         self.traces = self._trainer.take_step.traces
         self.settled = True  # whether all weights are exchanged, and a checkpoint may be saved

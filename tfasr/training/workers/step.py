@@ -17,7 +17,7 @@ from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import TrainingState, plain_array, state_variables
 from tfasr.training.ctc import CtcModel
 from tfasr.training.run_folder import Interruption
-from tfasr.training.step import StepResult, StepTraces
+from tfasr.training.step import StepResult, TimedStep
 from tfasr.training.workers.exchange import Workers, summed_over_workers
 
 
@@ -93,64 +93,52 @@ class WorkerTimes:
     compiled: bool  # whether anything was traced or compiled in the step
 
 
-class SharedStep:
-    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch."""
+class SharedStep(TimedStep):
+    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch.
 
-    settled = True
+    Its results are those of the whole batch; ``times`` are the worker's own.
+    """
 
     def __init__(
         self, model: CtcModel, interruption: AgreedInterruption, exchange: str = "float32"
     ):
-        self.traces = StepTraces()
+        super().__init__(model)
         self.times: WorkerTimes | None = None
-        self._model = model
         self._interruption = interruption
         self._exchange = exchange
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on the next batch; returns the result for all of it, or None without a batch."""
-        step = self._traced(iterator.element_spec)
-        began = time.perf_counter()
-        batch = next(iterator, None)
-        if batch is None:
-            return None
-        fetched = time.perf_counter()
+        result = super().__call__(iterator)
+        if result is not None:
+            step_s = result.compile_s + result.train_s
+            self.times = WorkerTimes(
+                utterances=self._of_share,
+                input_wait_s=result.input_wait_s,
+                step_s=step_s,
+                # From the wall clock, which may be changed meanwhile: it is kept within the step.
+                ready_s=float(np.clip(self._ready_s, 0.0, step_s)),
+                compiled=result.compile_s > 0,
+            )
+        return result
+
+    def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
         fetched_epoch_s = time.time()
-        traced = step.experimental_get_tracing_count()
         asked = tf.constant(self._interruption.asked, tf.float32)
         losses, asked, ready = (value.numpy() for value in step(batch, asked))
-        traces = step.experimental_get_tracing_count()
-        step_s = time.perf_counter() - fetched
         self._interruption.agree(int(asked))
-        utterances = len(losses)
-        padded_frames = utterances * int(batch["features"].shape[1])
-        compiled = traces > traced
-        compile_s = step_s if compiled else 0.0
-        self.traces.record(utterances, padded_frames // utterances, traces, compile_s)
-        self.times = WorkerTimes(
-            utterances=int(batch["counted"]) * int(batch["features"].shape[0]),
-            input_wait_s=fetched - began,
-            step_s=step_s,
-            # From the wall clock, which may be changed meanwhile, so it is kept within the step.
-            ready_s=float(np.clip(ready - fetched_epoch_s, 0.0, step_s)),
-            compiled=compiled,
-        )
-        return StepResult(
-            loss=float(np.mean(losses, dtype=np.float64)),
-            utterance_loss=losses,
-            positions=batch["all_positions"].numpy(),
-            utterances=utterances,
-            audio_s=float(batch["all_duration_s"].numpy().sum(dtype=np.float64)),
-            frames=int(batch["all_lengths"].numpy().sum()),
-            padded_frames=padded_frames,
-            input_wait_s=fetched - began,
-            compile_s=compile_s,
-            train_s=step_s - compile_s,
-        )
+        share, frames = batch["features"].shape[:2]
+        self._of_share = int(batch["counted"]) * int(share)
+        self._ready_s = ready - fetched_epoch_s
+        return {
+            "utterance_loss": losses,
+            "positions": batch["all_positions"].numpy(),
+            "duration_s": batch["all_duration_s"].numpy(),
+            "feature_lengths": batch["all_lengths"].numpy(),
+            "padded_frames": np.array(len(losses) * int(frames)),
+        }
 
     def _traced(self, element_spec: Any) -> Callable:
-        signature = [element_spec, tf.TensorSpec([], tf.float32)]
-        return self._model.traced(self._global_step, signature)
+        return self._model.traced(self._global_step, [element_spec, tf.TensorSpec([], tf.float32)])
 
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
@@ -170,8 +158,7 @@ class SharedStep:
         with tf.control_dependencies([ready]):
             gradients = [None if g is None else tf.identity(g) for g in gradients]
         gradients = summed_over_workers(gradients, self._exchange)
-        variables = model.trainable_variables
-        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return all_losses, asked, ready
 
     def _exchanged(

@@ -186,11 +186,9 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
     Workers that train ``in_rounds`` are connected with the chief alone, which goes on without lost
     ones.
 
-    Do it first of all: even making an optimizer begins TensorFlow's work.
-
-    Raises:
-        UsageError: if TensorFlow has begun to work in this process already.
-        RunError: if a worker does not come, or is lost: it is named.
+    Do it first of all: even making an optimizer begins TensorFlow's work. Raises UsageError if
+    TensorFlow has begun to work in this process already; RunError if a worker does not come, or is
+    lost: it is named.
     """
     if cluster is None or cluster.size == 1:
         yield Team()
@@ -247,8 +245,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
         try:
             yield Team(cluster=cluster, hub=hub)
         except BaseException as error:
-            default = 2 if isinstance(error, UsageError) else 1
-            code = getattr(error, "exit_code", default)
+            code = getattr(error, "exit_code", 2 if isinstance(error, UsageError) else 1)
             hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
             raise
         hub.close()
