@@ -12,22 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, seconds_of
 from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.process import call, run_module
-from tfasr.recognising.exported import (
-    GRAPH_FILE,
-    KERAS,
-    LITERT,
-    MODEL_FILES,
-    ONNX,
-    exported_runtime,
-    is_exported,
-    model_bytes,
-    read_spec,
-)
+from tfasr.recognising import exported
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.recognising.spec import State
 from tfasr.telemetry.machine import peak_bytes
@@ -64,8 +54,6 @@ class InferenceConfig:
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds per request of one kind."""
-
     kind: str  # "batch" or "chunk"
     size: int  # recordings of a batch, or milliseconds of a chunk
     requests: int  # measured
@@ -107,7 +95,8 @@ def measure_backend(
     began = time.perf_counter()
     if backend == TORCH:
         check_torch()
-        recogniser = Recogniser(read_spec(folder, {}), TorchTwin(folder / GRAPH_FILE))
+        twin = TorchTwin(folder / exported.GRAPH_FILE)
+        recogniser = Recogniser(exported.read_spec(folder, {}), twin)
     else:
         recogniser = load_recogniser(folder)
     recogniser.transcribe(np.zeros(2 * recogniser.sample_rate_hz, np.float32))
@@ -133,9 +122,7 @@ def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int)
     seconds, audio_s = [], 0.0
     for _ in range(rounds):
         for group in groups:
-            began = time.perf_counter()
-            recogniser.transcribe_many(group, batch_size=size)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(seconds_of(recogniser.transcribe_many, group, batch_size=size))
             audio_s += sum(map(len, group)) / recogniser.sample_rate_hz
     return Latency.of("batch", size, seconds, audio_s)
 
@@ -148,10 +135,9 @@ def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) ->
             stream = recogniser.open_stream()
             for start in range(0, len(recording), count):
                 chunk = recording[start : start + count]
-                began = time.perf_counter()
-                stream.push(chunk)
+                push_s = seconds_of(stream.push, chunk)
                 if turn:  # the first one warms up
-                    seconds.append(time.perf_counter() - began)
+                    seconds.append(push_s)
                     audio_s += len(chunk) / recogniser.sample_rate_hz
             stream.finish()
     return Latency.of("chunk", ms, seconds, audio_s)
@@ -266,7 +252,7 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
     measured: list[BackendLatencies] = []
     left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        backends = (EXPORTED,) if is_exported(context.run_dir) else config.backends
+        backends = (EXPORTED,) if exported.is_exported(context.run_dir) else config.backends
         for backend in backends:
             try:
                 measured.append(_measured(backend, context, config, recordings, Path(temporary)))
@@ -298,20 +284,21 @@ def _measured(
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
     """Returns the folder from which a backend runs, and the bytes of its weights."""
     if backend == EXPORTED:
-        return run_dir, model_bytes(run_dir / MODEL_FILES[exported_runtime(run_dir)])
+        runtime = exported.exported_runtime(run_dir)
+        return run_dir, exported.model_bytes(run_dir / exported.MODEL_FILES[runtime])
     if backend == TORCH:
         check_torch()
     from tfasr.training.trained import open_trained
 
-    if backend == KERAS:
+    if backend == exported.KERAS:
         return run_dir, open_trained(run_dir).checkpoint(checkpoint).stat().st_size
     folder = temporary / backend
     int8 = backend.endswith("_int8")
-    runtime = LITERT if backend.removesuffix("_int8") == LITERT else ONNX
+    runtime = exported.LITERT if backend.removesuffix("_int8") == exported.LITERT else exported.ONNX
     from tfasr.exporting.export import write_unchecked
 
     write_unchecked(run_dir, folder, to=runtime, int8=int8, checkpoint=checkpoint)
-    return folder, model_bytes(folder / MODEL_FILES[runtime])
+    return folder, exported.model_bytes(folder / exported.MODEL_FILES[runtime])
 
 
 # Each row is a backend with one of its latencies.
@@ -336,7 +323,6 @@ _PROCESSES = [
 def inference_tables(
     measured: Sequence[BackendLatencies], left_out: Mapping[str, str] | None = None
 ) -> list[Table]:
-    """Returns a table of requests and one of processes."""
     notes = [
         "A request goes from samples in memory to text with word times; for a chunk, it is one "
         f"push into a stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} "

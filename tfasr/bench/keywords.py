@@ -21,13 +21,8 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.events import Ledger
-from tfasr.models.keyword_spotter import (
-    LAYERS,
-    KeywordSpotter,
-    KeywordSpotterConfig,
-    LayerMemory,
-    memory_accounting,
-)
+from tfasr.models import keyword_spotter as spotter
+from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.tta.policies import AccuracyPoint
 from tfasr.tta.run import Run, load_run
 
@@ -94,9 +89,7 @@ class KeywordData:
     identity: str  # differs for other utterances
 
 
-def synthetic_keywords(
-    network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
-) -> KeywordData:
+def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) -> KeywordData:
     """Makes utterances from a word's smooth, shifted pattern, a weaker other one, and noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
@@ -183,7 +176,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
         def __init__(self):
             super().__init__()
             inputs = (1, *config.filters)
-            shapes = zip(inputs, config.filters, LAYERS, strict=False)
+            shapes = zip(inputs, config.filters, spotter.LAYERS, strict=False)
             self.convolutions = torch.nn.ModuleList(
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
                 for channels, filters, (kernel, _) in shapes
@@ -200,7 +193,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 
         def forward(self, features):
             hidden = features[:, None].contiguous(memory_format=memory_format)
-            layers = zip(self.convolutions, self.normalisations, LAYERS, strict=True)
+            layers = zip(self.convolutions, self.normalisations, spotter.LAYERS, strict=True)
             for convolution, normalisation, (_, pooled) in layers:
                 hidden = functional.relu(normalisation(convolution(hidden)))
                 hidden = functional.max_pool2d(hidden, 2) if pooled else hidden
@@ -251,7 +244,7 @@ def make_spotter(
     if framework == "torch":
         stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
         return stepper, sum(parameter.numel() for parameter in stepper.module.parameters())
-    model = KeywordSpotter(network, seed, layout=layout)
+    model = spotter.KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     return make_stepper(model, word_losses, keras.optimizers.Adam(learning_rate)), parameters
@@ -371,10 +364,8 @@ def error_rate(confusion: np.ndarray) -> float:
     return float(1 - np.trace(confusion) / confusion.sum())
 
 
-def memory_table(layers: Sequence[LayerMemory]) -> Table:
-    """Returns each layer's weights, activations and bytes, and their sums."""
-
-    def sums(layers: Sequence[LayerMemory]) -> list[int]:
+def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
+    def sums(layers: Sequence[spotter.LayerMemory]) -> list[int]:
         names = ("weights", "activations", "num_bytes")
         return [sum(getattr(layer, name) for layer in layers) for name in names]
 
@@ -419,7 +410,6 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
 
 
 def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
-    """Returns the most frequent confusions on the test split."""
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     pairs = np.argwhere(wrong)
@@ -442,7 +432,6 @@ _HEIGHT_PX = 460
 def keyword_chart(
     words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
 ) -> Chart:
-    """Returns the test split's confusion matrix and the validation error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
     curve: list = [
@@ -481,7 +470,6 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
 
 
 def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context) -> Result:
-    """Trains the keyword spotter on a corpus, or on synthetic utterances."""
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
             "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
@@ -495,9 +483,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
     return _result(network, training, data, finished, confusion)
 
 
-def _data(
-    network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context
-) -> KeywordData:
+def _data(network, training: KeywordTrainingConfig, context: Context) -> KeywordData:
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
             # TensorFlow computes the features and must not take another backend's memory.
@@ -516,7 +502,7 @@ def _result(network, training: KeywordTrainingConfig, data, finished: Run, confu
     reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
     throughput = finished.throughput()
     points = finished.accuracy_curve(METRIC)
-    layers = memory_accounting(network)
+    layers = spotter.memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
     backend = f"{name}, {training.layout}"
     return Result(

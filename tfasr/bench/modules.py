@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.steppers import after
+from tfasr.bench.workload import seconds_of
 from tfasr.data.batches import Batch
 from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
@@ -53,17 +54,15 @@ class Replicas:
         return call
 
 
-def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, float]:
     """Returns each call's median seconds, in alternation, after two calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(seconds_of(call))
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
@@ -255,9 +254,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
     inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))
-    return replicas.compiled(
-        lambda batch, inputs: step_through([module], batch, inputs), placed, inputs
-    )
+    return replicas.compiled(lambda *both: step_through([module], *both), placed, inputs)
 
 
 def _update(replicas, model: CtcModel):
@@ -272,3 +269,29 @@ def _update(replicas, model: CtcModel):
         return []
 
     return replicas.compiled(update, *replicas.values(gradients))
+
+
+def replica_seconds(
+    model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
+) -> list[list[float]]:
+    """Returns each device's forward and backward seconds per round, without waiting for others."""
+    replicas, modules = Replicas(strategy), modules_of(model)
+    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
+
+    def on_device(batch):
+        began = tf.timestamp()
+        with tf.control_dependencies([began]):
+            begun = {name: tf.identity(value) for name, value in batch.items()}
+            gradients = step_through(modules, begun)
+        return tf.stack([began, stamp(gradients)])
+
+    @tf.function
+    def run(batch):
+        if replicas.count == 1:
+            return on_device(batch)[None]
+        return tf.stack(strategy.experimental_local_results(strategy.run(on_device, args=(batch,))))
+
+    for _ in range(WARMUP_CALLS):
+        run(placed)
+    stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
+    return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()

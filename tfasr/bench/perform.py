@@ -77,8 +77,6 @@ def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) ->
 
 @dataclass(frozen=True)
 class LoadedBench:
-    """A preset of ``tfasr bench``."""
-
     bench: BenchConfig  # names the workload
     configs: list[Any]  # the workload's configs, in its order
 

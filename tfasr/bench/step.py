@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tfasr.bench.workload import Context, Result, Workload, json_of
+from tfasr.bench.workload import Context, Result, Workload, json_of, seconds_of
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.kit.config import config_class, require, require_precision, trained
@@ -196,15 +196,10 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
         "forward_backward_s": lambda batch: forward_backward(batch).numpy(),
     }
 
-    def seconds(part) -> float:
-        began = time.perf_counter()
-        part(data)
-        return time.perf_counter() - began
-
     began = time.perf_counter()
-    warm_up = {name: [seconds(part) for _ in range(WARM_UPS)] for name, part in parts.items()}
+    warm_up = {n: [seconds_of(part, data) for _ in range(WARM_UPS)] for n, part in parts.items()}
     warm_up_s = time.perf_counter() - began
-    rows = [{name: seconds(part) for name, part in parts.items()} for _ in range(rounds)]
+    rows = [{name: seconds_of(part, data) for name, part in parts.items()} for _ in range(rounds)]
     return {
         **{name: statistics.median(row[name] for row in rows) for name in parts},
         "first_step_s": warm_up["step_s"][0],
@@ -215,17 +210,16 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
     """Returns the peak memory, at least ``at_least``, and whether it is a process's or a GPU's."""
-    import tensorflow as tf
+    from tfasr.bench.synthetic import gpu_peak_bytes
 
-    if tf.config.list_logical_devices("GPU"):
-        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]), "GPU"
+    if (peak := gpu_peak_bytes()) is not None:
+        return peak, "GPU"
     peak = peak_bytes()
     # Linux counts memory only approximately and may report less than before.
     return peak if peak is None else max(peak, at_least or 0), "process"
 
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
-    """Measures one size after another in processes; this one uses no device."""
     require_extensions()
     source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
     timings: list[StepTiming] = []

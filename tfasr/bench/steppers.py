@@ -59,12 +59,6 @@ class Stepper:
             optimizer.build(model.trainable_variables)
 
 
-def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
-    began = time.perf_counter()
-    part(batch)
-    return time.perf_counter() - began
-
-
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
     """Returns a value that depends on the tensors; NaN if the sum of their first elements is NaN.
 
@@ -254,8 +248,6 @@ class JaxStepper(Stepper):
 
 
 class TorchStepper(Stepper):
-    """Keras on eager PyTorch."""
-
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(keras.ops.convert_to_tensor)
         _wait()

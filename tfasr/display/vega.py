@@ -296,9 +296,8 @@ def _data(texts: Sequence[str] | None = None, **columns: Sequence[Any]) -> Spec:
     if texts is not None:
         cells.append(list(texts))
         names.append("t")
-    return {
-        "data": {"values": [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]}
-    }
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
+    return {"data": {"values": rows}}
 
 
 def _tooltip(mark: Mark) -> Spec:

@@ -13,14 +13,7 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import Dropout, valid_frames
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
-from tfasr.models.costs import (
-    estimated_step_bytes,
-    forward_flops,
-    least_parameters,
-    model_costs,
-    step_bytes,
-    training_flops,
-)
+from tfasr.models import costs
 
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -187,10 +180,10 @@ class RecurrentStackConfig:
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        count = training_flops if training else forward_flops
+        count = costs.training_flops if training else costs.forward_flops
         return count(self, num_features, num_classes, 1, frames)
 
-    least_parameters = least_parameters
+    least_parameters = costs.least_parameters
 
 
 class RecurrentStack(Network):
@@ -367,15 +360,13 @@ class AcousticModelConfig(RecurrentStackConfig):
     gates = 4
     model = property(lambda self: AcousticModel)
 
-    step_bytes, step_costs = estimated_step_bytes, model_costs
+    step_bytes, step_costs = costs.estimated_step_bytes, costs.model_costs
 
     def portable(self) -> "AcousticModelConfig":
         return dataclasses.replace(self, lstm_kernel="generic")
 
 
 class AcousticModel(RecurrentStack):
-    """Conv1D, then LSTM layers, then a dense layer to classes, see `RecurrentStack`."""
-
     model_name = "acoustic_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> LSTM:
@@ -420,7 +411,7 @@ class GruModelConfig(RecurrentStackConfig):
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
         a_frame += self.conv_kernel * num_features
         values = max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
-        return step_bytes(parameters, batch * values)
+        return costs.step_bytes(parameters, batch * values)
 
 
 class GruModel(RecurrentStack):

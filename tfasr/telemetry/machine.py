@@ -204,10 +204,8 @@ def revision(folder: str | Path = ".") -> str | None:
 def _git(folder: str | Path, *words: str) -> str:
     # Without this option, `status` rewrites the user's index and, if killed, leaves its lock.
     command = ["git", "--no-optional-locks", *words]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
-    )
-    return done.stdout
+    options = {"cwd": folder, "capture_output": True, "text": True, "timeout": _PATIENCE_S}
+    return subprocess.run(command, check=True, **options).stdout
 
 
 def describe_software() -> dict[str, Any]:
@@ -239,11 +237,9 @@ def probe_tensorflow() -> dict[str, Any]:
 
 
 def _attempt(code: str) -> tuple[str, str | None]:
-    command = [sys.executable, "-c", code]
+    options = {"capture_output": True, "text": True, "timeout": _DRIVER_PATIENCE_S}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_DRIVER_PATIENCE_S, check=False
-        )
+        done = subprocess.run([sys.executable, "-c", code], check=False, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     if done.returncode:

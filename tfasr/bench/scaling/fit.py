@@ -9,8 +9,6 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Link:
-    """The connection between devices."""
-
     bytes_per_s: float  # of each device, one way; may be infinite
     latency_s: float = 0.0  # of each message, in addition
 
@@ -24,8 +22,6 @@ class Link:
 
 @dataclass(frozen=True)
 class SingleDeviceStep:
-    """Seconds of a step on one device."""
-
     fixed_s: float  # independent of the batch: the update, starting kernels
     per_utterance_s: float
 
@@ -203,8 +199,6 @@ _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 @dataclass(frozen=True)
 class TargetMet:
-    """A run that met the target."""
-
     batch: float  # utterances on all workers
     utterances: float  # trained on until then
 
@@ -365,8 +359,6 @@ class Interval:
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """Expected times of a number of workers with a global batch."""
-
     workers: int
     global_batch: int  # utterances
     step_s: Interval
