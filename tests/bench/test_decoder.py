@@ -47,7 +47,7 @@ class Slow:
 def row(name: str, beam_width: int, **changes) -> DecoderRow:
     counts = ErrorCounts(utterances=2, words=200, substitutions=25, characters=900)
     config = DecoderConfig(name=name, beam_width=beam_width)
-    return DecoderRow(config, *(0.1, 2.0, 3.0, 1, 0.5), counts, **changes)
+    return dataclasses.replace(DecoderRow(config, 0.1, 2.0, 3.0, 1, 0.5, counts), **changes)
 
 
 def test_errors_are_those_of_the_references(load):

@@ -16,17 +16,8 @@ import numpy as np
 from tfasr.bench.devices import cliff_rings, devices_text, growing_batches, is_cliff, visible_gpus
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, seconds_of
-from tfasr.display.chart import (
-    Axis,
-    Chart,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    counts_axis,
-    curve,
-    run_colour,
-)
+from tfasr.display import chart
+from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError
 from tfasr.kit.config import config_class, require
@@ -511,7 +502,7 @@ def search_chart(search: Search, backend: str) -> Chart:
     best = {"x": [fastest.batch], "y": [1000 * fastest.mean_s], "symbol": "star", "size": 26}
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
-        Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
+        chart.Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
         *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)

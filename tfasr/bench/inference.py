@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +22,10 @@ from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.recognising.spec import State
 from tfasr.telemetry.machine import peak_bytes
 
-if TYPE_CHECKING:
-    import torch
-
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
 EXPORTED = "exported"  # the backend of a folder that is already exported
-_REQUESTS_FOR_P99 = 100
+_FOR_P99 = 100  # requests
 _log = logging.getLogger(__name__)
 
 
@@ -66,10 +63,6 @@ class Latency:
     def name(self) -> str:
         unit = " ms" if self.kind == "chunk" else ""
         return f"{self.kind} of {self.size}{unit}"
-
-    @property
-    def known_p99_s(self) -> float | None:
-        return self.p99_s if self.requests >= _REQUESTS_FOR_P99 else None
 
     @classmethod
     def of(cls, kind: str, size: int, seconds: list[float], audio_s: float) -> "Latency":
@@ -214,7 +207,7 @@ class TorchTwin:
             return functional.log_softmax(logits, dim=-1).numpy(), reached
 
 
-def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> "torch.nn.Module":
+def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> Any:
     import torch
 
     kernel, recurrent_kernel, bias = (weights[f"{name}_{part}"][0] for part in "wrb")
@@ -231,7 +224,7 @@ def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> "torch.n
     return layer.eval()
 
 
-def _tensors(*arrays: np.ndarray) -> "list[torch.Tensor]":
+def _tensors(*arrays: np.ndarray) -> list[Any]:
     import torch
 
     return [torch.from_numpy(np.array(array, np.float32, order="C")) for array in arrays]
@@ -308,7 +301,12 @@ _REQUESTS = [
     Column("requests", "", lambda row: row[1].requests),
     Column("p50\nms", "", lambda row: row[1].p50_s, milliseconds),
     Column("p90\nms", "", lambda row: row[1].p90_s, milliseconds),
-    Column("p99\nms", "", lambda row: row[1].known_p99_s, milliseconds),
+    Column(
+        "p99\nms",
+        "",
+        lambda row: row[1].p99_s if row[1].requests >= _FOR_P99 else None,
+        milliseconds,
+    ),
     Column("x real\ntime", "", lambda row: row[1].audio_s_per_s, fixed(0)),
 ]
 _PROCESSES = [
@@ -325,7 +323,7 @@ def inference_tables(
 ) -> list[Table]:
     notes = [
         "A request goes from samples in memory to text with word times; for a chunk, it is one "
-        f"push into a stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} "
+        f"push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
         "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
         "uses one core; Keras and PyTorch split the work of every recording."
     ]

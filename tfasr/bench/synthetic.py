@@ -9,15 +9,8 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.workload import seconds_of
-from tfasr.data.shards import (
-    FeatureSums,
-    HeldUtterances,
-    ShardConfig,
-    ShardedSplit,
-    ShardedUtterance,
-    encode_record,
-    write_shard,
-)
+from tfasr.data import shards
+from tfasr.data.shards import ShardedSplit, ShardedUtterance
 from tfasr.kit.config import PRECISIONS
 from tfasr.models.model import output_frames
 
@@ -51,13 +44,13 @@ def write_noise_split(
     from tfasr.data.packing import Packing
 
     generator = np.random.default_rng(1)
-    packing = Packing(Alphabet(), features, ShardConfig(), model)
+    packing = Packing(Alphabet(), features, shards.ShardConfig(), model)
     shortest = round(frames * (1 - length_spread))
     if output_frames(model, shortest) < labels:
         raise ValueError(
             f"CTC needs enough frames for the labels. Received: {shortest} frames, {labels=}."
         )
-    listed, shards, sums = [], [], FeatureSums()
+    listed, files, sums = [], [], shards.FeatureSums()
     for first in range(0, utterances, _SHARD):
         records = []
         for position in range(first, min(first + _SHARD, utterances)):
@@ -66,14 +59,14 @@ def write_noise_split(
             noise = generator.standard_normal(shape, dtype=np.float32).astype(np.float16)
             spelled = noise_labels(generator, labels).tolist()
             sums.add(noise)
-            records.append(encode_record(noise, spelled, position, frame_count / 100))
+            records.append(shards.encode_record(noise, spelled, position, frame_count / 100))
             name, duration_s = f"noise-{position}", frame_count / 100
             listed.append(ShardedUtterance(position, name, "", "", duration_s, frame_count, labels))
         path = folder / f"train-{first // _SHARD:05d}.tfrecord"
-        write_shard(path, records, packing.shards.compression)
-        shards.append({"file": path.name, "bytes": path.stat().st_size})
-    index = {**packing.content(), "shards": shards, "feature_sums": sums.to_json()}
-    return ShardedSplit(folder, index, HeldUtterances(listed))
+        shards.write_shard(path, records, packing.shards.compression)
+        files.append({"file": path.name, "bytes": path.stat().st_size})
+    index = {**packing.content(), "shards": files, "feature_sums": sums.to_json()}
+    return ShardedSplit(folder, index, shards.HeldUtterances(listed))
 
 
 def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:

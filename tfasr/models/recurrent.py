@@ -329,31 +329,21 @@ def _state_sizes(layer: Any) -> list[int]:
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
 
-    Attributes:
-        conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames seen by one output frame.
-        conv_stride: feature frames between output frames.
-        num_lstm_layers: number of recurrent layers.
-        lstm_units: width of each layer, per direction.
-        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: dropout rate between layers.
-        batch_normalisation: whether layers are batch-normalised, without padded frames.
-        recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
-        lstm_kernel: required implementation, see `tfasr.layers.lstm.LSTM`.
-
     Source: the paper, section 4.4.3; that the convolution's activation is a rectifier is the
     library's choice, the paper names none.
     """
 
-    conv_filters: int = 600
-    conv_kernel: int = 11
-    conv_stride: int = 2
-    num_lstm_layers: int = 5
-    lstm_units: int = 800
-    bidirectional: bool = False
-    dropout: float = 0.05
-    batch_normalisation: bool = True
+    conv_filters: int = 600  # output channels of the convolution over frames
+    conv_kernel: int = 11  # feature frames seen by one output frame
+    conv_stride: int = 2  # feature frames between output frames
+    num_lstm_layers: int = 5  # number of recurrent layers
+    lstm_units: int = 800  # width of each layer, per direction
+    bidirectional: bool = False  # whether each layer also runs backwards, concatenated
+    dropout: float = 0.05  # dropout rate between layers
+    batch_normalisation: bool = True  # whether layers are batch-normalised, without padded frames
+    # of the LSTMs' recurrent weights; all others are Glorot uniform
     recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
+    # required implementation, see `tfasr.layers.lstm.LSTM`
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
 
     kind = "lstm"

@@ -16,17 +16,8 @@ from tfasr.bench.roofline.measure import ModelPoints, Point, RooflineAnalysis, R
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Panel,
-    Points,
-    Segments,
-    curve,
-    run_colour,
-)
+from tfasr.display import chart
+from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
@@ -325,7 +316,7 @@ def working_set_chart(analysis: RooflineAnalysis) -> Chart:
         colour, sets = run_colour(number), ceilings.working_sets
         xs = [working_set.size_bytes / 1024 for working_set in sets]
         y0, y1 = ([choose(w.bytes_per_s) / 1e9 for w in sets] for choose in (min, max))
-        marks.append(Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
+        marks.append(chart.Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
         name = "GPU" if ceilings.device == "GPU" else f"threads: {ceilings.threads}"
         marks += curve(xs, y1, colour, name)
     across = Axis("working set of all threads, KiB", log=True)
