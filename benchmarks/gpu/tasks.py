@@ -73,10 +73,11 @@ def steps(
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.worker import Worker
 
-    from tfasr.models.costs import training_flops
+    from tfasr.models.model import model_flops
 
     of = parse_size(size)
-    flops = training_flops(of.model_config(), NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
+    sizes = (NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
+    flops = model_flops(of.model_config(), *sizes, training=True)
     variants = [(*entry, p) for p in precisions for entry in systems or (*SYSTEMS, TWIN)]
     turns: dict[tuple, list[Answer]] = {variant: [] for variant in variants}
     ready, failed = {}, {}

@@ -12,7 +12,6 @@ from tfasr.bench.synthetic import matmul_ceiling
 from tfasr.bench.workload import Context
 from tfasr.cli import parse
 from tfasr.errors import UsageError
-from tfasr.models.costs import training_flops
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -73,7 +72,7 @@ def test_a_step_in_parts_is_measured_in_this_process():
     )
     assert (measured.batch, measured.frames, measured.labels) == (4, 60, 8)
     assert measured.audio_s == pytest.approx((60 + 50 + 40 + 30) * 0.01)
-    assert measured.flops == training_flops(MODEL, 93, 30, 4, 60)
+    assert measured.flops == 4 * MODEL.flops(93, 30, 60, training=True)
     assert (measured.precision, measured.accumulation_steps) == ("float32", 2)
     assert (measured.traces, measured.warm_up_calls, measured.rounds) == (1, 2, 2)
     assert measured.first_step_s > measured.step_s > 0

@@ -179,11 +179,7 @@ class RecurrentStackConfig:
     def output_lengths(self, lengths: Any) -> Any:
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
-    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        count = costs.training_flops if training else costs.forward_flops
-        return count(self, num_features, num_classes, 1, frames)
-
-    least_parameters = costs.least_parameters
+    flops, least_parameters = costs.flops, costs.least_parameters
 
 
 class RecurrentStack(Network):
