@@ -112,19 +112,15 @@ class StepTiming:
 
 def measure_step(
     experiment: "Experiment",
-    *,
-    batch: int = 16,
-    frames: int = 600,
-    labels: int | None = None,
-    precision: str | None = None,
-    rounds: int = 5,
-    length_spread: float = 0.0,
+    config: StepConfig,
+    batch: int,
+    frames: int,
+    precision: str,
     ceiling_s: float = 2.0,
 ) -> StepTiming:
     """Measures training on a synthetic batch on one device, with this process's peak memory.
 
-    ``labels`` are by default as many as are spoken in the time. Matrix products are measured for
-    ``ceiling_s``. Raises ValueError for an invalid size.
+    Matrix products are measured for ``ceiling_s``. Raises ValueError for too few frames.
     """
     # Imported late: the parent process doesn't need TensorFlow.
     import tensorflow as tf
@@ -135,19 +131,13 @@ def measure_step(
     from tfasr.training.build import build_model
     from tfasr.training.memory import FRAMES_PER_LABEL, synthetic_batch
 
-    if batch < 1 or rounds < 1 or not 0 <= length_spread < 1:
-        raise ValueError(
-            "batch and rounds must be at least 1, and length_spread in 0..1, below 1. Received: "
-            f"batch={batch}, rounds={rounds}, length_spread={length_spread}."
-        )
-    precision = precision or experiment.training.precision
     training = dataclasses.replace(experiment.training, precision=precision)
     experiment = dataclasses.replace(experiment, training=training)
-    labels = max(frames // FRAMES_PER_LABEL, 1) if labels is None else labels
-    data = synthetic_batch(experiment, batch, frames, labels, length_spread=length_spread)
+    spread, labels = config.length_spread, config.labels or max(frames // FRAMES_PER_LABEL, 1)
+    data = synthetic_batch(experiment, batch, frames, labels, length_spread=spread)
     before_bytes, _ = _peak_memory()
     model = build_model(experiment, Alphabet(), compiled=True)
-    timed = _time_parts(model, experiment, data, rounds)
+    timed = _time_parts(model, experiment, data, config.rounds)
     peak, peak_of = _peak_memory(at_least=before_bytes)
     sizes = (experiment.features.num_features, Alphabet().num_classes, batch, frames)
     return StepTiming(
@@ -155,11 +145,11 @@ def measure_step(
         batch=batch,
         frames=frames,
         labels=labels,
-        length_spread=length_spread,
+        length_spread=spread,
         accumulation_steps=training.gradient_accumulation_steps,
         lstm_kernels=sorted(kernels(model.recogniser)),
         parameters=int(model.count_params()),
-        rounds=rounds,
+        rounds=config.rounds,
         audio_s=float(tf.reduce_sum(data["duration_s"])),
         flops=model_flops(experiment.model, *sizes, training=True),
         ceiling_flops_per_s=matmul_ceiling(precision, seconds=ceiling_s),
@@ -242,9 +232,7 @@ def measure_configured(config: StepConfig, batch: int, frames: int, precision: s
 
     experiment = load_config(config.experiment or None, config.bindings).experiment
     with wrong_values_are_wrong_use():
-        more = {name: getattr(config, name) for name in ("labels", "rounds", "length_spread")}
-        sizes = {"batch": batch, "frames": frames, "precision": precision}
-        return measure_step(experiment, **sizes, **more)
+        return measure_step(experiment, config, batch, frames, precision)
 
 
 def _size(timing: StepTiming) -> str:

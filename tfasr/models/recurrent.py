@@ -82,12 +82,8 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
     It is always float32, because the loss is computed from its logits.
     """
-    return keras.layers.Dense(
-        num_classes,
-        kernel_initializer=keras.initializers.GlorotUniform(seed),
-        dtype="float32",
-        name="classifier",
-    )
+    options = {"kernel_initializer": keras.initializers.GlorotUniform(seed), "dtype": "float32"}
+    return keras.layers.Dense(num_classes, name="classifier", **options)
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
@@ -195,16 +191,10 @@ class RecurrentStack(Network):
     def __init__(self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None):
         super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
-        self.convolution = keras.layers.Conv1D(
-            config.conv_filters,
-            config.conv_kernel,
-            strides=config.conv_stride,
-            padding="valid",
-            activation="relu",
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            dtype=self.dtype_policy,
-            name="convolution",
-        )
+        initializer = keras.initializers.GlorotUniform(next(seeds))
+        options = {"activation": "relu", "kernel_initializer": initializer, "name": "convolution"}
+        sizes = (config.conv_filters, config.conv_kernel, config.conv_stride)
+        self.convolution = keras.layers.Conv1D(*sizes, dtype=self.dtype_policy, **options)
         self.recurrent = [self._recurrent(number, seeds) for number in range(config.num_layers)]
         blocks = range(config.num_layers + 1)
         self.normalisations = [
@@ -223,21 +213,14 @@ class RecurrentStack(Network):
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
         # Not Keras's copy of the forward layer, which would draw the same weights.
-        layers = [
-            self.one_way(
-                seeds,
-                units=self.config.units,
-                return_sequences=True,
-                go_backwards=go_backwards,
-                dtype=self.dtype_policy,
-                name=f"{self.config.kind}_{number}" + "_backward" * go_backwards,
-            )
-            for go_backwards in (False, True)[: self.config.directions]
-        ]
+        name, policy = f"{self.config.kind}_{number}", {"dtype": self.dtype_policy}
+        options = {"units": self.config.units, "return_sequences": True, **policy}
+        forward = self.one_way(seeds, go_backwards=False, name=name, **options)
         if not self.config.bidirectional:
-            return layers[0]
-        options = {"dtype": self.dtype_policy, "name": f"bidirectional_{number}"}
-        return keras.layers.Bidirectional(layers[0], backward_layer=layers[1], **options)
+            return forward
+        backward = self.one_way(seeds, go_backwards=True, name=f"{name}_backward", **options)
+        both = {"backward_layer": backward, "name": f"bidirectional_{number}", **policy}
+        return keras.layers.Bidirectional(forward, **both)
 
     def build(self, input_shape: Any = None) -> None:
         self.convolution.build(input_shape)
@@ -356,13 +339,10 @@ class AcousticModel(RecurrentStack):
     model_name = "acoustic_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> LSTM:
-        recurrent_initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
-        return LSTM(
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            recurrent_initializer=recurrent_initializer(seed=next(seeds)),
-            kernel=self.config.lstm_kernel,
-            **options,
-        )
+        options["kernel_initializer"] = keras.initializers.GlorotUniform(next(seeds))
+        initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
+        recurrent = initializer(seed=next(seeds))
+        return LSTM(recurrent_initializer=recurrent, kernel=self.config.lstm_kernel, **options)
 
     @property
     def kernels(self) -> set[str]:
@@ -404,8 +384,6 @@ class GruModel(RecurrentStack):
     model_name = "gru_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:
-        return keras.layers.GRU(
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
-            **options,
-        )
+        options["kernel_initializer"] = keras.initializers.GlorotUniform(next(seeds))
+        recurrent = keras.initializers.Orthogonal(seed=next(seeds))
+        return keras.layers.GRU(recurrent_initializer=recurrent, **options)

@@ -84,8 +84,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
         size = int(cluster["gradient_bytes"])
         data.gradient_bytes.append(size)
         data.exchanges.append(fit.MeasuredExchange(workers, size, exchange_s))
-        link = cluster.get("link")
-        if link:  # few bytes: only latency
+        if link := cluster.get("link"):  # few bytes: only latency
             little = (workers, link["small_bytes"], link["small_s"])
             data.exchanges.append(fit.MeasuredExchange(*little))
     data.steps.append(fit.MeasuredStep(rows, compute_s))
@@ -294,15 +293,10 @@ def _written(asked: Asked, data: RunData, prediction: fit.WorkerPrediction, rows
             f"underestimated: {', '.join(data.missed)}."
         )
     table = prediction_table(prediction, rows, asked.target, notes)
-    values = asdict(prediction.measured)
-    names = ("steps", "gradient_bytes", "link", "exchanges", "overlap", "targets", "beside")
-    values = {
-        "target": asked.target or None,
-        "interval_share": fit.SHARE,
-        "measured": {**{name: values[name] for name in names}, "missed": data.missed},
-        "predicted": [record(row) for row in rows],
-    }
-    return Measured([table], values)
+    measured = asdict(prediction.measured) | {"missed": data.missed}
+    del measured["filled"]
+    values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
+    return Measured([table], {**values, "predicted": list(map(record, rows))})
 
 
 def prediction_table(
@@ -378,8 +372,8 @@ def record(row: fit.PredictedRun) -> dict[str, Any]:
     names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
     for name in names:
         if (interval := getattr(row, name)) is not None:
-            values |= {name: interval.middle, f"{name}_low": interval.low}
-            values[f"{name}_high"] = interval.high
+            ends = {f"{name}_low": interval.low, f"{name}_high": interval.high}
+            values |= {name: interval.middle, **ends}
     return {**values, "beyond": ",".join(row.beyond)}
 
 
