@@ -77,7 +77,6 @@ class BackendTimes:
     reason: str = ""  # why times are missing, or ""
 
     def joined(self, others: "Sequence[BackendTimes]") -> "BackendTimes":
-        """Adds the times of other processes."""
         names = ("first_s", "forward_ms", "step_ms")
         return replace(self, **{n: sum((getattr(o, n) for o in others), []) for n in names})
 
@@ -188,7 +187,6 @@ FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backen
 
 
 def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
-    """Profiles training steps of the keyword spotter on random features."""
     network = KeywordSpotterConfig()
     layout, library = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
     stepper, _ = make_spotter(network, library, layout, learning_rate=0.003)
@@ -226,8 +224,6 @@ def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kern
 
 @dataclass(frozen=True)
 class AxesTask:
-    """Work of one process: all networks and lengths in one framework."""
-
     networks: dict[str, RecogniserConfig]  # by name
     num_features: int  # per frame
     frames: tuple[int, ...]  # lengths, growing

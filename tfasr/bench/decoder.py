@@ -84,9 +84,8 @@ class LogProbs:
             )
         highest = self.log_probs.max(initial=-np.inf)
         if not highest <= 1e-4:  # also rejects NaN
-            raise ValueError(
-                f"log_probs must be natural logarithms of probabilities. Received: {highest}."
-            )
+            message = "log_probs must be natural logarithms of probabilities."
+            raise ValueError(f"{message} Received: {highest}.")
         if self.audio_s.shape != (utterances,) or not (self.audio_s > 0).all():
             raise ValueError(
                 f"audio_s must hold {utterances} durations above 0, one for each reference. "
@@ -240,7 +239,6 @@ def decoder_configs(
 
 
 def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    """Measures a decoder on a file of log-probabilities, with this process's memory."""
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
         import tensorflow as tf
@@ -513,9 +511,8 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
-    if words is None and (
-        (context.run_dir / LEXICON_FILE).is_file() or any(map(needs_lexicon, decoders))
-    ):
+    has_lexicon = (context.run_dir / LEXICON_FILE).is_file()
+    if words is None and (has_lexicon or any(map(needs_lexicon, decoders))):
         # Before the slow forward passes, so that a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
     return dataclasses.replace(run_log_probs(context), lexicon=words or ())

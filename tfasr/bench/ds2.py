@@ -122,8 +122,6 @@ class LengthMeasurement:
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
-    """An epoch, or a fraction of one, on some number of devices."""
-
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
     lengths: Sequence[LengthMeasurement]  # of 1, 2, ... 15 s

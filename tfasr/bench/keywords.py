@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import RunError, UsageError
@@ -365,12 +365,10 @@ def error_rate(confusion: np.ndarray) -> float:
 
 
 def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
-    def sums(layers: Sequence[spotter.LayerMemory]) -> list[int]:
-        names = ("weights", "activations", "num_bytes")
-        return [sum(getattr(layer, name) for layer in layers) for name in names]
-
-    rows = [(x.name, " x ".join(map(str, x.shape)), *sums([x])) for x in layers]
-    rows.append(("sum", "", *sums(layers)))
+    sizes = [(layer.weights, layer.activations, layer.num_bytes) for layer in layers]
+    shapes = (" x ".join(map(str, layer.shape)) for layer in layers)
+    rows = [(x.name, shape, *size) for x, shape, size in zip(layers, shapes, sizes, strict=True)]
+    rows.append(("sum", "", *map(sum, zip(*sizes, strict=True))))
     columns = [
         Column("layer", "", lambda row: row[0]),
         Column("output", "", lambda row: row[1]),
@@ -415,14 +413,10 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     pairs = np.argwhere(wrong)
     most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:10]
     spoken = confusion.sum(axis=1)
-    columns = [
-        Column("spoken", "", lambda pair: words[pair[0]]),
-        Column("recognised as", "", lambda pair: words[pair[1]]),
-        Column("times", "", lambda pair: int(wrong[tuple(pair)])),
-        Column("of", "", lambda pair: int(spoken[pair[0]])),
-    ]
+    rows = [(words[a], words[b], int(wrong[a, b]), int(spoken[a])) for a, b in most]
+    columns = columns_of_tuples(["spoken", "recognised as", "times", "of"], str)
     notes = [f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."]
-    return table_of("Most frequent confusions on the test split", columns, most, notes)
+    return table_of("Most frequent confusions on the test split", columns, rows, notes)
 
 
 _LEVELS = 12

@@ -29,7 +29,6 @@ class Replicas:
         self.count = strategy.num_replicas_in_sync
 
     def values(self, make: Callable[[], Any]) -> Any:
-        """Calls ``make`` for every device and returns the values together."""
         if self.count == 1:
             return make()
         return self.strategy.experimental_distribute_values_from_function(lambda _: make())
@@ -76,8 +75,6 @@ class Module:
 
 
 def modules_of(model: CtcModel) -> list[Module]:
-    """Returns a built model's modules in order: its stages, then the training loss."""
-
     def of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
         return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
 
@@ -108,8 +105,6 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
 
 @dataclass(frozen=True)
 class StagedTimes:
-    """The times of one step, averaged over devices."""
-
     forward_s: list[float]  # of each module, 0 for the update
     backward_s: list[float]  # of each module; for the update, with the exchange of gradients
     host_s: float  # the rest of the call; in the first call mostly tracing
@@ -195,8 +190,6 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
-    """Median seconds of a module, or of the weight update."""
-
     module: str
     alone_s: float  # forward and backward on random input, without the other modules
     forward_s: float  # within the step; 0 for the update

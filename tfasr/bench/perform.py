@@ -21,8 +21,6 @@ from tfasr.telemetry.system import describe_system
 
 @dataclass(frozen=True)
 class Measured:
-    """A workload's tables and values, and the system they were measured on."""
-
     tables: list[Table]  # for readers
     values: dict[str, Any]  # the entire ``results.json``
 

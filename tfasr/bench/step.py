@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfasr.bench.workload import Context, Result, Workload, json_of, seconds_of
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
@@ -16,9 +16,6 @@ from tfasr.kit.config import config_class, require, require_precision, trained
 from tfasr.kit.process import call
 from tfasr.telemetry.compiled import require_extensions
 from tfasr.telemetry.machine import peak_bytes
-
-if TYPE_CHECKING:
-    from tfasr.training.experiment import Experiment
 
 WARM_UPS = 2  # the first call compiles, the second may still auto-tune
 _log = logging.getLogger(__name__)
@@ -111,12 +108,7 @@ class StepTiming:
 
 
 def measure_step(
-    experiment: "Experiment",
-    config: StepConfig,
-    batch: int,
-    frames: int,
-    precision: str,
-    ceiling_s: float = 2.0,
+    experiment: Any, config: StepConfig, batch: int, frames: int, precision: str, ceiling_s=2.0
 ) -> StepTiming:
     """Measures training on a synthetic batch on one device, with this process's peak memory.
 
@@ -161,7 +153,7 @@ def measure_step(
     )
 
 
-def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str, Any]:
+def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
     import tensorflow as tf
 
     from tfasr.bench.steppers import after

@@ -305,7 +305,6 @@ def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
 
 
 def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
-    """Returns the columns shared by inference and training, with ``times`` in their middle."""
     cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
     return [
         Column("precision", "", lambda row: PRECISIONS[row.precision].label),

@@ -93,7 +93,6 @@ def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> flo
 
 
 def json_of(row: Any, *derived: str) -> dict[str, Any]:
-    """Returns a dataclass's fields, and properties named in ``derived``, as JSON values."""
     return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
 
 

@@ -93,7 +93,6 @@ class DeepSpeech2Config:
 
 
 def frequency_bins(num_bins: int) -> int:
-    """Returns the frequency bins after both convolutions, which don't pad frequencies."""
     for (kernel, _), (stride, _) in CONVOLUTIONS:
         num_bins = conv_output_frames(num_bins, kernel, stride)
     return num_bins

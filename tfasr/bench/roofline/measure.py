@@ -154,9 +154,7 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    """The bandwidth of one array that is read and written repeatedly."""
-
-    size_bytes: int  # of all threads together
+    size_bytes: int  # of the array that all threads together read and write repeatedly
     bytes_per_s: list[float]  # the fastest call of each experiment
 
 
@@ -178,8 +176,6 @@ _CHAINS = 8  # two units start a multiplication each cycle, and it takes four cy
 
 @dataclass(frozen=True)
 class IntensityPoint:
-    """Rates of reading, computing on and writing an array."""
-
     precision: str  # of `tfasr.kit.config.PRECISIONS`
     place: str  # of the array: "memory" or a cache
     flops_per_element: int

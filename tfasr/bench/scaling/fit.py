@@ -31,8 +31,6 @@ class SingleDeviceStep:
 
 @dataclass(frozen=True)
 class ScalingModel:
-    """The input of a prediction from a single device's steps."""
-
     single: SingleDeviceStep  # without any communication
     gradient_bytes: float  # exchanged by each device in a step
     link: Link
@@ -320,8 +318,6 @@ class MeasuredExchange:
 
 @dataclass(frozen=True)
 class ConcurrentSteps:
-    """A run's time to its target outside training steps."""
-
     fixed_s: float  # start, compilation, checkpoints and so on
     shared_s: float  # evaluation and decoding, as if done by one worker
     utterances: float  # trained on in that run

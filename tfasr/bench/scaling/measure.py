@@ -122,16 +122,13 @@ class LoadTimes:
         return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
 
     def steady_s(self, warmup_steps: int) -> float:
-        """Returns the median seconds of the steps after warm-up, with input wait."""
         return statistics.median(self.whole_s[warmup_steps:])
 
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Median seconds of an all-reduce of ``size_bytes`` on each device."""
-
-    size_bytes: int
-    seconds: float
+    size_bytes: int  # on each device
+    seconds: float  # median
 
 
 @dataclass(frozen=True)
@@ -384,10 +381,6 @@ class ScalingAnalysis:
     @property
     def timed(self) -> list[ScalingAnswer]:
         return [answer for answer in self.answers if answer.modules is not None]
-
-    def separate(self) -> ScalingModel | None:
-        """Returns the prediction for devices that share only the link."""
-        return self.model and dataclasses.replace(self.model, shared_cores=False)
 
     def to_json(self) -> dict[str, Any]:
         derived = ("utterances_per_s", "efficiency", "speedup", "prediction_error")

@@ -1,5 +1,6 @@
 """Weak and strong scaling of data parallelism over devices, measured and predicted."""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -269,14 +270,20 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     counts = sorted({row.devices for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
     shown = list(counts)
+    weak_batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+
+    def predicted(model: Any, counts: Sequence[int]) -> list[float]:
+        strong, batch = mode == "strong", analysis.strong_utterances
+        efficiency = model.strong_efficiency if strong else model.weak_efficiency
+        return [100 * efficiency(n, batch if strong else weak_batch) for n in counts]
+
     if analysis.model is not None:
         if analysis.shared_cores:
-            ys = [100 * _predicted(analysis.model, analysis, mode)(n) for n in counts]
-            name = "predicted, cores shared"
+            ys, name = predicted(analysis.model, counts), "predicted, cores shared"
             marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
         shown = sorted({*counts, *analysis.predicted_devices})
         name = "predicted, devices apart" if analysis.shared_cores else "predicted"
-        ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
+        ys = predicted(dataclasses.replace(analysis.model, shared_cores=False), shown)
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
         if rows := [row for row in measured if row.loader == loader]:
@@ -287,21 +294,11 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
             marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
     titles = {
         "strong": f"strong: {analysis.strong_utterances} utterances in all",
-        "weak": f"weak: {_weak_batch(analysis)} utterances on each device",
+        "weak": f"weak: {weak_batch} utterances on each device",
     }
     top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
     return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
-
-
-def _weak_batch(analysis: ScalingAnalysis) -> int:
-    return next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
-
-
-def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], float]:
-    if mode == "strong":
-        return lambda n: model.strong_efficiency(n, analysis.strong_utterances)
-    return lambda n: model.weak_efficiency(n, _weak_batch(analysis))
 
 
 def run(config: ScalingConfig, model, features: FeatureConfig, context: Context) -> Result:
