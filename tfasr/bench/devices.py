@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +115,7 @@ def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) 
 
 def _rows(path: Path) -> list[dict[str, str]]:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(text.splitlines()))
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:

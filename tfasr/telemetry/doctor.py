@@ -41,7 +41,7 @@ NONE = "n/a"
 class Examination:
     """A machine's properties; None means unknown.
 
-    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry.machine` and `gpus`.
+    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry`'s modules.
     """
 
     processor: dict[str, Any]
@@ -52,7 +52,7 @@ class Examination:
     software: dict[str, Any]
     decoder_problem: str | None  # why the compiled decoder doesn't load, or None
     rapl: str  # a sentence on whether the processors' energy can be read
-    # from `tfasr.telemetry.machine.probe_tensorflow`; None unless requested
+    # from `probe_tensorflow`; None unless requested
     tensorflow: dict[str, Any] | None
 
 
@@ -69,7 +69,7 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
         gpu_problem=problem,
         gpus_on_bus=nvidia_devices(root),
         software=describe_software(),
-        decoder_problem=decoder_problem(),
+        decoder_problem=_attempt(_DECODER)[1],
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
     )
@@ -81,10 +81,6 @@ def describe_software() -> dict[str, Any]:
         "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
         "optional": {name: version(name) for name in OPTIONAL},
     }
-
-
-def decoder_problem() -> str | None:
-    return _attempt(_DECODER)[1]
 
 
 def probe_tensorflow() -> dict[str, Any]:
