@@ -73,10 +73,11 @@ def steps(
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.worker import Worker
 
-    from tfasr.models.costs import training_flops
+    from tfasr.models.model import model_flops
 
     of = parse_size(size)
-    flops = training_flops(of.model_config(), NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
+    sizes = (NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
+    flops = model_flops(of.model_config(), *sizes, training=True)
     variants = [(*entry, p) for p in precisions for entry in systems or (*SYSTEMS, TWIN)]
     turns: dict[tuple, list[Answer]] = {variant: [] for variant in variants}
     ready, failed = {}, {}
@@ -164,21 +165,20 @@ def bench(preset: str, bindings: list[str], fraction: float) -> Iterator[Answer]
 
 def networks(lengths: list[int], batch: int, count: int, units: int) -> Answer:
     """Returns the hardware sweep's kinds of network over lengths."""
-    import dataclasses
-
-    from tfasr.bench.backends.measure import AxesTask, measure_axes
+    from tfasr.bench.backends import AxesTask, measure_axes
     from tfasr.models.model import MODELS
 
     names = ("separable_conv", "acoustic_model", "conformer")
     configs = {name: MODELS[name]() for name in names}
     if units:
         configs = {name: config.smaller(units) for name, config in configs.items()}
-    measured = measure_axes(AxesTask(configs, 93, tuple(lengths), batch, count, 2))
-    rows = [dataclasses.asdict(entry) for entry in measured]
-    for row in rows:
+    rows = []
+    for entry in measure_axes(AxesTask(configs, 93, tuple(lengths), batch, count, 2)):
+        names = ("network", "frames", "parameters", "first_s", "reason")
+        rows.append({name: getattr(entry, name) for name in names})
         for part in ("inference", "training"):
-            times = row.pop(f"{part}_s")
-            row[f"{part}_ms"] = 1000 * statistics.median(times) if times else None
+            seconds = getattr(entry, f"{part}_median_s")
+            rows[-1][f"{part}_ms"] = None if seconds is None else 1000 * seconds
     return {"batch": batch, "rows": rows}
 
 

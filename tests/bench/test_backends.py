@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.bench.backend_probes import native_probe
-from tfasr.bench.backends import workload as backends
-from tfasr.bench.backends.measure import BackendsConfig, BackendTimes
-from tfasr.bench.backends.workload import backends_chart, backends_table
+from tfasr.bench import backends
+from tfasr.bench.backends import BackendsConfig, BackendTimes, backends_chart, backends_table
 from tfasr.bench.devices import check_backend, installed_backends
 from tfasr.bench.workload import Context
 from tfasr.data.features import FeatureConfig

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.bench.conftest import ALPHABET, spoken
 from tfasr.bench.decoder import (
     DecoderComparison,
-    DecoderMeasurement,
     DecoderRow,
     LogProbs,
     decoder_chart,
@@ -47,21 +46,20 @@ class Slow:
 
 def row(name: str, beam_width: int, **changes) -> DecoderRow:
     counts = ErrorCounts(utterances=2, words=200, substitutions=25, characters=900)
-    measured = DecoderMeasurement(0.1, 2.0, 3.0, 1, 0.5, counts)
     config = DecoderConfig(name=name, beam_width=beam_width)
-    return DecoderRow(config, dataclasses.replace(measured, **changes))
+    return dataclasses.replace(DecoderRow(config, 0.1, 2.0, 3.0, 1, 0.5, counts), **changes)
 
 
 def test_errors_are_those_of_the_references(load):
-    measured = measure(load, lambda: GreedyDecoder(load.alphabet), batch_size=3)
+    measured = measure(load, WORD_BEAM, lambda: GreedyDecoder(load.alphabet), batch_size=3)
     assert measured.counts == count_errors(load.references, load.references)
-    measured = measure(load, lambda: Slow(0.2), batch_size=3)
+    measured = measure(load, WORD_BEAM, lambda: Slow(0.2), batch_size=3)
     assert measured.counts == count_errors(load.references, ["a"] * 4)
 
 
 def test_seconds_are_those_of_whole_passes_and_of_decoding_alone(load):
     slow = Slow(0.3)
-    measured = measure(load, lambda: slow, batch_size=3)
+    measured = measure(load, WORD_BEAM, lambda: slow, batch_size=3)
     assert measured.passes == 1
     assert slow.decoded == [1, 3, 1]  # the first is the warm-up
     assert 0.6 <= measured.wall_s < 60
@@ -72,15 +70,15 @@ def test_seconds_are_those_of_whole_passes_and_of_decoding_alone(load):
 
 def test_short_passes_are_repeated(load):
     quick = Slow(0.0)
-    measured = measure(load, lambda: quick)
+    measured = measure(load, WORD_BEAM, lambda: quick)
     assert measured.passes == 10
     assert quick.decoded == [1, *[4] * 10]
 
 
 def test_a_process_of_its_own_finds_the_same(load, tmp_path):
     load.save(tmp_path / "load.npz")
-    found = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=2).measured
-    here = measure(load, lambda: WordBeamSearch(load.alphabet, load.lexicon, 8))
+    found = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=2)
+    here = measure(load, WORD_BEAM, lambda: WordBeamSearch(load.alphabet, load.lexicon, 8))
     assert found.counts == here.counts
     assert found.counts.wrong_utterances == 1  # "acc" is no word of the dictionary
     assert found.cpu_s > 0
@@ -90,7 +88,7 @@ def test_a_process_of_its_own_finds_the_same(load, tmp_path):
 def test_memory_is_the_measuring_processs_own(load, tmp_path):
     load.save(tmp_path / "load.npz")
     ours = np.ones(40_000_000)  # 305 MiB that a child would inherit in getrusage's mark
-    measured = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=1).measured
+    measured = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=1)
     assert 0 < measured.memory_before_mib <= measured.peak_memory_mib < ours.nbytes / 2**20
 
 

@@ -5,8 +5,14 @@ import pytest
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.modules import StagedStep, module_times, modules_of, step_through, time_in_turns
-from tfasr.bench.scaling.measure import replica_seconds
+from tfasr.bench.modules import (
+    StagedStep,
+    module_times,
+    modules_of,
+    replica_seconds,
+    step_through,
+    time_in_turns,
+)
 from tfasr.bench.scaling.workload import straggling
 from tfasr.bench.synthetic import noise_batch, write_noise_split
 from tfasr.data.batches import BatchSource, PipelineConfig
@@ -25,7 +31,7 @@ def built(config=CONFIG):
 
 
 def noise(batch=2, frames=40, labels=4):
-    values = noise_batch(batch, frames, labels, num_features=93, num_classes=30)
+    values = noise_batch(batch, frames, labels, 93)
     return {name: tf.constant(value) for name, value in values.items()}
 
 
@@ -56,7 +62,7 @@ def test_a_module_alone_also_has_the_gradient_of_its_inputs():
 
 
 def test_every_module_is_timed_and_the_parts_make_the_whole():
-    batch = noise_batch(2, 40, 4, num_features=93, num_classes=30)
+    batch = noise_batch(2, 40, 4, 93)
     model = built()
     before = [weight.numpy().copy() for weight in model.trainable_variables]
     found = module_times(model, batch, tf.distribute.get_strategy(), rounds=2, first_steps=3)
@@ -106,7 +112,7 @@ def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
     batches = list(source.training(1, 1))
     positions = np.concatenate([batch["positions"] for batch in batches])
     assert sorted(positions) == list(range(70))
-    held = noise_batch(4, 40, 9, num_features=93, num_classes=30)
+    held = noise_batch(4, 40, 9, 93)
     assert {k: (v.shape, v.dtype) for k, v in batches[0].items()} == {
         k: (v.shape, v.dtype) for k, v in held.items()
     }

@@ -19,15 +19,15 @@ from tfasr.bench.scaling.measure import (
     ScalingAnswer,
     ScalingConfig,
     ScalingTask,
+    default_counts,
     measure,
     sorted_by_length,
+    task_of,
 )
 from tfasr.bench.scaling.workload import (
-    default_counts,
     scaling_chart,
     scaling_charts,
     scaling_tables,
-    task_of,
 )
 from tfasr.bench.workload import Context, find_workload
 from tfasr.data.features import FeatureConfig

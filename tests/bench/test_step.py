@@ -12,7 +12,6 @@ from tfasr.bench.synthetic import matmul_ceiling
 from tfasr.bench.workload import Context
 from tfasr.cli import parse
 from tfasr.errors import UsageError
-from tfasr.models.costs import training_flops
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -68,12 +67,11 @@ def test_the_table_says_what_could_not_be_told():
 
 def test_a_step_in_parts_is_measured_in_this_process():
     experiment = Experiment(model=MODEL, training=TrainingConfig(gradient_accumulation_steps=2))
-    measured = measure_step(
-        experiment, batch=4, frames=60, rounds=2, length_spread=0.5, ceiling_s=0.01
-    )
+    config = StepConfig(rounds=2, length_spread=0.5)
+    measured = measure_step(experiment, config, 4, 60, "float32", ceiling_s=0.01)
     assert (measured.batch, measured.frames, measured.labels) == (4, 60, 8)
     assert measured.audio_s == pytest.approx((60 + 50 + 40 + 30) * 0.01)
-    assert measured.flops == training_flops(MODEL, 93, 30, 4, 60)
+    assert measured.flops == 4 * MODEL.flops(93, 30, 60, training=True)
     assert (measured.precision, measured.accumulation_steps) == ("float32", 2)
     assert (measured.traces, measured.warm_up_calls, measured.rounds) == (1, 2, 2)
     assert measured.first_step_s > measured.step_s > 0
@@ -85,11 +83,11 @@ def test_a_ceiling_is_the_operations_of_a_product_per_second():
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"batch": 0}, {"rounds": 0}, {"length_spread": 1.0}, {"frames": 60, "labels": 59}]
+    "sizes", [{"batches": (0,)}, {"rounds": 0}, {"length_spread": 1.0}, {"labels": 59}]
 )
 def test_sizes_that_make_no_batch_are_refused(sizes):
     with pytest.raises(ValueError, match="Received"):
-        measure_step(Experiment(model=MODEL), **sizes)
+        measure_step(Experiment(model=MODEL), StepConfig(**sizes), 16, 60, "float32")
 
 
 def test_the_command_answers_with_json_and_a_folder(tmp_path):

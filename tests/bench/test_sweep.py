@@ -6,27 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.backends.measure import AxesTask, AxesTimes, measure_axes
+from tfasr.bench import sweep
+from tfasr.bench.backends import AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import expected_bytes, installed_backends
-from tfasr.bench.sweep import workload
-from tfasr.bench.sweep.measure import (
-    BatchTimes,
+from tfasr.bench.sweep import (
+    Axes,
+    SweepAnalysis,
     SweepConfig,
     SweepRow,
-    SweepTask,
+    axes_chart,
+    axes_table,
     flag_cliffs,
     measure_errors,
     measure_inference,
     measure_training,
-    speedup,
-)
-from tfasr.bench.sweep.workload import (
-    Axes,
-    AxesRow,
-    SweepAnalysis,
-    axes_chart,
-    axes_table,
     smaller,
+    speedup,
     sweep_chart,
     sweep_tables,
     threads_table,
@@ -102,7 +97,7 @@ def test_without_growth_per_utterance_there_is_no_cliff(seconds, tolerance):
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=300))
 def test_quantiles_are_those_of_the_calls(seconds):
-    made = SweepRow.of("inference", "int8", BatchTimes(2, seconds))
+    made = SweepRow.of("inference", "int8", 2, seconds)
     assert made.calls == len(seconds)
     assert min(seconds) <= made.p50_s <= made.p90_s <= made.p99_s <= max(seconds)
     assert sum(one <= made.p90_s * (1 + 1e-9) for one in seconds) >= 0.9 * (len(seconds) - 1)
@@ -159,11 +154,10 @@ SEPARABLE = SeparableConvConfig(filters=(8,), kernels=(5,), repeats=1, last_kern
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["tensorflow", "tensorflow_xla", "jax", "torch"])
 def test_every_kind_of_network_is_measured_at_every_length(runtime):
-    xla = runtime == "tensorflow_xla"
     networks, frames = {"recurrent": TINY, "convolutional": SEPARABLE.smaller(8)}, (40, 60)
-    if xla:  # which compiles every network at every length, for seconds
+    if runtime == "tensorflow_xla":  # which compiles every network at every length, for seconds
         networks, frames = {"recurrent": TINY}, (40,)
-    task = AxesTask(networks, 20, frames, 2, 2, 1, xla=xla)
+    task = AxesTask(networks, 20, frames, 2, 2, 1, runtime)
     if runtime in ("jax", "torch"):
         if runtime not in installed_backends():
             pytest.skip(f"needs {runtime}")
@@ -189,10 +183,11 @@ def test_the_kinds_of_the_preset_have_small_versions():
 
 
 def test_frameworks_are_compared_at_the_same_length_and_what_cannot_run_says_why():
+    sizes = (4, (), "conformer", 100, 9)
     rows = [
-        AxesRow("tensorflow", AxesTimes("conformer", 100, 9, [0.1], [0.2, 0.4, 0.3], 2.0), 4),
-        AxesRow("tensorflow_xla", AxesTimes("conformer", 100, 9, reason="no kernel"), 4),
-        AxesRow("jax", AxesTimes("conformer", 100, 9, [0.1], [0.1], 2.0), 4),
+        AxesTimes("tensorflow", *sizes, [0.1], [0.2, 0.4, 0.3], 2.0),
+        AxesTimes("tensorflow_xla", *sizes, reason="no kernel"),
+        AxesTimes("jax", *sizes, [0.1], [0.1], 2.0),
     ]
     axes = Axes(rows, ["torch"], frame_s=0.01)
     table = axes_table(axes)
@@ -211,15 +206,16 @@ def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch)
         assert function is measure_axes
         names = ("OMP", "MKL", "TF_NUM_INTRAOP", "TF_NUM_INTEROP")
         threads = [environment[f"{name}{'_NUM' * (len(name) == 3)}_THREADS"] for name in names]
-        started.append((backend, *map(int, threads), task.inter_op))
+        started.append((backend, *map(int, threads), task.threads[2]))
         seconds = 0.4 / int(threads[2])
-        return [AxesTimes(*task.networks, *task.frames, 9, [0.1], [seconds], 2.0)]
+        named = (task.runtime, task.batch, task.threads, *task.networks, *task.frames)
+        return [AxesTimes(*named, 9, [0.1], [seconds], 2.0)]
 
-    monkeypatch.setattr(workload, "call", measured)
-    monkeypatch.setattr(workload, "installed_backends", lambda: ["tensorflow", "torch"])
+    monkeypatch.setattr(sweep, "call", measured)
+    monkeypatch.setattr(sweep, "installed_backends", lambda: ["tensorflow", "torch"])
     chosen = ((1, 1, 1), (3, 1, 1), (1, 2, 4))
     config = SweepConfig(threads=chosen, lengths=(30, 20), network_units=8)
-    rows = workload.thread_rows(config, FeatureConfig(), 1.0)
+    rows = sweep.thread_rows(config, FeatureConfig(), 1.0)
     assert started == [
         (backend, openmp, openmp, intra, inter, inter)
         for backend in ("tensorflow", "torch")
@@ -228,7 +224,7 @@ def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch)
     table = threads_table(rows)
     assert table.rows[2] == ["TensorFlow graph", "1", "2", "4", "100.0", "200.0", "2.00"]
     assert table.rows[3][0] == "PyTorch eager"
-    assert workload.thread_rows(SweepConfig(), FeatureConfig(), 1.0) == []
+    assert sweep.thread_rows(SweepConfig(), FeatureConfig(), 1.0) == []
     with pytest.raises(ValueError, match="threads"):
         SweepConfig(threads=((1, 0, 1),))
 
@@ -254,25 +250,24 @@ def test_litert_answers_as_keras_does_and_8_bits_nearly():
     assert len(quantised) < 0.5 * len(exact)
 
 
-def task(precision: str, *batches: int) -> SweepTask:
-    sweep = SweepConfig(frames=40, labels=4, warmup=1)
-    return SweepTask(TINY, FeatureConfig().num_features, precision, batches, 3, sweep)
+SMALL = {"frames": 40, "labels": 4, "warmup": 1}
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "int8"])
 def test_inference_is_measured_in_order_and_held_against_float32(precision):
-    found = measure_inference(task(precision, 2, 1))
-    assert [one.batch for one in found.batches] == [1, 2]
-    assert all(len(one.seconds) == 3 for one in found.batches)
-    assert all(len(one.warmup_s) == 1 for one in found.batches)
-    error = found.logit_error
+    config = SweepConfig(inference_batches=(2, 1), **SMALL)
+    rows, error = measure_inference(config, TINY, FeatureConfig(), precision, 3)
+    assert [row.batch for row in rows] == [1, 2]
+    assert [row.calls for row in rows] == [3, 3]
+    assert all(0 < row.p50_s <= row.p99_s for row in rows)
     assert error == 0 if precision == "float32" else 1e-4 < error < 0.3
 
 
 def test_training_stops_before_the_memory_is_full():
-    found = measure_training(task("float32", 1, 2, 10**9), FeatureConfig())
+    config = SweepConfig(training_batches=(1, 2, 10**9), **SMALL)
+    found = measure_training(config, TINY, FeatureConfig(), "float32", 3)
     assert [one.batch for one in found] == [1, 2, 10**9]
-    assert [len(one.seconds) for one in found] == [3, 3, 0]
+    assert [one.calls for one in found] == [3, 3, 0]
     assert "GiB" in found[-1].reason or "memory" in found[-1].reason
 
 

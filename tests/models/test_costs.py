@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tfasr.models.costs import (
     KINDS,
     estimated_step_bytes,
-    forward_flops,
+    flops,
     model_costs,
     num_weights,
     total_cost,
-    training_flops,
 )
+from tfasr.models.model import model_flops
 from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 
 CONFIGS = st.builds(
@@ -147,27 +147,26 @@ def test_the_forward_pass_is_what_stands_in_the_graph(bidirectional):
         dropout=0.0,
     )
     sizes = (9, 11, 3, 20)
-    assert forward_flops(config, *sizes) == products_of_the_graph(config, *sizes)
+    *of_utterance, batch, frames = sizes
+    found = batch * flops(config, *of_utterance, frames, training=False)
+    assert found == products_of_the_graph(config, *sizes)
 
 
 def test_the_papers_step_of_16_times_600_frames_is_some_720_billion():
-    assert training_flops(PAPER, 93, 30, 16, 600) == pytest.approx(718e9, rel=0.005)
+    assert 16 * flops(PAPER, 93, 30, 600, training=True) == pytest.approx(718e9, rel=0.005)
 
 
 @settings(deadline=None, max_examples=50)
 @given(batch=st.integers(1, 64), frames=st.integers(11, 2000))
 def test_operations_grow_with_the_batch_and_backward_is_nearly_twice_forward(batch, frames):
-    sizes = (93, 30)
-    assert forward_flops(PAPER, *sizes, batch, frames) == batch * forward_flops(
-        PAPER, *sizes, 1, frames
-    )
-    forward = forward_flops(PAPER, *sizes, batch, frames)
-    assert 2.9 * forward < training_flops(PAPER, *sizes, batch, frames) < 3 * forward
+    forward, both = (flops(PAPER, 93, 30, frames, training=way) for way in (False, True))
+    assert model_flops(PAPER, 93, 30, batch, frames, training=False) == batch * forward
+    assert 2.9 * forward < both < 3 * forward
 
 
 def test_too_few_frames_are_refused():
     with pytest.raises(ValueError, match="frames=10"):
-        forward_flops(PAPER, 93, 30, 1, 10)
+        flops(PAPER, 93, 30, 10, training=False)
 
 
 # The estimate of a step's memory.

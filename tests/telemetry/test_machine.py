@@ -17,9 +17,8 @@ from tfasr.telemetry.compiled import (
     warn_of_missing_extensions,
 )
 from tfasr.telemetry.doctor import advice, examine, system_description
-from tfasr.telemetry.gpus import describe_gpus, nvidia_devices
 from tfasr.telemetry.machine import describe_host, describe_processor, process_age_s
-from tfasr.telemetry.system import describe_system
+from tfasr.telemetry.system import describe_gpus, describe_system, nvidia_devices
 
 # Compiled parts that are missing are told, booked and refused by benchmarks.
 

@@ -58,7 +58,6 @@ def note(
         raise UsageError(
             f"An evaluation must log one of {', '.join(sorted(BUILT_IN))}, or a metric that the "
             f"recorder declares. Received: {', '.join(logs) or 'nothing'}. Map the names, for "
-            "example "
-            'metrics={"accuracy": "val_acc"}.'
+            'example metrics={"accuracy": "val_acc"}.'
         )
     evaluation.measure(**values)

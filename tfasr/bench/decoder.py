@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +84,8 @@ class LogProbs:
             )
         highest = self.log_probs.max(initial=-np.inf)
         if not highest <= 1e-4:  # also rejects NaN
-            raise ValueError(
-                f"log_probs must be natural logarithms of probabilities. Received: {highest}."
-            )
+            message = "log_probs must be natural logarithms of probabilities."
+            raise ValueError(f"{message} Received: {highest}.")
         if self.audio_s.shape != (utterances,) or not (self.audio_s > 0).all():
             raise ValueError(
                 f"audio_s must hold {utterances} durations above 0, one for each reference. "
@@ -180,9 +178,10 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
 
 
 @dataclass(frozen=True)
-class DecoderMeasurement:
+class DecoderRow:
     """One decoder at one beam width."""
 
+    config: DecoderConfig
     build_s: float  # wall-clock seconds to create the decoder and its dictionary
     cpu_s: float  # of one pass over all utterances, summed over threads
     wall_s: float  # of the same pass
@@ -200,27 +199,20 @@ class DecoderMeasurement:
     def wall_s_per_audio_hour(self) -> float:
         return self.wall_s / self.audio_hours
 
-
-@dataclass(frozen=True)
-class DecoderRow:
-    config: DecoderConfig
-    measured: DecoderMeasurement
-
     @property
     def beam_width(self) -> int | None:
         return self.config.beam_width if DECODERS[self.config.name].has_beam else None
 
     def to_json(self) -> dict[str, Any]:
-        measured = self.measured
         rates = ("cpu_s_per_audio_hour", "wall_s_per_audio_hour")
         names = ("peak_memory_mib", "memory_before_mib", "build_s", "cpu_s", "wall_s", "passes")
         return {
             "decoder": self.config.name,
             "beam_width": self.beam_width,
             "recombine": self.config.recombine,
-            **{name: getattr(measured, name) for name in rates},
-            **measured.counts.to_json(),
-            **{name: getattr(measured, name) for name in names},
+            **{name: getattr(self, name) for name in rates},
+            **self.counts.to_json(),
+            **{name: getattr(self, name) for name in names},
         }
 
 
@@ -246,8 +238,7 @@ def decoder_configs(
     return configs
 
 
-def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderMeasurement:
-    """Measures a decoder on a file of log-probabilities, with this process's memory."""
+def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
         import tensorflow as tf
@@ -257,14 +248,14 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
     before_mib = peak_memory_mib()
     make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
     with wrong_values_are_wrong_use():
-        measured = measure(load, make)
+        row = measure(load, config, make)
     memory = {"peak_memory_mib": peak_memory_mib(), "memory_before_mib": before_mib}
-    return dataclasses.replace(measured, **memory)
+    return dataclasses.replace(row, **memory)
 
 
 def measure(
-    load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = 64
-) -> DecoderMeasurement:
+    load: LogProbs, config: DecoderConfig, make: Callable[[], Decoder], *, batch_size: int = 64
+) -> DecoderRow:
     """Decodes all utterances and measures errors and seconds.
 
     Passes are repeated for half a second, at most ten times.
@@ -280,7 +271,7 @@ def measure(
         cpu_s.append(pass_cpu_s)
         wall_s.append(pass_wall_s)
     medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
-    return DecoderMeasurement(build_s, *medians, len(wall_s), load.audio_hours, counts)
+    return DecoderRow(config, build_s, *medians, len(wall_s), load.audio_hours, counts)
 
 
 def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list, float, float]:
@@ -332,8 +323,6 @@ def run_log_probs(context: Context) -> LogProbs:
 
 @dataclass(frozen=True)
 class DecoderComparison:
-    """The measured decoders, and the data they were measured on."""
-
     rows: list[DecoderRow]  # in the order of the table
     load: LogProbs
     source: dict[str, Any]  # origin of the log-probabilities, as JSON values
@@ -344,19 +333,18 @@ class DecoderComparison:
 
         Source: the paper, Table 3, for the user's own model.
         """
-        cpu, wall = map(attrgetter, ("cpu_s_per_audio_hour", "wall_s_per_audio_hour"))
         columns = [
             Column("decoder", "", lambda row: decoder_label(row.config)),
             Column("beam width", "", lambda row: row.beam_width, missing="none"),
             Column("evaluation, s", "", self._evaluation_s, _seconds),
-            Column("CPU s per audio-hour", "", lambda row: cpu(row.measured), _seconds),
-            Column("wall s per audio-hour", "", lambda row: wall(row.measured), _seconds),
-            Column("WER, %", "", lambda row: row.measured.counts.wer, fixed(2, 100)),
-            Column("CER, %", "", lambda row: row.measured.counts.cer, fixed(2, 100)),
-            Column("peak memory, MiB", "", lambda row: row.measured.peak_memory_mib, fixed(0)),
+            Column("CPU s per audio-hour", "", lambda row: row.cpu_s_per_audio_hour, _seconds),
+            Column("wall s per audio-hour", "", lambda row: row.wall_s_per_audio_hour, _seconds),
+            Column("WER, %", "", lambda row: row.counts.wer, fixed(2, 100)),
+            Column("CER, %", "", lambda row: row.counts.cer, fixed(2, 100)),
+            Column("peak memory, MiB", "", lambda row: row.peak_memory_mib, fixed(0)),
         ]
         if self.load.forward_s is None:
-            columns = [column for column in columns if column.heading != "evaluation, s"]
+            del columns[2]  # the evaluation
         records = records_of(list(map(self._values, self.rows)))
         more = {"name": "beam_widths", "records": records}
         return table_of("Decoders over beam widths", columns, self.rows, self._notes(), **more)
@@ -374,7 +362,7 @@ class DecoderComparison:
 
     def _evaluation_s(self, row: DecoderRow) -> float | None:
         forward_s = self.load.forward_s
-        return None if forward_s is None else forward_s + row.measured.wall_s
+        return None if forward_s is None else forward_s + row.wall_s
 
     def _values(self, row: DecoderRow) -> dict[str, Any]:
         return {**row.to_json(), "evaluation_s": self._evaluation_s(row)}
@@ -400,7 +388,7 @@ class DecoderComparison:
                 f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
                 "missing, so a decoder limited to the dictionary can't recognise them."
             )
-        before = [row.measured.memory_before_mib for row in self.rows]
+        before = [row.memory_before_mib for row in self.rows]
         if None not in before:
             taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
             notes.append(
@@ -417,15 +405,14 @@ def _seconds(seconds: float) -> str:
 
 
 def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
-    """Returns CPU seconds per hour of audio, and word error rate; dashed without a beam."""
     curves: dict[str, list[DecoderRow]] = {}
     for row in rows:
         curves.setdefault(decoder_label(row.config), []).append(row)
-    seconds = {
-        name: [row.measured.cpu_s_per_audio_hour for row in rows] for name, rows in curves.items()
-    }
-    wer = {name: [100 * row.measured.counts.wer for row in rows] for name, rows in curves.items()}
-    most = max(max(values) for values in wer.values()) or 1.0
+    seconds, wer = (
+        {name: list(map(value, rows)) for name, rows in curves.items()}
+        for value in (lambda row: row.cpu_s_per_audio_hour, lambda row: 100 * row.counts.wer)
+    )
+    most = max(map(max, wer.values())) or 1.0
     low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))
     bottom = math.floor(math.log10(low))
     decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
@@ -497,23 +484,22 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
         for decoder in decoders:
-            comparison.rows.append(measure_apart(path, decoder, config.num_threads))
-            row = comparison.rows[-1]
+            row = measure_apart(path, decoder, config.num_threads)
+            comparison.rows.append(row)
             label = decoder_label(row.config)
             label += "" if row.beam_width is None else f", beam width {row.beam_width}"
-            cost, wer = row.measured.cpu_s_per_audio_hour, 100 * row.measured.counts.wer
+            cost, wer = row.cpu_s_per_audio_hour, 100 * row.counts.wer
             _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
             figures = {"decoder": lambda: decoder_chart(comparison.rows)}
             yield Result([comparison.table()], comparison.to_json(), 0, figures)
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    """Measures a decoder in a separate process, with that process's peak memory."""
     # Decoders run on the processor, so this process must not take the accelerator's memory.
     environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"
     options = {"environment": environment, "task": task, "show_messages": False}
-    return DecoderRow(config, call(measure_file, path, config, num_threads, **options))
+    return call(measure_file, path, config, num_threads, **options)
 
 
 def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
@@ -525,9 +511,8 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
-    if words is None and (
-        (context.run_dir / LEXICON_FILE).is_file() or any(map(needs_lexicon, decoders))
-    ):
+    has_lexicon = (context.run_dir / LEXICON_FILE).is_file()
+    if words is None and (has_lexicon or any(map(needs_lexicon, decoders))):
         # Before the slow forward passes, so that a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
     return dataclasses.replace(run_log_probs(context), lexicon=words or ())

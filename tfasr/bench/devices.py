@@ -2,7 +2,6 @@
 
 import csv
 import importlib.util
-import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -83,8 +82,6 @@ PROCESS = "CPU, this process"  # the device name for this process's use of all c
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """How busy a device was during a measurement."""
-
     device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
     seconds: list[float] = field(default_factory=list)  # time of each sample, from 0
     percent: list[float] = field(default_factory=list)  # utilisation since the previous sample
@@ -118,7 +115,7 @@ def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) 
 
 def _rows(path: Path) -> list[dict[str, str]]:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(text.splitlines()))
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
@@ -182,12 +179,7 @@ def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) ->
     return bool(smaller) and utterance_s > min(smaller) * (1 + tolerance)
 
 
-def highlights(xs: Sequence[float], ys: Sequence[float], series: str, **look: Any) -> list[Points]:
-    """Returns a chart's points in a separate style; [] without values."""
-    return [Points(x=xs, y=ys, series=series, **look)] if xs else []
-
-
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:
-    """Returns rings around a chart's points for which `is_cliff` holds."""
     look = {"symbol": "ring", "size": 15, "colour": CLIFF_COLOUR}
-    return highlights(batches, values, "cliff: slower than in a smaller batch", **look)
+    series = "cliff: slower than in a smaller batch"
+    return [Points(x=batches, y=values, series=series, **look)] if batches else []

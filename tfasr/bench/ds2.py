@@ -13,16 +13,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.bench.devices import (
-    cliff_rings,
-    devices_text,
-    growing_batches,
-    highlights,
-    is_cliff,
-    visible_gpus,
-)
-from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy, seconds_of
-from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
+from tfasr.bench.devices import cliff_rings, devices_text, growing_batches, is_cliff, visible_gpus
+from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, seconds_of
+from tfasr.display import chart
 from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError
@@ -110,8 +104,6 @@ class DeepMarkConfig:
 
 @dataclass(frozen=True)
 class LengthMeasurement:
-    """The batches of utterances of one length."""
-
     length_s: int  # seconds of an utterance
     sizes: Sequence[int]  # utterances of each batch; empty if the fraction left none
     forward_s: Sequence[float]  # network and loss, for each batch
@@ -130,8 +122,6 @@ class LengthMeasurement:
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
-    """An epoch, or a fraction of one, on some number of devices."""
-
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
     lengths: Sequence[LengthMeasurement]  # of 1, 2, ... 15 s
@@ -178,7 +168,6 @@ class DeepMarkMeasurement:
         return sum(HUNDREDS * count * utterance_s(length) for count, length in pairs)
 
     def scaling(self, alone: "DeepMarkMeasurement") -> float:
-        """Returns throughput relative to one device's."""
         return self.utterances_per_s / alone.utterances_per_s
 
     def to_json(self) -> dict[str, Any]:
@@ -213,8 +202,6 @@ _AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUN
 
 @dataclass(frozen=True)
 class BatchTried:
-    """Passes on batches of one size, tried in the search."""
-
     batch: int  # utterances
     utterance_s: dict[int, float]  # seconds per utterance, by its seconds of audio
     reason: str = ""  # why it was not run, or ""
@@ -243,8 +230,6 @@ class BatchTried:
 
 @dataclass(frozen=True)
 class Search:
-    """All batch sizes that were tried, growing."""
-
     tried: Sequence[BatchTried]
     lengths_s: Sequence[int]  # on which they were compared
     tolerance: float  # an utterance this much slower in a larger batch is a cliff
@@ -281,8 +266,6 @@ class Search:
 
 
 class DeepMarkTimer:
-    """Times the passes of Deep Speech 2 on one or several devices."""
-
     def __init__(self, network: DeepSpeech2Config, bench: DeepMarkConfig, longest_s, strategy=None):
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
         self.warmups = 0  # passes that were left out
@@ -373,7 +356,6 @@ PUBLISHED = (
 def deepmark_tables(
     measured, search: Search | None, backend: str, parameters: int, warmup_steps: int, visible_gpus
 ) -> list[Table]:
-    """Returns the search, the times by length, and a comparison with DeepMark's published times."""
     notes = [*_notes(measured, parameters, warmup_steps), _scaling(measured, visible_gpus)]
     runs = [_here(m, measured[0], backend) for m in measured]
     for name, devices, batch, *figures in PUBLISHED:
@@ -483,14 +465,12 @@ _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
-    """Returns milliseconds per batch, and throughput, both over the length."""
     run = [(length, _means_ms([length])) for length in measurement.lengths if length.utterances]
     forward = [means[0] for _, means in run]
     both_ms = [means[0] + means[1] for _, means in run]
     audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
-    edges = {
-        name: [n.length_s + half for n, _ in run] for name, half in (("x0", -0.36), ("x1", 0.36))
-    }
+    at = np.array([length.length_s for length, _ in run])
+    edges = {"x0": at - 0.36, "x1": at + 0.36}
     zeros = [0.0] * len(run)
     mean = measurement.audio_s_per_s
     on = f"{backend}, {devices_text(measurement.num_devices)}"
@@ -514,15 +494,13 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
 
 
 def search_chart(search: Search, backend: str) -> Chart:
-    """Returns milliseconds per utterance over batch sizes; rings are cliffs."""
     ran = [size for size in search.tried if size.mean_s is not None]
     batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
     fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
-    star = {"symbol": "star", "size": 26, "colour": run_colour(2)}
-    best = ([fastest.batch], [1000 * fastest.mean_s], f"fastest: {fastest.batch}")
+    best = {"x": [fastest.batch], "y": [1000 * fastest.mean_s], "symbol": "star", "size": 26}
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
-        *highlights(*best, **star),
+        chart.Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
         *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
@@ -532,7 +510,6 @@ def search_chart(search: Search, backend: str) -> Chart:
 
 
 def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> Result:
-    """Searches for the fastest batch and measures an epoch, on one device and on several."""
     counts = utterance_counts(context.fraction)
     occurring = [length for length, count in zip(LENGTHS_S, counts, strict=True) if count]
     compared = bench.search_lengths_s or tuple(occurring)

@@ -8,37 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, seconds_of
 from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.process import call, run_module
-from tfasr.recognising.exported import (
-    GRAPH_FILE,
-    KERAS,
-    LITERT,
-    MODEL_FILES,
-    ONNX,
-    exported_runtime,
-    is_exported,
-    model_bytes,
-    read_spec,
-)
+from tfasr.recognising import exported
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.recognising.spec import State
 from tfasr.telemetry.machine import peak_bytes
 
-if TYPE_CHECKING:
-    import torch
-
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
 EXPORTED = "exported"  # the backend of a folder that is already exported
-_REQUESTS_FOR_P99 = 100
+_FOR_P99 = 100  # requests
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +51,6 @@ class InferenceConfig:
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds per request of one kind."""
-
     kind: str  # "batch" or "chunk"
     size: int  # recordings of a batch, or milliseconds of a chunk
     requests: int  # measured
@@ -81,7 +66,7 @@ class Latency:
 
     @property
     def known_p99_s(self) -> float | None:
-        return self.p99_s if self.requests >= _REQUESTS_FOR_P99 else None
+        return self.p99_s if self.requests >= _FOR_P99 else None
 
     @classmethod
     def of(cls, kind: str, size: int, seconds: list[float], audio_s: float) -> "Latency":
@@ -107,7 +92,8 @@ def measure_backend(
     began = time.perf_counter()
     if backend == TORCH:
         check_torch()
-        recogniser = Recogniser(read_spec(folder, {}), TorchTwin(folder / GRAPH_FILE))
+        twin = TorchTwin(folder / exported.GRAPH_FILE)
+        recogniser = Recogniser(exported.read_spec(folder, {}), twin)
     else:
         recogniser = load_recogniser(folder)
     recogniser.transcribe(np.zeros(2 * recogniser.sample_rate_hz, np.float32))
@@ -133,9 +119,7 @@ def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int)
     seconds, audio_s = [], 0.0
     for _ in range(rounds):
         for group in groups:
-            began = time.perf_counter()
-            recogniser.transcribe_many(group, batch_size=size)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(seconds_of(recogniser.transcribe_many, group, batch_size=size))
             audio_s += sum(map(len, group)) / recogniser.sample_rate_hz
     return Latency.of("batch", size, seconds, audio_s)
 
@@ -148,10 +132,9 @@ def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) ->
             stream = recogniser.open_stream()
             for start in range(0, len(recording), count):
                 chunk = recording[start : start + count]
-                began = time.perf_counter()
-                stream.push(chunk)
+                push_s = seconds_of(stream.push, chunk)
                 if turn:  # the first one warms up
-                    seconds.append(time.perf_counter() - began)
+                    seconds.append(push_s)
                     audio_s += len(chunk) / recogniser.sample_rate_hz
             stream.finish()
     return Latency.of("chunk", ms, seconds, audio_s)
@@ -228,7 +211,7 @@ class TorchTwin:
             return functional.log_softmax(logits, dim=-1).numpy(), reached
 
 
-def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> "torch.nn.Module":
+def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> Any:
     import torch
 
     kernel, recurrent_kernel, bias = (weights[f"{name}_{part}"][0] for part in "wrb")
@@ -245,7 +228,7 @@ def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> "torch.n
     return layer.eval()
 
 
-def _tensors(*arrays: np.ndarray) -> "list[torch.Tensor]":
+def _tensors(*arrays: np.ndarray) -> list[Any]:
     import torch
 
     return [torch.from_numpy(np.array(array, np.float32, order="C")) for array in arrays]
@@ -266,7 +249,7 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
     measured: list[BackendLatencies] = []
     left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        backends = (EXPORTED,) if is_exported(context.run_dir) else config.backends
+        backends = (EXPORTED,) if exported.is_exported(context.run_dir) else config.backends
         for backend in backends:
             try:
                 measured.append(_measured(backend, context, config, recordings, Path(temporary)))
@@ -298,20 +281,21 @@ def _measured(
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
     """Returns the folder from which a backend runs, and the bytes of its weights."""
     if backend == EXPORTED:
-        return run_dir, model_bytes(run_dir / MODEL_FILES[exported_runtime(run_dir)])
+        runtime = exported.exported_runtime(run_dir)
+        return run_dir, exported.model_bytes(run_dir / exported.MODEL_FILES[runtime])
     if backend == TORCH:
         check_torch()
     from tfasr.training.trained import open_trained
 
-    if backend == KERAS:
+    if backend == exported.KERAS:
         return run_dir, open_trained(run_dir).checkpoint(checkpoint).stat().st_size
     folder = temporary / backend
     int8 = backend.endswith("_int8")
-    runtime = LITERT if backend.removesuffix("_int8") == LITERT else ONNX
+    runtime = exported.LITERT if backend.removesuffix("_int8") == exported.LITERT else exported.ONNX
     from tfasr.exporting.export import write_unchecked
 
     write_unchecked(run_dir, folder, to=runtime, int8=int8, checkpoint=checkpoint)
-    return folder, model_bytes(folder / MODEL_FILES[runtime])
+    return folder, exported.model_bytes(folder / exported.MODEL_FILES[runtime])
 
 
 # Each row is a backend with one of its latencies.
@@ -336,10 +320,9 @@ _PROCESSES = [
 def inference_tables(
     measured: Sequence[BackendLatencies], left_out: Mapping[str, str] | None = None
 ) -> list[Table]:
-    """Returns a table of requests and one of processes."""
     notes = [
         "A request goes from samples in memory to text with word times; for a chunk, it is one "
-        f"push into a stream. Each kind ran once before measuring; p99 needs {_REQUESTS_FOR_P99} "
+        f"push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
         "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
         "uses one core; Keras and PyTorch split the work of every recording."
     ]

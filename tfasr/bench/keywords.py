@@ -14,20 +14,15 @@ import keras
 import numpy as np
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.events import Ledger
-from tfasr.models.keyword_spotter import (
-    LAYERS,
-    KeywordSpotter,
-    KeywordSpotterConfig,
-    LayerMemory,
-    memory_accounting,
-)
+from tfasr.models import keyword_spotter as spotter
+from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.tta.policies import AccuracyPoint
 from tfasr.tta.run import Run, load_run
 
@@ -94,9 +89,7 @@ class KeywordData:
     identity: str  # differs for other utterances
 
 
-def synthetic_keywords(
-    network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
-) -> KeywordData:
+def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) -> KeywordData:
     """Makes utterances from a word's smooth, shifted pattern, a weaker other one, and noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
@@ -183,7 +176,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
         def __init__(self):
             super().__init__()
             inputs = (1, *config.filters)
-            shapes = zip(inputs, config.filters, LAYERS, strict=False)
+            shapes = zip(inputs, config.filters, spotter.LAYERS, strict=False)
             self.convolutions = torch.nn.ModuleList(
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
                 for channels, filters, (kernel, _) in shapes
@@ -200,7 +193,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 
         def forward(self, features):
             hidden = features[:, None].contiguous(memory_format=memory_format)
-            layers = zip(self.convolutions, self.normalisations, LAYERS, strict=True)
+            layers = zip(self.convolutions, self.normalisations, spotter.LAYERS, strict=True)
             for convolution, normalisation, (_, pooled) in layers:
                 hidden = functional.relu(normalisation(convolution(hidden)))
                 hidden = functional.max_pool2d(hidden, 2) if pooled else hidden
@@ -251,7 +244,7 @@ def make_spotter(
     if framework == "torch":
         stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
         return stepper, sum(parameter.numel() for parameter in stepper.module.parameters())
-    model = KeywordSpotter(network, seed, layout=layout)
+    model = spotter.KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     return make_stepper(model, word_losses, keras.optimizers.Adam(learning_rate)), parameters
@@ -371,15 +364,11 @@ def error_rate(confusion: np.ndarray) -> float:
     return float(1 - np.trace(confusion) / confusion.sum())
 
 
-def memory_table(layers: Sequence[LayerMemory]) -> Table:
-    """Returns each layer's weights, activations and bytes, and their sums."""
-
-    def sums(layers: Sequence[LayerMemory]) -> list[int]:
-        names = ("weights", "activations", "num_bytes")
-        return [sum(getattr(layer, name) for layer in layers) for name in names]
-
-    rows = [(x.name, " x ".join(map(str, x.shape)), *sums([x])) for x in layers]
-    rows.append(("sum", "", *sums(layers)))
+def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
+    sizes = [(layer.weights, layer.activations, layer.num_bytes) for layer in layers]
+    shapes = (" x ".join(map(str, layer.shape)) for layer in layers)
+    rows = [(x.name, shape, *size) for x, shape, size in zip(layers, shapes, sizes, strict=True)]
+    rows.append(("sum", "", *map(sum, zip(*sizes, strict=True))))
     columns = [
         Column("layer", "", lambda row: row[0]),
         Column("output", "", lambda row: row[1]),
@@ -419,20 +408,15 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
 
 
 def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
-    """Returns the most frequent confusions on the test split."""
     wrong = confusion.copy()
     np.fill_diagonal(wrong, 0)
     pairs = np.argwhere(wrong)
     most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:10]
     spoken = confusion.sum(axis=1)
-    columns = [
-        Column("spoken", "", lambda pair: words[pair[0]]),
-        Column("recognised as", "", lambda pair: words[pair[1]]),
-        Column("times", "", lambda pair: int(wrong[tuple(pair)])),
-        Column("of", "", lambda pair: int(spoken[pair[0]])),
-    ]
+    rows = [(words[a], words[b], int(wrong[a, b]), int(spoken[a])) for a, b in most]
+    columns = columns_of_tuples(["spoken", "recognised as", "times", "of"], str)
     notes = [f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."]
-    return table_of("Most frequent confusions on the test split", columns, most, notes)
+    return table_of("Most frequent confusions on the test split", columns, rows, notes)
 
 
 _LEVELS = 12
@@ -442,7 +426,6 @@ _HEIGHT_PX = 460
 def keyword_chart(
     words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
 ) -> Chart:
-    """Returns the test split's confusion matrix and the validation error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
     curve: list = [
@@ -481,7 +464,6 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
 
 
 def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context) -> Result:
-    """Trains the keyword spotter on a corpus, or on synthetic utterances."""
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
             "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
@@ -495,9 +477,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
     return _result(network, training, data, finished, confusion)
 
 
-def _data(
-    network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context
-) -> KeywordData:
+def _data(network, training: KeywordTrainingConfig, context: Context) -> KeywordData:
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
             # TensorFlow computes the features and must not take another backend's memory.
@@ -516,7 +496,7 @@ def _result(network, training: KeywordTrainingConfig, data, finished: Run, confu
     reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
     throughput = finished.throughput()
     points = finished.accuracy_curve(METRIC)
-    layers = memory_accounting(network)
+    layers = spotter.memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
     backend = f"{name}, {training.layout}"
     return Result(

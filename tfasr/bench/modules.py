@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.steppers import after
+from tfasr.bench.workload import seconds_of
 from tfasr.data.batches import Batch
 from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
@@ -28,7 +29,6 @@ class Replicas:
         self.count = strategy.num_replicas_in_sync
 
     def values(self, make: Callable[[], Any]) -> Any:
-        """Calls ``make`` for every device and returns the values together."""
         if self.count == 1:
             return make()
         return self.strategy.experimental_distribute_values_from_function(lambda _: make())
@@ -53,17 +53,15 @@ class Replicas:
         return call
 
 
-def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, float]:
     """Returns each call's median seconds, in alternation, after two calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(seconds_of(call))
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
@@ -77,8 +75,6 @@ class Module:
 
 
 def modules_of(model: CtcModel) -> list[Module]:
-    """Returns a built model's modules in order: its stages, then the training loss."""
-
     def of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
         return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
 
@@ -109,8 +105,6 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
 
 @dataclass(frozen=True)
 class StagedTimes:
-    """The times of one step, averaged over devices."""
-
     forward_s: list[float]  # of each module, 0 for the update
     backward_s: list[float]  # of each module; for the update, with the exchange of gradients
     host_s: float  # the rest of the call; in the first call mostly tracing
@@ -196,8 +190,6 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
-    """Median seconds of a module, or of the weight update."""
-
     module: str
     alone_s: float  # forward and backward on random input, without the other modules
     forward_s: float  # within the step; 0 for the update
@@ -255,9 +247,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
     inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))
-    return replicas.compiled(
-        lambda batch, inputs: step_through([module], batch, inputs), placed, inputs
-    )
+    return replicas.compiled(lambda *both: step_through([module], *both), placed, inputs)
 
 
 def _update(replicas, model: CtcModel):
@@ -272,3 +262,29 @@ def _update(replicas, model: CtcModel):
         return []
 
     return replicas.compiled(update, *replicas.values(gradients))
+
+
+def replica_seconds(
+    model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
+) -> list[list[float]]:
+    """Returns each device's forward and backward seconds per round, without waiting for others."""
+    replicas, modules = Replicas(strategy), modules_of(model)
+    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
+
+    def on_device(batch):
+        began = tf.timestamp()
+        with tf.control_dependencies([began]):
+            begun = {name: tf.identity(value) for name, value in batch.items()}
+            gradients = step_through(modules, begun)
+        return tf.stack([began, stamp(gradients)])
+
+    @tf.function
+    def run(batch):
+        if replicas.count == 1:
+            return on_device(batch)[None]
+        return tf.stack(strategy.experimental_local_results(strategy.run(on_device, args=(batch,))))
+
+    for _ in range(WARMUP_CALLS):
+        run(placed)
+    stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
+    return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()

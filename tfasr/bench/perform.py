@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfasr.bench.devices import check_backend, describe_backend
 from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
@@ -18,16 +18,9 @@ from tfasr.models.build import know_models, model_class
 from tfasr.models.model import ModelConfig
 from tfasr.telemetry.system import describe_system
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from tfasr.display.chart import Chart
-
 
 @dataclass(frozen=True)
 class Measured:
-    """A workload's tables and values, and the system they were measured on."""
-
     tables: list[Table]  # for readers
     values: dict[str, Any]  # the entire ``results.json``
 
@@ -59,8 +52,8 @@ def check_results_folder(out: Path) -> None:
         check_owned(out, "--out", "results of tfasr", ("results.json", "table.md"), owned=owned)
 
 
-def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) -> None:
-    """Writes each figure as a PNG; charts also as an SVG."""
+def draw(figures: Mapping[str, Callable[[], Any]], folder: Path) -> None:
+    """Writes each chart as PNG and SVG, and each of Matplotlib's figures as a PNG."""
     # Imported late, as drawing libraries load slowly and text needs none.
     from tfasr.display.chart import Chart
     from tfasr.display.vega import write_chart
@@ -77,8 +70,6 @@ def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) ->
 
 @dataclass(frozen=True)
 class LoadedBench:
-    """A preset of ``tfasr bench``."""
-
     bench: BenchConfig  # names the workload
     configs: list[Any]  # the workload's configs, in its order
 

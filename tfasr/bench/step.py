@@ -7,18 +7,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfasr.bench.workload import Context, Result, Workload, json_of
+from tfasr.bench.workload import Context, Result, Workload, json_of, seconds_of
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.kit.config import config_class, require, require_precision, trained
 from tfasr.kit.process import call
 from tfasr.telemetry.compiled import require_extensions
 from tfasr.telemetry.machine import peak_bytes
-
-if TYPE_CHECKING:
-    from tfasr.training.experiment import Experiment
 
 WARM_UPS = 2  # the first call compiles, the second may still auto-tune
 _log = logging.getLogger(__name__)
@@ -111,20 +108,11 @@ class StepTiming:
 
 
 def measure_step(
-    experiment: "Experiment",
-    *,
-    batch: int = 16,
-    frames: int = 600,
-    labels: int | None = None,
-    precision: str | None = None,
-    rounds: int = 5,
-    length_spread: float = 0.0,
-    ceiling_s: float = 2.0,
+    experiment: Any, config: StepConfig, batch: int, frames: int, precision: str, ceiling_s=2.0
 ) -> StepTiming:
     """Measures training on a synthetic batch on one device, with this process's peak memory.
 
-    ``labels`` are by default as many as are spoken in the time. Matrix products are measured for
-    ``ceiling_s``. Raises ValueError for an invalid size.
+    Matrix products are measured for ``ceiling_s``. Raises ValueError for too few frames.
     """
     # Imported late: the parent process doesn't need TensorFlow.
     import tensorflow as tf
@@ -135,19 +123,13 @@ def measure_step(
     from tfasr.training.build import build_model
     from tfasr.training.memory import FRAMES_PER_LABEL, synthetic_batch
 
-    if batch < 1 or rounds < 1 or not 0 <= length_spread < 1:
-        raise ValueError(
-            "batch and rounds must be at least 1, and length_spread in 0..1, below 1. Received: "
-            f"batch={batch}, rounds={rounds}, length_spread={length_spread}."
-        )
-    precision = precision or experiment.training.precision
     training = dataclasses.replace(experiment.training, precision=precision)
     experiment = dataclasses.replace(experiment, training=training)
-    labels = max(frames // FRAMES_PER_LABEL, 1) if labels is None else labels
-    data = synthetic_batch(experiment, batch, frames, labels, length_spread=length_spread)
+    spread, labels = config.length_spread, config.labels or max(frames // FRAMES_PER_LABEL, 1)
+    data = synthetic_batch(experiment, batch, frames, labels, length_spread=spread)
     before_bytes, _ = _peak_memory()
     model = build_model(experiment, Alphabet(), compiled=True)
-    timed = _time_parts(model, experiment, data, rounds)
+    timed = _time_parts(model, experiment, data, config.rounds)
     peak, peak_of = _peak_memory(at_least=before_bytes)
     sizes = (experiment.features.num_features, Alphabet().num_classes, batch, frames)
     return StepTiming(
@@ -155,11 +137,11 @@ def measure_step(
         batch=batch,
         frames=frames,
         labels=labels,
-        length_spread=length_spread,
+        length_spread=spread,
         accumulation_steps=training.gradient_accumulation_steps,
         lstm_kernels=sorted(kernels(model.recogniser)),
         parameters=int(model.count_params()),
-        rounds=rounds,
+        rounds=config.rounds,
         audio_s=float(tf.reduce_sum(data["duration_s"])),
         flops=model_flops(experiment.model, *sizes, training=True),
         ceiling_flops_per_s=matmul_ceiling(precision, seconds=ceiling_s),
@@ -171,7 +153,7 @@ def measure_step(
     )
 
 
-def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str, Any]:
+def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
     import tensorflow as tf
 
     from tfasr.bench.steppers import after
@@ -196,15 +178,10 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
         "forward_backward_s": lambda batch: forward_backward(batch).numpy(),
     }
 
-    def seconds(part) -> float:
-        began = time.perf_counter()
-        part(data)
-        return time.perf_counter() - began
-
     began = time.perf_counter()
-    warm_up = {name: [seconds(part) for _ in range(WARM_UPS)] for name, part in parts.items()}
+    warm_up = {n: [seconds_of(part, data) for _ in range(WARM_UPS)] for n, part in parts.items()}
     warm_up_s = time.perf_counter() - began
-    rows = [{name: seconds(part) for name, part in parts.items()} for _ in range(rounds)]
+    rows = [{name: seconds_of(part, data) for name, part in parts.items()} for _ in range(rounds)]
     return {
         **{name: statistics.median(row[name] for row in rows) for name in parts},
         "first_step_s": warm_up["step_s"][0],
@@ -215,17 +192,16 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
     """Returns the peak memory, at least ``at_least``, and whether it is a process's or a GPU's."""
-    import tensorflow as tf
+    from tfasr.bench.synthetic import gpu_peak_bytes
 
-    if tf.config.list_logical_devices("GPU"):
-        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]), "GPU"
+    if (peak := gpu_peak_bytes()) is not None:
+        return peak, "GPU"
     peak = peak_bytes()
     # Linux counts memory only approximately and may report less than before.
     return peak if peak is None else max(peak, at_least or 0), "process"
 
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
-    """Measures one size after another in processes; this one uses no device."""
     require_extensions()
     source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
     timings: list[StepTiming] = []
@@ -248,9 +224,7 @@ def measure_configured(config: StepConfig, batch: int, frames: int, precision: s
 
     experiment = load_config(config.experiment or None, config.bindings).experiment
     with wrong_values_are_wrong_use():
-        more = {name: getattr(config, name) for name in ("labels", "rounds", "length_spread")}
-        sizes = {"batch": batch, "frames": frames, "precision": precision}
-        return measure_step(experiment, **sizes, **more)
+        return measure_step(experiment, config, batch, frames, precision)
 
 
 def _size(timing: StepTiming) -> str:

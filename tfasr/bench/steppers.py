@@ -58,11 +58,8 @@ class Stepper:
         if optimizer is not None:
             optimizer.build(model.trainable_variables)
 
-
-def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
-    began = time.perf_counter()
-    part(batch)
-    return time.perf_counter() - began
+    def _values(self) -> list[Any]:
+        return [variable.value for variable in self._model.trainable_variables]
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
@@ -103,15 +100,15 @@ class TensorflowStepper(Stepper):
         self._strategy = strategy
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
-        self._forward, self._gradients, self._update, self._predict = (
-            # XLA needs exact shapes, so each gets its own trace.
-            tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
-            for step in (
-                partial(self._everywhere, self._mean_loss),
-                partial(self._everywhere, self._gradient_step),
-                partial(self._everywhere, self._update_step),
-                lambda inputs: model(*inputs, training=False),
-            )
+        # XLA needs exact shapes, so each gets its own trace.
+        compiled = partial(tf.function, reduce_retracing=not xla, jit_compile=xla or None)
+        self._forward, gradients, update = (
+            compiled(partial(self._everywhere, step))
+            for step in (self._mean_loss, self._gradient_step, self._update_step)
+        )
+        self._predict = compiled(lambda inputs: model(*inputs, training=False))
+        self.forward, self.gradients, self.update = (
+            partial(self._run, step) for step in (self._forward, gradients, update)
         )
 
     def place(self, batch: Batch) -> Batch:
@@ -127,16 +124,10 @@ class TensorflowStepper(Stepper):
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )
 
-    def forward(self, batch: Batch) -> float:
-        return self._run(self._forward, batch)
-
-    def gradients(self, batch: Batch) -> float:
-        return self._run(self._gradients, batch)
-
     def apart(self, batch: Batch) -> tuple[float, float] | None:
         if self._strategy is not None:
             return None
-        variables = [variable.value for variable in self._model.trainable_variables]
+        variables = self._values()
         began = time.perf_counter()
         with tf.GradientTape() as tape:
             loss = self._forward(batch.inputs, batch.targets)
@@ -145,9 +136,6 @@ class TensorflowStepper(Stepper):
         tape.gradient(loss, variables)
         tf.test.experimental.sync_devices()
         return between - began, time.perf_counter() - between
-
-    def update(self, batch: Batch) -> float:
-        return self._run(self._update, batch)
 
     def predict(self, batch: Batch) -> np.ndarray:
         return self._predict(tuple(map(tf.convert_to_tensor, batch.inputs))).numpy()
@@ -176,8 +164,7 @@ class TensorflowStepper(Stepper):
         with tf.GradientTape() as tape:
             loss = self._mean_loss(inputs, targets)
             share = loss / (self._strategy.num_replicas_in_sync if self._strategy else 1)
-        variables = [variable.value for variable in self._model.trainable_variables]
-        return loss, tape.gradient(share, variables)
+        return loss, tape.gradient(share, self._values())
 
     def _everywhere(self, step, inputs, targets) -> tf.Tensor:
         if self._strategy is None:
@@ -191,7 +178,7 @@ class JaxStepper(Stepper):
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
         super().__init__(model, loss, optimizer)
-        self._trainable = [variable.value for variable in model.trainable_variables]
+        self._trainable = self._values()
         self._others = [variable.value for variable in model.non_trainable_variables]
         variables = optimizer.variables if optimizer is not None else []
         self._optimizer_state = [variable.value for variable in variables]
@@ -211,17 +198,14 @@ class JaxStepper(Stepper):
         return placed
 
     def forward(self, batch: Batch) -> float:
-        return self._kept(self._forward(self._trainable, self._others, batch.inputs, batch.targets))
+        return self._kept(self._run(self._forward, batch))
 
     def gradients(self, batch: Batch) -> float:
-        outputs = self._gradients(self._trainable, self._others, batch.inputs, batch.targets)
-        return self._kept(jax.block_until_ready(outputs)[0])
+        return self._kept(self._run(self._gradients, batch)[0])
 
     def apart(self, batch: Batch) -> tuple[float, float]:
         began = time.perf_counter()
-        loss, backward, self._others = jax.block_until_ready(
-            self._linearised(self._trainable, self._others, batch.inputs, batch.targets)
-        )
+        loss, backward, self._others = self._run(self._linearised, batch)
         between = time.perf_counter()
         jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
         return between - began, time.perf_counter() - between
@@ -235,8 +219,12 @@ class JaxStepper(Stepper):
     def predict(self, batch: Batch) -> np.ndarray:
         return np.asarray(self._predict(self._trainable, self._others, batch.inputs))
 
+    def _run(self, step: Callable[..., Any], batch: Batch) -> Any:
+        state = (self._trainable, self._others)
+        return jax.block_until_ready(step(*state, batch.inputs, batch.targets))
+
     def _kept(self, outputs: tuple[Any, Any]) -> float:
-        loss, self._others = jax.block_until_ready(outputs)
+        loss, self._others = outputs
         return float(loss)
 
     def _mean_loss(self, trainable, others, inputs, targets):
@@ -254,8 +242,6 @@ class JaxStepper(Stepper):
 
 
 class TorchStepper(Stepper):
-    """Keras on eager PyTorch."""
-
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(keras.ops.convert_to_tensor)
         _wait()

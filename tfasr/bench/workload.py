@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -85,8 +86,13 @@ class Workload:
     flat: bool = False
 
 
+def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> float:
+    began = time.perf_counter()
+    call(*arguments, **options)
+    return time.perf_counter() - began
+
+
 def json_of(row: Any, *derived: str) -> dict[str, Any]:
-    """Returns a dataclass's fields, and properties named in ``derived``, as JSON values."""
     return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
 
 
@@ -120,11 +126,11 @@ def _check(workload: Workload) -> None:
 WORKLOADS: Registry[Workload] = Registry(
     "workload",
     {
-        "backends": "tfasr.bench.backends.workload:BACKENDS_WORKLOAD",
+        "backends": "tfasr.bench.backends:BACKENDS_WORKLOAD",
         "keyword_spotting": "tfasr.bench.keywords:KEYWORD_SPOTTING",
         "ds2": "tfasr.bench.ds2:DS2",
         "scaling": "tfasr.bench.scaling.workload:SCALING",
-        "hardware_sweep": "tfasr.bench.sweep.workload:HARDWARE_SWEEP",
+        "hardware_sweep": "tfasr.bench.sweep:HARDWARE_SWEEP",
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
         "decoder": "tfasr.bench.decoder:DECODER",
         "step": "tfasr.bench.step:STEP",

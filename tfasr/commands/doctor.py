@@ -10,6 +10,7 @@ from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 from tfasr.telemetry.doctor import (
+    OPTIONAL,
     Examination,
     advice,
     examine,
@@ -18,7 +19,7 @@ from tfasr.telemetry.doctor import (
     pcie,
     system_description,
 )
-from tfasr.telemetry.machine import OPTIONAL, available_bytes
+from tfasr.telemetry.machine import available_bytes
 from tfasr.tta.published.results import PublishedSource, published
 
 if TYPE_CHECKING:

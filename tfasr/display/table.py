@@ -300,9 +300,8 @@ def _heading(heading: str) -> str:
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
     """Formats a plain, escaped HTML table, which takes the notebook's colours."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows
-    )
+    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>\n" for row in cells)
     thead = f"<thead><tr>{head}</tr></thead>\n" if any(headings) else ""
     return (
         f'<table><caption style="text-align:left">{escape(caption)}</caption>\n{thead}'

@@ -15,23 +15,8 @@ from typing import Any
 import numpy as np
 import vl_convert
 
-from tfasr.display.chart import (
-    FONTS,
-    INK,
-    LEGEND_ENTRIES,
-    Area,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    Segments,
-    shortened,
-)
+from tfasr.display import chart as charts
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rects, Rule, Segments
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 
@@ -74,7 +59,7 @@ def picture_spec(chart: Chart) -> Spec:
         "columns": chart.columns,
         "spacing": {"row": 8, "column": 30},
         "resolve": {"scale": dict.fromkeys(("stroke", "fill", "color"), "shared")},
-        "config": {**config_of(INK), "aria": False},
+        "config": {**config_of(charts.INK), "aria": False},
     }
 
 
@@ -119,7 +104,7 @@ def config_of(ink: str) -> Spec:
     }  # fmt: skip
     return {
         "background": None,
-        "font": FONTS,
+        "font": charts.FONTS,
         "view": {"stroke": None},
         "axis": axis,
         "title": {
@@ -184,7 +169,7 @@ def _layers(mark: Mark) -> list[Spec]:
         # In the order of the points, not by x.
         dash = {"strokeDash": {"value": DASHES[mark.dash]}, "order": {"value": None}}
         return [{**_data(x=mark.x, y=mark.y), "mark": look, "encoding": {"color": colour, **dash}}]
-    if isinstance(mark, Area):
+    if isinstance(mark, charts.Area):
         data = _data(x=mark.x, y=mark.low, y2=mark.high)
         look = {"type": "area", "opacity": 0.22, "clip": True, "tooltip": None}
         return [{**data, "mark": look, "encoding": {"y2": {"field": "y2"}, "fill": colour}}]
@@ -192,7 +177,7 @@ def _layers(mark: Mark) -> list[Spec]:
         return [_points(mark)]
     if isinstance(mark, Rule):
         return _rule(mark)
-    if isinstance(mark, Labels):
+    if isinstance(mark, charts.Labels):
         data = _data(x=mark.x, y=mark.y, words=mark.words)
         shift = {"left": 5, "right": -5, "center": 0}[mark.align]
         look = {"type": "text", "align": mark.align, "dx": shift, "dy": mark.dy, "tooltip": None}
@@ -296,9 +281,8 @@ def _data(texts: Sequence[str] | None = None, **columns: Sequence[Any]) -> Spec:
     if texts is not None:
         cells.append(list(texts))
         names.append("t")
-    return {
-        "data": {"values": [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]}
-    }
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
+    return {"data": {"values": rows}}
 
 
 def _tooltip(mark: Mark) -> Spec:
@@ -318,11 +302,11 @@ def _lowest(panel: Panel, channel: str) -> float | None:
 
 def _legends(chart: Chart) -> list[Spec]:
     entries = list(chart.series().items())
-    hidden = len(entries) - LEGEND_ENTRIES
+    hidden = len(entries) - charts.LEGEND_ENTRIES
     kinds: dict[str, list[tuple[str, Mark]]] = {}
-    for number, (name, mark) in enumerate(entries[:LEGEND_ENTRIES]):
-        label = shortened(name, _NAME_CHARACTERS)
-        if number == LEGEND_ENTRIES - 1 and hidden > 0:
+    for number, (name, mark) in enumerate(entries[: charts.LEGEND_ENTRIES]):
+        label = charts.shortened(name, _NAME_CHARACTERS)
+        if number == charts.LEGEND_ENTRIES - 1 and hidden > 0:
             label += f" and {hidden} more"
         kind = {Line: "stroke", Segments: "stroke", Points: "color"}.get(type(mark), "fill")
         kinds.setdefault(kind, []).append((label, mark))
@@ -407,7 +391,7 @@ def embedded_svg(svg: str) -> str:
     svg = svg.replace(_PAPER, "", 1)
     svg = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg)
     svg = re.sub(r' (?:class|id|font-family)="[^"]*"', "", svg)
-    return svg.replace(INK, "currentColor")
+    return svg.replace(charts.INK, "currentColor")
 
 
 @cache

@@ -9,15 +9,8 @@ import numpy as np
 from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
 from tfasr.kit.gin import GinText, binding_place, make
-from tfasr.models.model import (
-    MODELS,
-    ModelConfig,
-    RecogniserConfig,
-    model_from_json,
-    model_name,
-    model_source,
-    output_frames,
-)
+from tfasr.models import model as registry
+from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_name, output_frames
 
 _FEW = 3  # output frames of the shortest batch tried
 
@@ -148,7 +141,7 @@ class SavedRecogniser(keras.Model):
     def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "model": model_source(self.config),
+            "model": registry.model_source(self.config),
             "sizes": to_json(self.config),
             "num_features": self.num_features,
             "num_classes": self.num_classes,
@@ -156,5 +149,5 @@ class SavedRecogniser(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "SavedRecogniser":
-        sizes = model_from_json(config["model"], config["sizes"])
+        sizes = registry.model_from_json(config["model"], config["sizes"])
         return cls(sizes, config["num_features"], config["num_classes"], name=config["name"])

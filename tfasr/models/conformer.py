@@ -65,10 +65,9 @@ class ConformerBlock(keras.layers.Layer):
         self.attention = [self._dense(width, f"attention_{name}") for name in _ATTENTION]
         self.gated = self._dense(2 * width, "gated")
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
-        options = {"depthwise_initializer": initializer, "dtype": self.dtype_policy}
-        self.depthwise = keras.layers.DepthwiseConv1D(
-            kernel, use_bias=False, name="depthwise", **options
-        )
+        options = {"use_bias": False, "dtype": self.dtype_policy, "name": "depthwise"}
+        options["depthwise_initializer"] = initializer
+        self.depthwise = keras.layers.DepthwiseConv1D(kernel, **options)
         self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
         self.pointwise = self._dense(width, "pointwise")
 

@@ -73,7 +73,7 @@ def model_costs(
     for number in range(config.num_lstm_layers):
         loop = _recurrent(config, number, width, positions, steps, bytes_per_number, cache_bytes)
         costs.append(loop)
-        width = config.lstm_units * (2 if config.bidirectional else 1)
+        width = config.directions * config.lstm_units
     head_flops = 3 * 2 * positions * width * num_classes
     head_moves = 3 * (positions * (width + num_classes) + width * num_classes)
     costs.append(ModuleCost("head", {"matmul": head_flops}, {"matmul": 4 * head_moves}))
@@ -121,7 +121,7 @@ def _front_end(config, num_features: int, inputs: int, positions: int, size: int
 def _recurrent(
     config, number: int, width: int, positions: int, steps: int, size: int, cache_bytes: int
 ) -> ModuleCost:
-    units, directions = config.lstm_units, 2 if config.bidirectional else 1
+    units, directions = config.lstm_units, config.directions
     kernel, recurrent = width * 4 * units, units * 4 * units
     outputs = positions * directions * units
     flops = {
@@ -143,45 +143,31 @@ def _recurrent(
     return ModuleCost(f"recurrent {number + 1}", flops, moved)
 
 
-def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, frames: int) -> int:
-    """Returns the operations of a forward pass: 2 per product and sum of a matrix multiplication.
+def flops(config: Any, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+    """Returns an utterance's operations: 2 per product and sum of a matrix multiplication.
 
     This counts the convolution, the input and recurrent products of every layer and the
-    classifier, over all padded frames. It leaves out gates, batch normalisation, dropout, softmax
-    and CTC, together below 1 % at the paper's sizes. Raises ValueError if the convolution has no
-    output frame.
+    classifier, over all padded frames. It leaves out gates, batch normalisation, dropout, softmax,
+    CTC and the optimizer, together below 1 % at the paper's sizes. Training adds the backward pass,
+    which multiplies twice as much, for the gradients of inputs and weights, except for the
+    convolution, whose inputs, the features, need no gradient. Raises ValueError if the convolution
+    has no output frame.
     """
-    weights = least_parameters(config, num_features, num_classes)
-    return batch * 2 * _output_frames(config, frames) * weights
-
-
-def training_flops(
-    config: Any, num_features: int, num_classes: int, batch: int, frames: int
-) -> int:
-    """Returns the operations of a training step without the optimizer: forward and backward.
-
-    The backward pass multiplies twice as much, for the gradients of inputs and weights, except for
-    the convolution, whose inputs, the features, need no gradient.
-    """
-    forward = forward_flops(config, num_features, num_classes, batch, frames)
-    convolution = config.conv_kernel * num_features * config.conv_filters
-    return 3 * forward - batch * 2 * _output_frames(config, frames) * convolution
-
-
-def _output_frames(config: Any, frames: int) -> int:
     outputs = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     if outputs < 1:
         raise ValueError(
             f"The convolution needs at least {config.conv_kernel} frames, its kernel's size. "
             f"Received: frames={frames}."
         )
-    return outputs
+    weights = least_parameters(config, num_features, num_classes)
+    convolution = config.conv_kernel * num_features * config.conv_filters
+    return 2 * outputs * (3 * weights - convolution if training else weights)
 
 
 def estimated_step_bytes(
     config: Any, num_features: int, parameters: int, batch: int, frames: int
 ) -> int:
-    units = config.lstm_units * (2 if config.bidirectional else 1) * bool(config.num_lstm_layers)
+    units = config.directions * config.lstm_units * bool(config.num_lstm_layers)
     per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
     # The convolution multiplies copies of the frames that each output sees.
     per_output += 8 * config.conv_filters + config.conv_kernel * num_features

@@ -93,7 +93,6 @@ class DeepSpeech2Config:
 
 
 def frequency_bins(num_bins: int) -> int:
-    """Returns the frequency bins after both convolutions, which don't pad frequencies."""
     for (kernel, _), (stride, _) in CONVOLUTIONS:
         num_bins = conv_output_frames(num_bins, kernel, stride)
     return num_bins
@@ -119,45 +118,31 @@ class DeepSpeech2(keras.Model):
         self.config = config
         self.num_bins = NUM_BINS if config.num_bins is None else config.num_bins
         self.num_classes = NUM_CLASSES if config.num_classes is None else config.num_classes
-        policy = self.dtype_policy
+        policy, filters = {"dtype": self.dtype_policy}, config.conv_filters
+
+        def named(name: str, number: int) -> dict:
+            initializer = keras.initializers.GlorotUniform(100 * seed + number)
+            return {"kernel_initializer": initializer, "name": name, **policy}
+
         self.convolutions = [
-            keras.layers.Conv2D(
-                config.conv_filters,
-                kernel[::-1],
-                strides=stride[::-1],
-                padding="valid",
-                kernel_initializer=keras.initializers.GlorotUniform(100 * seed + number),
-                dtype=policy,
-                name=f"convolution_{number}",
-            )
-            for number, (kernel, stride) in enumerate(CONVOLUTIONS)
+            keras.layers.Conv2D(filters, kernel[::-1], stride[::-1], **named(f"convolution_{n}", n))
+            for n, (kernel, stride) in enumerate(CONVOLUTIONS)
         ]
         self.normalisations = [
-            BatchNormalization(dtype=policy, name=f"normalisation_{number}")
-            for number in range(len(CONVOLUTIONS))
+            BatchNormalization(name=f"normalisation_{n}", **policy)
+            for n in range(len(CONVOLUTIONS))
         ]
+        options = {"kernel": config.recurrent_kernel, **policy}
+        sizes, first = (config.units, config.clip), 100 * seed + 10
         self.recurrent = [
-            BidirectionalClippedRNN(
-                config.units,
-                config.clip,
-                seed=100 * seed + 10 + number,
-                kernel=config.recurrent_kernel,
-                dtype=policy,
-                name=f"recurrent_{number}",
-            )
-            for number in range(config.num_recurrent_layers)
+            BidirectionalClippedRNN(*sizes, seed=first + n, name=f"recurrent_{n}", **options)
+            for n in range(config.num_recurrent_layers)
         ]
-        self.fully_connected = keras.layers.Dense(
-            config.units,
-            use_bias=False,
-            kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 90),
-            dtype=policy,
-            name="fully_connected",
-        )
+        options = named("fully_connected", 90)
+        self.fully_connected = keras.layers.Dense(config.units, use_bias=False, **options)
         # Its offset serves as the layer's bias; the next weights make a scale unnecessary.
-        self.last_normalisation = BatchNormalization(
-            scale=False, dtype=policy, name="last_normalisation"
-        )
+        options = {"scale": False, "name": "last_normalisation", **policy}
+        self.last_normalisation = BatchNormalization(**options)
         self.classifier = class_scores(self.num_classes, 100 * seed + 91)
 
     @property

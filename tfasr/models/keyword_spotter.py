@@ -8,6 +8,7 @@ import keras
 from tfasr.kit.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.models import costs
+from tfasr.models.recurrent import class_scores
 
 # Position of an image's channels, and Keras's name for it.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
@@ -55,34 +56,25 @@ class KeywordSpotter(keras.Model):
         super().__init__(name="keyword_spotter", dtype=dtype)
         self.config = config
         self.layout = layout
-        data_format = LAYOUTS[layout]
-        policy = self.dtype_policy
+        policy, data_format = self.dtype_policy, LAYOUTS[layout]
+        options = {"use_bias": False, "data_format": data_format, "dtype": policy}
+        initializers = [keras.initializers.HeNormal(100 * seed + n) for n in range(len(LAYERS))]
         self.convolutions = [
             keras.layers.Conv2D(
-                filters,
-                kernel,
-                use_bias=False,
-                kernel_initializer=keras.initializers.HeNormal(100 * seed + number),
-                data_format=data_format,
-                dtype=policy,
-                name=f"convolution_{number}",
+                filters, kernel, kernel_initializer=initial, name=f"convolution_{number}", **options
             )
-            for number, filters, (kernel, _) in zip(range(4), config.filters, LAYERS, strict=True)
+            for number, (filters, (kernel, _), initial) in enumerate(
+                zip(config.filters, LAYERS, initializers, strict=True)
+            )
         ]
         options = {"axis": self._channel_axis, "momentum": 0.9, "dtype": policy}
         self.normalisations = [
             keras.layers.BatchNormalization(name=f"normalisation_{number}", **options)
             for number in range(len(LAYERS))
         ]
-        self.pooling = keras.layers.MaxPooling2D(
-            2, data_format=data_format, dtype=policy, name="pooling"
-        )
-        self.classifier = keras.layers.Dense(
-            config.num_words,
-            kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 90),
-            dtype="float32",
-            name="classifier",
-        )
+        options = {"data_format": data_format, "dtype": policy, "name": "pooling"}
+        self.pooling = keras.layers.MaxPooling2D(2, **options)
+        self.classifier = class_scores(config.num_words, 100 * seed + 90)
 
     @property
     def _channel_axis(self) -> int:

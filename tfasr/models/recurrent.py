@@ -13,14 +13,7 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import Dropout, valid_frames
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
-from tfasr.models.costs import (
-    estimated_step_bytes,
-    forward_flops,
-    least_parameters,
-    model_costs,
-    step_bytes,
-    training_flops,
-)
+from tfasr.models import costs
 
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -89,12 +82,8 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
     It is always float32, because the loss is computed from its logits.
     """
-    return keras.layers.Dense(
-        num_classes,
-        kernel_initializer=keras.initializers.GlorotUniform(seed),
-        dtype="float32",
-        name="classifier",
-    )
+    options = {"kernel_initializer": keras.initializers.GlorotUniform(seed), "dtype": "float32"}
+    return keras.layers.Dense(num_classes, name="classifier", **options)
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
@@ -186,11 +175,7 @@ class RecurrentStackConfig:
     def output_lengths(self, lengths: Any) -> Any:
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
-    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        count = training_flops if training else forward_flops
-        return count(self, num_features, num_classes, 1, frames)
-
-    least_parameters = least_parameters
+    flops, least_parameters = costs.flops, costs.least_parameters
 
 
 class RecurrentStack(Network):
@@ -206,16 +191,10 @@ class RecurrentStack(Network):
     def __init__(self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None):
         super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
-        self.convolution = keras.layers.Conv1D(
-            config.conv_filters,
-            config.conv_kernel,
-            strides=config.conv_stride,
-            padding="valid",
-            activation="relu",
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            dtype=self.dtype_policy,
-            name="convolution",
-        )
+        initializer = keras.initializers.GlorotUniform(next(seeds))
+        options = {"activation": "relu", "kernel_initializer": initializer, "name": "convolution"}
+        sizes = (config.conv_filters, config.conv_kernel, config.conv_stride)
+        self.convolution = keras.layers.Conv1D(*sizes, dtype=self.dtype_policy, **options)
         self.recurrent = [self._recurrent(number, seeds) for number in range(config.num_layers)]
         blocks = range(config.num_layers + 1)
         self.normalisations = [
@@ -234,21 +213,14 @@ class RecurrentStack(Network):
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
         # Not Keras's copy of the forward layer, which would draw the same weights.
-        layers = [
-            self.one_way(
-                seeds,
-                units=self.config.units,
-                return_sequences=True,
-                go_backwards=go_backwards,
-                dtype=self.dtype_policy,
-                name=f"{self.config.kind}_{number}" + "_backward" * go_backwards,
-            )
-            for go_backwards in (False, True)[: self.config.directions]
-        ]
+        name, policy = f"{self.config.kind}_{number}", {"dtype": self.dtype_policy}
+        options = {"units": self.config.units, "return_sequences": True, **policy}
+        forward = self.one_way(seeds, go_backwards=False, name=name, **options)
         if not self.config.bidirectional:
-            return layers[0]
-        options = {"dtype": self.dtype_policy, "name": f"bidirectional_{number}"}
-        return keras.layers.Bidirectional(layers[0], backward_layer=layers[1], **options)
+            return forward
+        backward = self.one_way(seeds, go_backwards=True, name=f"{name}_backward", **options)
+        both = {"backward_layer": backward, "name": f"bidirectional_{number}", **policy}
+        return keras.layers.Bidirectional(forward, **both)
 
     def build(self, input_shape: Any = None) -> None:
         self.convolution.build(input_shape)
@@ -336,56 +308,41 @@ def _state_sizes(layer: Any) -> list[int]:
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
 
-    Attributes:
-        conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames seen by one output frame.
-        conv_stride: feature frames between output frames.
-        num_lstm_layers: number of recurrent layers.
-        lstm_units: width of each layer, per direction.
-        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: dropout rate between layers.
-        batch_normalisation: whether layers are batch-normalised, without padded frames.
-        recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
-        lstm_kernel: required implementation, see `tfasr.layers.lstm.LSTM`.
-
     Source: the paper, section 4.4.3; that the convolution's activation is a rectifier is the
     library's choice, the paper names none.
     """
 
-    conv_filters: int = 600
-    conv_kernel: int = 11
-    conv_stride: int = 2
-    num_lstm_layers: int = 5
-    lstm_units: int = 800
-    bidirectional: bool = False
-    dropout: float = 0.05
-    batch_normalisation: bool = True
+    conv_filters: int = 600  # output channels of the convolution over frames
+    conv_kernel: int = 11  # feature frames seen by one output frame
+    conv_stride: int = 2  # feature frames between output frames
+    num_lstm_layers: int = 5  # number of recurrent layers
+    lstm_units: int = 800  # width of each layer, per direction
+    bidirectional: bool = False  # whether each layer also runs backwards, concatenated
+    dropout: float = 0.05  # dropout rate between layers
+    batch_normalisation: bool = True  # whether layers are batch-normalised, without padded frames
+    # of the LSTMs' recurrent weights; all others are Glorot uniform
     recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
+    # required implementation, see `tfasr.layers.lstm.LSTM`
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
 
     kind = "lstm"
     gates = 4
     model = property(lambda self: AcousticModel)
 
-    step_bytes, step_costs = estimated_step_bytes, model_costs
+    step_bytes, step_costs = costs.estimated_step_bytes, costs.model_costs
 
     def portable(self) -> "AcousticModelConfig":
         return dataclasses.replace(self, lstm_kernel="generic")
 
 
 class AcousticModel(RecurrentStack):
-    """Conv1D, then LSTM layers, then a dense layer to classes, see `RecurrentStack`."""
-
     model_name = "acoustic_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> LSTM:
-        recurrent_initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
-        return LSTM(
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            recurrent_initializer=recurrent_initializer(seed=next(seeds)),
-            kernel=self.config.lstm_kernel,
-            **options,
-        )
+        options["kernel_initializer"] = keras.initializers.GlorotUniform(next(seeds))
+        initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
+        recurrent = initializer(seed=next(seeds))
+        return LSTM(recurrent_initializer=recurrent, kernel=self.config.lstm_kernel, **options)
 
     @property
     def kernels(self) -> set[str]:
@@ -420,15 +377,13 @@ class GruModelConfig(RecurrentStackConfig):
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
         a_frame += self.conv_kernel * num_features
         values = max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
-        return step_bytes(parameters, batch * values)
+        return costs.step_bytes(parameters, batch * values)
 
 
 class GruModel(RecurrentStack):
     model_name = "gru_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:
-        return keras.layers.GRU(
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
-            **options,
-        )
+        options["kernel_initializer"] = keras.initializers.GlorotUniform(next(seeds))
+        recurrent = keras.initializers.Orthogonal(seed=next(seeds))
+        return keras.layers.GRU(recurrent_initializer=recurrent, **options)

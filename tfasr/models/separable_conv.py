@@ -104,15 +104,11 @@ class SeparableConvModel(Network):
         self.classifier = class_scores(num_classes, next(self._seeds))
 
     def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
-        layer = keras.layers.SeparableConv1D(
-            filters,
-            kernel,
-            strides=self.config.stride if name == "first" else 1,
-            dilation_rate=dilation,
-            depthwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            pointwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            **self._options,
-        )
+        options = {"strides": self.config.stride if name == "first" else 1, **self._options}
+        for part in ("depthwise", "pointwise"):
+            initializer = keras.initializers.GlorotUniform(next(self._seeds))
+            options[f"{part}_initializer"] = initializer
+        layer = keras.layers.SeparableConv1D(filters, kernel, dilation_rate=dilation, **options)
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
     def _pointwise(self, filters: int, name: str):

@@ -1,26 +1,38 @@
 """Examines a machine and gives advice, for ``tfasr doctor``."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfasr._version import __version__
 from tfasr.telemetry.energy import POWERCAP, rapl_access
-from tfasr.telemetry.gpus import describe_gpus, nvidia_devices
-from tfasr.telemetry.machine import (
-    OPTIONAL,
-    ROOT,
-    decoder_problem,
-    describe_host,
-    describe_processor,
-    describe_software,
-    probe_tensorflow,
-)
+from tfasr.telemetry.machine import ROOT, describe_host, describe_processor, version
+from tfasr.telemetry.system import describe_gpus, nvidia_devices
 
 BUSY_LOAD = 0.25
 """Load per thread above which other processes distort measured times."""
 
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+OPTIONAL = {
+    "nvidia-ml-py": "GPU utilisation and energy",
+    "espeakng-loader": "the demo's synthetic speech",
+    "kenlm": "word beam search with a KenLM model",
+    "tensorflow-io": "--audio_reader tfio",
+}
+_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
+_DECODER = "import tfasr.decoding._word_beam_core"
+_TENSORFLOW = """
+import json, tensorflow as tf
+built = tf.sysconfig.get_build_info()
+devices = [device.name for device in tf.config.list_physical_devices()]
+print(json.dumps({"version": tf.__version__, "devices": devices,
+                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
+"""
+_DRIVER_PATIENCE_S = 180
 UNKNOWN = ""
 NONE = "n/a"
 
@@ -29,7 +41,7 @@ NONE = "n/a"
 class Examination:
     """A machine's properties; None means unknown.
 
-    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry.machine` and `gpus`.
+    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry`'s modules.
     """
 
     processor: dict[str, Any]
@@ -40,7 +52,7 @@ class Examination:
     software: dict[str, Any]
     decoder_problem: str | None  # why the compiled decoder doesn't load, or None
     rapl: str  # a sentence on whether the processors' energy can be read
-    # from `tfasr.telemetry.machine.probe_tensorflow`; None unless requested
+    # from `probe_tensorflow`; None unless requested
     tensorflow: dict[str, Any] | None
 
 
@@ -57,10 +69,39 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
         gpu_problem=problem,
         gpus_on_bus=nvidia_devices(root),
         software=describe_software(),
-        decoder_problem=decoder_problem(),
+        decoder_problem=_attempt(_DECODER)[1],
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
     )
+
+
+def describe_software() -> dict[str, Any]:
+    return {
+        "python": sys.version.split()[0],
+        "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
+        "optional": {name: version(name) for name in OPTIONAL},
+    }
+
+
+def probe_tensorflow() -> dict[str, Any]:
+    """Imports TensorFlow in another process.
+
+    Returns "version", "devices" and the "cuda" and "cudnn" it was built with, or "problem".
+    """
+    output, problem = _attempt(_TENSORFLOW)
+    return {"problem": problem} if problem else json.loads(output.strip().splitlines()[-1])
+
+
+def _attempt(code: str) -> tuple[str, str | None]:
+    options = {"capture_output": True, "text": True, "timeout": _DRIVER_PATIENCE_S}
+    try:
+        done = subprocess.run([sys.executable, "-c", code], check=False, **options)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        return "", f"{lines[-1]} (exit status {done.returncode})"
+    return done.stdout, None
 
 
 def advice(machine: Examination) -> list[str]:

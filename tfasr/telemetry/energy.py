@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.kit.files import ENERGY_FILE
-from tfasr.telemetry.gpus import nvml
 from tfasr.telemetry.machine import text
+from tfasr.telemetry.system import nvml
 from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5

@@ -1,13 +1,11 @@
 """Describes this computer from the Linux kernel's files; None means unknown."""
 
-import json
 import math
 import os
 import platform
 import re
 import resource
 import subprocess
-import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 
 import psutil
 
-from tfasr._version import __version__
 from tfasr.kit.process import control_groups, quota
 
 ROOT = Path("/")
@@ -32,22 +29,6 @@ _CGROUPS = (
     ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
 )
 _PATIENCE_S = 5
-OPTIONAL = {
-    "nvidia-ml-py": "GPU utilisation and energy",
-    "espeakng-loader": "the demo's synthetic speech",
-    "kenlm": "word beam search with a KenLM model",
-    "tensorflow-io": "--audio_reader tfio",
-}
-_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
-_DECODER = "import tfasr.decoding._word_beam_core"
-_TENSORFLOW = """
-import json, tensorflow as tf
-built = tf.sysconfig.get_build_info()
-devices = [device.name for device in tf.config.list_physical_devices()]
-print(json.dumps({"version": tf.__version__, "devices": devices,
-                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
-"""
-_DRIVER_PATIENCE_S = 180
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
@@ -204,18 +185,8 @@ def revision(folder: str | Path = ".") -> str | None:
 def _git(folder: str | Path, *words: str) -> str:
     # Without this option, `status` rewrites the user's index and, if killed, leaves its lock.
     command = ["git", "--no-optional-locks", *words]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
-    )
-    return done.stdout
-
-
-def describe_software() -> dict[str, Any]:
-    return {
-        "python": sys.version.split()[0],
-        "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
-        "optional": {name: version(name) for name in OPTIONAL},
-    }
+    options = {"cwd": folder, "capture_output": True, "text": True, "timeout": _PATIENCE_S}
+    return subprocess.run(command, check=True, **options).stdout
 
 
 def version(package: str) -> str | None:
@@ -223,30 +194,3 @@ def version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def decoder_problem() -> str | None:
-    return _attempt(_DECODER)[1]
-
-
-def probe_tensorflow() -> dict[str, Any]:
-    """Imports TensorFlow in another process.
-
-    Returns "version", "devices" and the "cuda" and "cudnn" it was built with, or "problem".
-    """
-    output, problem = _attempt(_TENSORFLOW)
-    return {"problem": problem} if problem else json.loads(output.strip().splitlines()[-1])
-
-
-def _attempt(code: str) -> tuple[str, str | None]:
-    command = [sys.executable, "-c", code]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_DRIVER_PATIENCE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        return "", f"{lines[-1]} (exit status {done.returncode})"
-    return done.stdout, None

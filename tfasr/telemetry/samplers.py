@@ -15,7 +15,7 @@ import psutil
 
 from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
 from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_counters
-from tfasr.telemetry.gpus import nvml
+from tfasr.telemetry.system import nvml
 
 CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
 EVERY_S = 5.0

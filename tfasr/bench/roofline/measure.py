@@ -154,9 +154,7 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    """The bandwidth of one array that is read and written repeatedly."""
-
-    size_bytes: int  # of all threads together
+    size_bytes: int  # of the array that all threads together read and write repeatedly
     bytes_per_s: list[float]  # the fastest call of each experiment
 
 
@@ -178,8 +176,6 @@ _CHAINS = 8  # two units start a multiplication each cycle, and it takes four cy
 
 @dataclass(frozen=True)
 class IntensityPoint:
-    """Rates of reading, computing on and writing an array."""
-
     precision: str  # of `tfasr.kit.config.PRECISIONS`
     place: str  # of the array: "memory" or a cache
     flops_per_element: int
@@ -263,8 +259,6 @@ _UNITS = 2  # units that multiply and add a vector in each cycle
 
 @dataclass(frozen=True)
 class Specified:
-    """The ceilings in the machine's specification."""
-
     flops_per_s: dict[str, float]  # by precision, if known
     bytes_per_s: float | None  # of memory, if known
     source: str  # for readers
@@ -314,8 +308,6 @@ def _of_cpuinfo(root: Path, key: str) -> str:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The highest rates of a number of threads, or of a GPU."""
-
     threads: int  # per operation
     device: str  # "GPU" or "CPU"
     flops_per_s: dict[str, float]  # of large matrix products, by precision
@@ -324,14 +316,16 @@ class Ceilings:
     working_sets: list[WorkingSet] = field(default_factory=list)  # growing sizes
 
     @property
+    def label(self) -> str:
+        return str(self.threads) if self.device == "CPU" else "GPU"
+
+    @property
     def memory(self) -> float:
         return max(self.bytes_per_s["memory"].values())
 
 
 @dataclass(frozen=True)
 class ModelMeasured:
-    """Measured times of a model's training step."""
-
     modules: list[ModuleSeconds]
     kernels: Kernels  # of a step
     lstm_kernels: list[str]  # implementations of the recurrence
@@ -369,14 +363,12 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
 def measure_model(
     config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
 ) -> ModelMeasured:
-    """Times a model's modules and profiles the kernels of its training step."""
     tf.get_logger().setLevel("ERROR")
     training = TrainingConfig(precision=config.precision)
     experiment = Experiment(model=model_config, features=features, training=training)
-    alphabet, strategy = Alphabet(), make_strategy(1)
-    model = build_model(experiment, alphabet, compiled=True)
-    classes = {"num_features": features.num_features, "num_classes": alphabet.num_classes}
-    batch = noise_batch(config.batch, config.frames, config.labels, **classes)
+    strategy = make_strategy(1)
+    model = build_model(experiment, Alphabet(), compiled=True)
+    batch = noise_batch(config.batch, config.frames, config.labels, features.num_features)
     modules = module_times(model, batch, strategy, config.rounds).modules
     placed = {name: tf.constant(value) for name, value in batch.items()}
     step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], placed)
@@ -388,8 +380,6 @@ def measure_model(
 
 @dataclass(frozen=True)
 class Point:
-    """A module, step or kernel on the roofline."""
-
     model: str
     name: str  # of a module, a step or a kernel
     flops: float
@@ -404,11 +394,13 @@ class Point:
     def flops_per_s(self) -> float:
         return self.flops / self.seconds
 
+    @property
+    def gflops(self) -> float:
+        return self.flops_per_s / 1e9
+
 
 @dataclass(frozen=True)
 class ModelPoints:
-    """A model's module, step and kernels on the roofline."""
-
     name: str  # "model" or "small model"
     modules: list[Point]  # each run alone
     step: Point  # all modules
@@ -434,23 +426,16 @@ class ModelPoints:
 
 @dataclass(frozen=True)
 class RooflineAnalysis:
-    """Ceilings, and the models measured against them."""
-
     ceilings: list[Ceilings]  # fewest threads first
     models: list[ModelPoints]
-    precision: str  # of the models' steps
-    batch: int  # utterances
-    frames: int  # feature frames of each
+    config: RooflineConfig
     specified: Specified = Specified({}, None, "")
     spotter: Mapping[str, Kernels] = field(default_factory=dict)  # by framework
-    spotter_batch: int = 0  # utterances
-    references: Sequence[tuple[str, str, float]] = ()  # other machines: name, precision, FLOP/s
 
-    @classmethod
-    def of(cls, ceilings, models, config: RooflineConfig, **more: Any) -> "RooflineAnalysis":
-        sizes = (config.precision, config.batch, config.frames)
-        more |= {"references": [(*of, 1e9 * rate) for *of, rate in config.reference_gflops]}
-        return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
+    @property
+    def references(self) -> list[tuple[str, str, float]]:
+        """Names, precisions and operations per second of other machines."""
+        return [(name, of, 1e9 * rate) for name, of, rate in self.config.reference_gflops]
 
     def spotter_points(self) -> dict[str, list[Point]]:
         """Returns the spotter's kernels, slowest first, then their average, by framework."""
@@ -463,7 +448,7 @@ class RooflineAnalysis:
                 if kernel.flops and kernel.moved_bytes
             ]
             if of_kernels:
-                cost = step_cost(KeywordSpotterConfig(), self.spotter_batch)
+                cost = step_cost(KeywordSpotterConfig(), self.config.spotter_batch)
                 work = (cost.total_flops, cost.total_bytes, kernels.seconds)
                 points[name] = [*of_kernels, Point(name, "average kernel", *work)]
         return points
@@ -475,18 +460,14 @@ class RooflineAnalysis:
     @property
     def peak(self) -> float:
         """Operations per second in the models' precision with the most threads."""
-        return self.highest.flops_per_s[self.precision]
-
-    @property
-    def memory(self) -> float:
-        return self.highest.memory
+        return self.highest.flops_per_s[self.config.precision]
 
     def attainable(self, intensity: float) -> float:
         """Returns the roofline's operations per second at an intensity.
 
         Source: S. Williams et al., Roofline, CACM 2009, section 3.
         """
-        return min(self.peak, self.memory * intensity)
+        return min(self.peak, self.highest.memory * intensity)
 
     def to_json(self) -> dict[str, Any]:
         def of_point(point: Point) -> dict[str, Any]:
@@ -496,7 +477,7 @@ class RooflineAnalysis:
 
         return {
             "ceilings": list(map(dataclasses.asdict, self.ceilings)),
-            "ridge_flops_per_byte": self.peak / self.memory,
+            "ridge_flops_per_byte": self.peak / self.highest.memory,
             "specified": dataclasses.asdict(self.specified),
             "models": [
                 {
@@ -507,10 +488,8 @@ class RooflineAnalysis:
                 }
                 for model in self.models
             ],
-            "references": [list(reference) for reference in self.references],
-            "spotter_points": {
-                n: list(map(of_point, ps)) for n, ps in self.spotter_points().items()
-            },
+            "references": list(map(list, self.references)),
+            "spotter_points": {n: [*map(of_point, ps)] for n, ps in self.spotter_points().items()},
             "spotter_kernels": {
                 framework: {"kernels": _kernels_to_json(kernels), "reason": kernels.reason}
                 for framework, kernels in self.spotter.items()

@@ -2,45 +2,27 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from tfasr.alphabet import Alphabet
-from tfasr.bench.backends.measure import FRAMEWORKS, spotter_kernels
+from tfasr.bench.backends import FRAMEWORKS, spotter_kernels
 from tfasr.bench.devices import installed_backends, num_gpus, powers_up_to
 from tfasr.bench.modules import WARMUP_CALLS
-from tfasr.bench.roofline.measure import (
-    Ceilings,
-    ModelPoints,
-    Point,
-    RooflineAnalysis,
-    RooflineConfig,
-    cache_bytes,
-    measure_ceilings,
-    measure_model,
-    specified,
-)
+from tfasr.bench.roofline import measure
+from tfasr.bench.roofline.measure import ModelPoints, Point, RooflineAnalysis, RooflineConfig
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    INK,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Panel,
-    Points,
-    Segments,
-    curve,
-    run_colour,
-)
+from tfasr.display import chart
+from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs
-from tfasr.models.model import ModelConfig, RecogniserConfig
+from tfasr.models.model import ModelConfig
 
 _MOST_KERNELS = 12
 _AWAY = 5  # pixels between a point and its label
@@ -49,20 +31,10 @@ Box = tuple[float, float, float, float]
 Ends = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A label placed without overlaps."""
-
-    words: str
-    x: float  # of its point, in the data's units
-    y: float
-    align: str  # "left" is to the right of the point, "right" to its left
-    dy: float  # pixels by which it is lower
-
-
 def place_labels(
     named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
-) -> list[Placed]:
+) -> list[Labels]:
+    """Places names left or right of their points without overlaps, or leaves them out."""
     entries = [
         (_pixel(across, x, size[0]), size[1] - _pixel(up, y, size[1]), group, name, across, up)
         for group, name, across, up in named
@@ -78,7 +50,8 @@ def place_labels(
             inside = box[0] > 0 and box[2] < size[0] and box[1] > 0 and box[3] < size[1]
             if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                placed.append(Placed(words, across, up, align, dy))
+                look = {"align": align, "dy": dy, "size": font_px}
+                placed.append(Labels(x=[across], y=[up], words=[words], **look))
                 break
     return placed
 
@@ -120,7 +93,6 @@ _OF_SPOTTER = [
 
 
 def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
-    """Returns ceilings, ERT's sweep, points and kernels of each model, the spotter's kernels."""
     tables = [_ceilings(analysis)]
     if analysis.highest.sweep:
         tables.append(_sweep(analysis))
@@ -130,13 +102,9 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
         tables.append(_point_table(analysis, model))
         tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
     for framework, kernels in analysis.spotter.items():
-        name = f"keyword spotter, batch {analysis.spotter_batch}, {framework}"
+        name = f"keyword spotter, batch {analysis.config.spotter_batch}, {framework}"
         tables.append(_kernel_table(name, kernels, _OF_SPOTTER))
     return tables
-
-
-def _threads(ceilings: Ceilings) -> str:
-    return str(ceilings.threads) if ceilings.device == "CPU" else "GPU"
 
 
 def _ceilings(analysis: RooflineAnalysis) -> Table:
@@ -146,7 +114,7 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     columns += [f"{place} {kind}\nGB/s" for place, kind in moves]
     rows = [
         (
-            _threads(ceilings),
+            ceilings.label,
             *(ceilings.flops_per_s[name] for name in precisions),
             *(ceilings.bytes_per_s[place][kind] for place, kind in moves),
         )
@@ -155,15 +123,13 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
     for name, precision, rate in analysis.references:
-        rates = (rate if other == precision else None for other in precisions)
-        rows.append((name, *rates, *(None for _ in moves)))
-    ridge = analysis.peak / analysis.memory
+        rows.append((name, *map({precision: rate}.get, precisions), *[None] * len(moves)))
+    ridge, policy = analysis.peak / analysis.highest.memory, analysis.config.precision
     notes = [
         "Each value is the fastest repetition, and each row a separate process. GFLOP/s: large "
         "square matmuls. GB/s: arrays far larger than the last cache (memory), or within a cache.",
         f"Specified: {specified.source}.",
-        f"Ridge point of {PRECISIONS[analysis.precision].label} and memory: {ridge:.1f} operations "
-        "per byte.",
+        f"Ridge point of {PRECISIONS[policy].label} and memory: {ridge:.1f} operations per byte.",
     ]
     return table_of("Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes)
 
@@ -176,7 +142,7 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
             points = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
             label = f"{PRECISIONS[kind[0]].label}, {kind[1]}"
             fastest = max(point.bytes_per_s for point in points)
-            rows.append((label, _threads(ceilings), *(p.flops_per_s for p in points), fastest))
+            rows.append((label, ceilings.label, *(p.flops_per_s for p in points), fastest))
     columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
     note = (
         "ERT's sweep: an array is read, processed and written in place; the fastest call counts. "
@@ -189,7 +155,7 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
 def _working_sets(analysis: RooflineAnalysis) -> Table:
     sizes = [working_set.size_bytes for working_set in analysis.highest.working_sets]
     rows = [
-        (_threads(c), label, *(choose(w.bytes_per_s) for w in c.working_sets))
+        (c.label, label, *(choose(w.bytes_per_s) for w in c.working_sets))
         for c in analysis.ceilings
         for label, choose in (("fastest", max), ("slowest", min))
     ]
@@ -226,9 +192,10 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
     rows = [(point.name, point) for point in [*model.modules, model.step]]
     marked = [point for point in (model.most_used, model.average) if point is not None]
     rows += zip(("most used kernel", "average kernel"), marked, strict=False)
+    config = analysis.config
     notes = [
-        f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
-        f"{PRECISIONS[analysis.precision].label}, recurrence by "
+        f"One training step of {config.batch} utterances of {config.frames} frames, "
+        f"{PRECISIONS[config.precision].label}, recurrence by "
         f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
         "Modules run alone, forward and backward. Operations and bytes are counted, not measured, "
         "as if each use of a tensor read and wrote it once; so a part whose data stays in a cache "
@@ -286,19 +253,22 @@ def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]
 
 
 def roofline_chart(analysis: RooflineAnalysis) -> Chart:
-    """Returns operations per second over operations per byte, both on log axes."""
     # A model that doesn't count its operations and bytes can't be drawn.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
     points = [point for model in models for point in [*model.modules, model.step]]
     points += [p for model in models for p in (model.most_used, model.average) if p]
-    spotters, named = analysis.spotter_points(), _named(models)
+    spotters = analysis.spotter_points()
+    named = [
+        ("" if model is models[0] else " (small)", point.name, point.intensity, point.gflops)
+        for model in models
+        for point in [*model.modules, model.step, *filter(None, [model.most_used])]
+    ]
     points += [point for of_framework in spotters.values() for point in of_framework]
     x, y = _limits(analysis, [(point.intensity, point.flops_per_s) for point in points])
-    marks = [*_roofs(analysis, x), *_specified(analysis, x, [analysis.precision])]
-    marks += _references(analysis, x)
+    marks = [*_roofs(analysis, x), *_stated(analysis, x, [analysis.config.precision])]
     marks += _one_thread(analysis, x)
-    rates = list(analysis.highest.flops_per_s.values())
-    ridges = {"x": [r / analysis.memory for r in rates], "y": [rate / 1e9 for rate in rates]}
+    rates = np.array(list(analysis.highest.flops_per_s.values()))
+    ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
     marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
     for number, model in enumerate(models):
         colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
@@ -316,22 +286,18 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
         look = (run_colour(4 + number), "circle", 7, f"{name}: kernels")
         marks.append(_point_marks(of_framework[:-1], *look))
         place = f" ({name.removeprefix('keyword ')})"
-        named += [(place, p.name, p.intensity, _gflops(p)) for p in of_framework[:-1]]
-    for label in place_labels(named, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
-        look = {"align": label.align, "dy": label.dy, "size": _FONT_PX, "colour": INK}
-        marks.append(Labels(x=[label.x], y=[label.y], words=[label.words], **look))
+        named += [(place, p.name, p.intensity, p.gflops) for p in of_framework[:-1]]
+    marks += place_labels(named, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX)
     caption = "The roofline of this machine, with the rates of layers, steps and kernels"
     return _chart("roofline", caption, marks, x, y)
 
 
 def sweep_chart(analysis: RooflineAnalysis) -> Chart:
-    """Returns ERT's intensity sweep with the measured and the specified ceilings."""
     swept = analysis.highest.sweep
     x, y = _limits(analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept])
     precisions = list(dict.fromkeys(point.precision for point in swept))
     places = list(dict.fromkeys(point.place for point in swept))
-    marks = [*_roofs(analysis, x, precisions), *_specified(analysis, x, precisions)]
-    marks += _references(analysis, x)
+    marks = [*_roofs(analysis, x, precisions), *_stated(analysis, x, precisions)]
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
         points = [point for point in swept if (point.precision, point.place) == (precision, place)]
         xs = [point.flops_per_byte for point in points]
@@ -345,13 +311,12 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
 
 
 def working_set_chart(analysis: RooflineAnalysis) -> Chart:
-    """Returns the bandwidth over the working set, with bars from the slowest to the fastest."""
     marks: list = []
     for number, ceilings in enumerate(analysis.ceilings):
         colour, sets = run_colour(number), ceilings.working_sets
         xs = [working_set.size_bytes / 1024 for working_set in sets]
         y0, y1 = ([choose(w.bytes_per_s) / 1e9 for w in sets] for choose in (min, max))
-        marks.append(Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
+        marks.append(chart.Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
         name = "GPU" if ceilings.device == "GPU" else f"threads: {ceilings.threads}"
         marks += curve(xs, y1, colour, name)
     across = Axis("working set of all threads, KiB", log=True)
@@ -367,13 +332,13 @@ def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
 
 
 def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -> tuple[Ends, Ends]:
-    intensities = [analysis.peak / analysis.memory, *(x for x, _ in places)]
+    intensities = [analysis.peak / analysis.highest.memory, *(x for x, _ in places)]
     lowest_x = 10 ** math.floor(math.log10(min(intensities) / 1.2))
     highest_x = 10 ** math.ceil(math.log10(3 * max(intensities)))
     rates = [rate for _, rate in places]
-    ceilings = (analysis.highest.flops_per_s, analysis.specified.flops_per_s)
+    measured, specified = analysis.highest.flops_per_s, analysis.specified.flops_per_s
     others = [rate for *_, rate in analysis.references]
-    top = max([*rates, *ceilings[0].values(), *ceilings[1].values(), *others])
+    top = max([*rates, *measured.values(), *specified.values(), *others])
     bottom = min([*rates, analysis.attainable(lowest_x)])
     return (lowest_x, highest_x), (bottom / 2e9, 2 * top / 1e9)
 
@@ -391,7 +356,6 @@ def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **
 
 
 def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None) -> list:
-    """Returns the measured ceilings for the most threads, in all precisions or in some."""
     highest = analysis.highest
     slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
     wanted = highest.flops_per_s if precisions is None else precisions
@@ -407,68 +371,52 @@ def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None
     return marks
 
 
-def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
-    specified, dashed = analysis.specified, {"dash": "dashed"}
-    rates = {name: specified.flops_per_s.get(name) for name in precisions}
-    stated = {name: rate for name, rate in rates.items() if rate is not None}
-    top = max(filter(None, stated.values()), default=analysis.peak)
-    # At the right, where it covers nothing else.
+def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
+    """Returns the specified ceilings and those of other machines."""
+    specified, right = analysis.specified, (x[1] / 30, x[1])  # where they cover nothing else
+    rates = {n: rate for n in precisions if (rate := specified.flops_per_s.get(n)) is not None}
     marks: list = [
-        _flat(x[1] / 30, x[1], rate, policy, "specified, ", width=1.6, **dashed)
-        for policy, rate in stated.items()
+        _flat(*right, rate, policy, "specified, ", width=1.6, dash="dashed")
+        for policy, rate in rates.items()
     ]
     if specified.bytes_per_s:
-        rate = specified.bytes_per_s
-        marks.append(_slope(x, top, rate, "specified, memory", width=1.2, **dashed))
+        slope = (x, max(rates.values(), default=analysis.peak), specified.bytes_per_s)
+        marks.append(_slope(*slope, "specified, memory", width=1.2, dash="dashed"))
+    for name, policy, rate in analysis.references:
+        marks.append(_flat(*right, rate, policy, f"{name}, ", width=1.6, dash="dotted"))
     return marks
-
-
-def _references(analysis: RooflineAnalysis, x: Ends) -> list:
-    return [
-        _flat(x[1] / 30, x[1], rate, policy, f"{name}, ", width=1.6, dash="dotted")
-        for name, policy, rate in analysis.references
-    ]
 
 
 def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
     (left, right), lowest = x, analysis.ceilings[0]
-    peak, slope = lowest.flops_per_s[analysis.precision], lowest.memory
+    peak, slope = lowest.flops_per_s[analysis.config.precision], lowest.memory
     xs = [left, max(left, peak / slope), right]
     threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
-    name = f"{PRECISIONS[analysis.precision].label} and memory, {threads}"
+    name = f"{PRECISIONS[analysis.config.precision].label} and memory, {threads}"
     ys = [min(peak, slope * at) / 1e9 for at in xs]
     return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
 
 
-def _gflops(point: Point) -> float:
-    return point.flops_per_s / 1e9
-
-
 def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> Points:
-    xs, ys = [point.intensity for point in points], list(map(_gflops, points))
-    texts = [f"{point.name}: {_gflops(point):.3g} GFLOP/s" for point in points]
+    xs, ys = [point.intensity for point in points], [point.gflops for point in points]
+    texts = [f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points]
     look = {"symbol": symbol, "size": size, "colour": colour}
     return Points(x=xs, y=ys, series=series, texts=texts, **look)
 
 
-def _named(models: Sequence[ModelPoints]) -> list[tuple[str, str, float, float]]:
-    return [
-        ("" if model is models[0] else " (small)", point.name, point.intensity, _gflops(point))
-        for model in models
-        for point in [*model.modules, model.step, *filter(None, [model.most_used])]
-    ]
-
-
-def run(
-    config: RooflineConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
-) -> Result:
-    """Runs a process for each number of threads and one for each model."""
+def run(config: RooflineConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
     ceilings = [
-        call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
+        call(
+            measure.measure_ceilings,
+            config,
+            threads,
+            _arrays(config, threads),
+            backend="tensorflow",
+        )
         for threads in _thread_counts(config)
     ]
     models = {"model": model}
@@ -476,9 +424,8 @@ def run(
         models["small model"] = model.smaller(config.small_units)
     points = [_points(name, network, config, features) for name, network in models.items()]
     stated = (config.specified_gflops, config.specified_gigabytes_per_s)
-    sheet = specified(*stated, on_gpu=ceilings[-1].device == "GPU")
-    more = {"specified": sheet, "spotter": _spotter(config)}
-    analysis = RooflineAnalysis.of(ceilings, points, config, **more)
+    sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
+    analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter(config))
     tables, figures = roofline_tables(analysis), roofline_charts(analysis)
     return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
@@ -499,14 +446,11 @@ def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
 def _thread_counts(config: RooflineConfig) -> list[int]:
     if config.thread_counts:
         return sorted(set(config.thread_counts))
-    cores = usable_cores()
-    if num_gpus():
-        return [cores]
-    return powers_up_to(cores)
+    return [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
 
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
-    caches = cache_bytes()
+    caches = measure.cache_bytes()
     last = max(caches.values(), default=0)
     memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
     arrays = {"memory": memory}
@@ -517,10 +461,8 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     return arrays
 
 
-def _points(
-    name: str, model: RecogniserConfig, config: RooflineConfig, features: FeatureConfig
-) -> ModelPoints:
-    measured = call(measure_model, config, model, features, backend="tensorflow")
+def _points(name: str, model, config: RooflineConfig, features: FeatureConfig) -> ModelPoints:
+    measured = call(measure.measure_model, config, model, features, backend="tensorflow")
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
         return ModelPoints.of(name, costs, measured)
@@ -529,7 +471,7 @@ def _points(
         num_features=features.num_features,
         num_classes=Alphabet().num_classes,
         bytes_per_number=4 if config.precision == "float32" else 2,
-        cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
+        cache_bytes=0 if num_gpus() else max(measure.cache_bytes().values(), default=0),
         **sizes,
     )
     return ModelPoints.of(name, costs, measured)

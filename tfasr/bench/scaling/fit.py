@@ -9,8 +9,6 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Link:
-    """The connection between devices."""
-
     bytes_per_s: float  # of each device, one way; may be infinite
     latency_s: float = 0.0  # of each message, in addition
 
@@ -24,8 +22,6 @@ class Link:
 
 @dataclass(frozen=True)
 class SingleDeviceStep:
-    """Seconds of a step on one device."""
-
     fixed_s: float  # independent of the batch: the update, starting kernels
     per_utterance_s: float
 
@@ -35,8 +31,6 @@ class SingleDeviceStep:
 
 @dataclass(frozen=True)
 class ScalingModel:
-    """The input of a prediction from a single device's steps."""
-
     single: SingleDeviceStep  # without any communication
     gradient_bytes: float  # exchanged by each device in a step
     link: Link
@@ -203,8 +197,6 @@ _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 @dataclass(frozen=True)
 class TargetMet:
-    """A run that met the target."""
-
     batch: float  # utterances on all workers
     utterances: float  # trained on until then
 
@@ -326,8 +318,6 @@ class MeasuredExchange:
 
 @dataclass(frozen=True)
 class ConcurrentSteps:
-    """A run's time to its target outside training steps."""
-
     fixed_s: float  # start, compilation, checkpoints and so on
     shared_s: float  # evaluation and decoding, as if done by one worker
     utterances: float  # trained on in that run
@@ -365,8 +355,6 @@ class Interval:
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """Expected times of a number of workers with a global batch."""
-
     workers: int
     global_batch: int  # utterances
     step_s: Interval

@@ -12,19 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.devices import PROCESS, DeviceUse, watched_devices
-from tfasr.bench.modules import (
-    WARMUP_CALLS,
-    ModuleTimes,
-    Replicas,
-    module_times,
-    modules_of,
-    stamp,
-    step_through,
-    time_in_turns,
-)
+from tfasr.bench.devices import PROCESS, DeviceUse, num_gpus, powers_up_to, watched_devices
+from tfasr.bench.modules import ModuleTimes, Replicas, module_times, replica_seconds, time_in_turns
 from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
-from tfasr.bench.synthetic import noise_batch, write_noise_split
+from tfasr.bench.synthetic import gpu_peak_bytes, noise_batch, write_noise_split
 from tfasr.bench.workload import json_of
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
@@ -32,7 +23,6 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require, require_precision, trained
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
-from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.step import TimedStep
 
@@ -81,8 +71,6 @@ class ScalingConfig:
 
 @dataclass(frozen=True)
 class Load:
-    """Training with one batch size and one source of batches."""
-
     name: str  # "weak", "strong" or "single"
     per_device_batch: int  # utterances
     steps: int
@@ -92,8 +80,6 @@ class Load:
 
 @dataclass(frozen=True)
 class ScalingTask:
-    """Work of one process: everything on one number of devices."""
-
     devices: int  # that share the work
     model: Any  # its config
     features: FeatureConfig
@@ -101,10 +87,31 @@ class ScalingTask:
     loads: tuple[Load, ...]  # in order
 
 
+def default_counts(strong_utterances: int) -> list[int]:
+    return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
+
+
+def task_of(
+    config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
+) -> ScalingTask:
+    steps = max(config.warmup_steps + 1, round(config.steps * fraction))
+    # As in the scaling study: 180 on one, 720 on four.
+    weak = ("weak", config.weak_utterances, steps * count)
+    loads = [Load(*weak)]
+    if config.loader:
+        loads.append(Load(*weak, FROM_SHARDS))
+    if config.sorting_loader:
+        loads.append(Load(*weak, SORTING, config.sorted_batches))
+    loads.append(Load("strong", config.strong_utterances // count, steps))
+    if count == 1:
+        # The prediction needs one device's steps with the batches that it predicts.
+        few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
+        loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
+    return ScalingTask(count, model, features, config, tuple(loads))
+
+
 @dataclass(frozen=True)
 class LoadTimes:
-    """Times of training with one batch size and one source of batches."""
-
     load: Load
     step_s: list[float]  # of every step, including the first ones
     input_wait_s: list[float]  # of every step, in addition
@@ -115,22 +122,17 @@ class LoadTimes:
         return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
 
     def steady_s(self, warmup_steps: int) -> float:
-        """Returns the median seconds of the steps after warm-up, with input wait."""
         return statistics.median(self.whole_s[warmup_steps:])
 
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Median seconds of an all-reduce of ``size_bytes`` on each device."""
-
-    size_bytes: int
-    seconds: float
+    size_bytes: int  # on each device
+    seconds: float  # median
 
 
 @dataclass(frozen=True)
 class ScalingAnswer:
-    """All measurements on one number of devices."""
-
     devices: int
     kind: str  # "GPU" or "logical CPU"
     loads: list[LoadTimes]
@@ -146,13 +148,12 @@ class ScalingAnswer:
         by_device: dict[str, list[float]] = {}
         for use in (use for times in self.loads for use in times.use if use.device != PROCESS):
             by_device.setdefault(use.device, []).extend(use.percent)
-        return [sum(percent) / len(percent) for percent in by_device.values() if percent]
+        return [statistics.fmean(percent) for percent in by_device.values() if percent]
 
 
 def all_reduce_seconds(
     strategy: tf.distribute.Strategy, sizes_bytes: Sequence[int], rounds: int
 ) -> list[AllReduce]:
-    """Times all-reduces of float32 tensors over the strategy's devices."""
     replicas = Replicas(strategy)
 
     def reduce(tensor):
@@ -160,37 +161,10 @@ def all_reduce_seconds(
         return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)]
 
     calls = {
-        str(size): replicas.compiled(reduce, replicas.values(lambda size=size: tf.zeros(size // 4)))
+        size: replicas.compiled(reduce, replicas.values(lambda size=size: tf.zeros(size // 4)))
         for size in sizes_bytes
     }
-    seconds = time_in_turns(calls, rounds)
-    return [AllReduce(size, seconds[str(size)]) for size in sizes_bytes]
-
-
-def replica_seconds(
-    model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
-) -> list[list[float]]:
-    """Returns each device's forward and backward seconds per round, without waiting for others."""
-    replicas, modules = Replicas(strategy), modules_of(model)
-    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
-
-    def on_device(batch):
-        began = tf.timestamp()
-        with tf.control_dependencies([began]):
-            begun = {name: tf.identity(value) for name, value in batch.items()}
-            gradients = step_through(modules, begun)
-        return tf.stack([began, stamp(gradients)])
-
-    @tf.function
-    def run(batch):
-        if replicas.count == 1:
-            return on_device(batch)[None]
-        return tf.stack(strategy.experimental_local_results(strategy.run(on_device, args=(batch,))))
-
-    for _ in range(WARMUP_CALLS):
-        run(placed)
-    stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
-    return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
+    return [AllReduce(size, seconds) for size, seconds in time_in_turns(calls, rounds).items()]
 
 
 def use_devices(count: int) -> str:
@@ -212,19 +186,10 @@ def use_devices(count: int) -> str:
     return "GPU"
 
 
-def peak_device_bytes(count: int) -> list[int | None]:
-    """Returns TensorFlow's peak memory on each GPU; None for slices of a processor."""
-    if not tf.config.list_logical_devices("GPU"):
-        return [None] * count
-    information = tf.config.experimental.get_memory_info
-    return [information(f"GPU:{index}")["peak"] for index in range(count)]
-
-
 _EPOCH_BATCHES = 4
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
-    """Measures everything on one number of devices."""
     # TensorFlow logs every planned all-reduce, and warns of the number of functions.
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
@@ -242,16 +207,15 @@ def measure(task: ScalingTask) -> ScalingAnswer:
         # A size with only latency, and all gradients at once.
         sizes = [4096, process.gradient_bytes]
         all_reduce = all_reduce_seconds(process.strategy, sizes, rounds)
-    memory = (peak_device_bytes(task.devices), peak_memory_mib(), process.gradient_bytes)
+    peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
+    memory = (peaks, peak_memory_mib(), process.gradient_bytes)
     return ScalingAnswer(task.devices, kind, loads, *memory, modules, replica_s, all_reduce)
 
 
 class _Process:
-    """A model on this process's devices, and batches for it."""
-
     def __init__(self, task: ScalingTask):
         self._frames, self._labels = task.config.frames, task.config.labels
-        self._replicas = task.devices
+        self._replicas, self._features = task.devices, task.features
         training = TrainingConfig(num_replicas=self._replicas, precision=task.config.precision)
         self._experiment = Experiment(model=task.model, features=task.features, training=training)
         self.strategy = make_strategy(self._replicas)
@@ -278,9 +242,7 @@ class _Process:
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
-        num_features, num_classes = self._experiment.features.num_features, Alphabet().num_classes
-        sizes = {"num_features": num_features, "num_classes": num_classes}
-        return noise_batch(batch, self._frames, self._labels, **sizes)
+        return noise_batch(batch, self._frames, self._labels, self._features.num_features)
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
         if load.loader == IN_MEMORY:
@@ -294,21 +256,20 @@ class _Process:
         return loaded
 
     def _as_loaded(self, batch: Batch) -> Batch:
-        shapes = {"features": [None, self._frames, batch["features"].shape[-1]]}
-        shapes["labels"] = [None, None]
+        features = [None, self._frames, self._features.num_features]
+        shapes = {"features": features, "labels": [None, None]}
         return {
             name: tf.compat.v1.placeholder_with_default(value, shapes.get(name, [None]))
             for name, value in batch.items()
         }
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
-        features, model = self._experiment.features, self._experiment.model
+        features, model = self._features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
         # Utterances of equal length would not need sorting.
         split = write_noise_split(folder, *sizes, features, model, length_spread=0.4)
-        pipeline = PipelineConfig(
-            global_batch_size=global_batch, padding="fixed", max_frames=self._frames
-        )
+        padding = {"padding": "fixed", "max_frames": self._frames}
+        pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
         source = BatchSource(split, features, pipeline, None, split.feature_statistics())
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
@@ -326,8 +287,6 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """One way of scaling on one number of devices."""
-
     mode: str  # "weak" (a full batch per device) or "strong" (one batch shared by all)
     loader: str  # of `LOADERS`
     devices: int
@@ -340,6 +299,27 @@ class ScalingRow:
     use_percent: dict[str, float | None]  # mean, by device
     single_s: float  # `counted_s` on one device
     predicted_s: float | None  # None with a loader or without a link
+
+    @classmethod
+    def of(
+        cls, devices: int, times: LoadTimes, warmup: int, single_s: float | None, predicted_s
+    ) -> "ScalingRow":
+        load, steps_s = times.load, times.whole_s[warmup:]
+        mean_s, step_s = statistics.fmean(steps_s), times.steady_s(warmup)
+        return cls(
+            mode=load.name,
+            loader=load.loader,
+            devices=devices,
+            per_device_batch=load.per_device_batch,
+            steps=len(times.step_s),
+            first_s=times.whole_s[:warmup],
+            step_s=step_s,
+            mean_step_s=mean_s,
+            input_wait_s=statistics.fmean(times.input_wait_s[warmup:]),
+            use_percent={use.device: use.mean_percent for use in times.use},
+            single_s=single_s or (mean_s if load.loader else step_s),
+            predicted_s=predicted_s,
+        )
 
     @property
     def counted_s(self) -> float:
@@ -367,8 +347,6 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    """All results of the scaling workload, with the prediction."""
-
     rows: list[ScalingRow]  # weak without and with loaders, then strong, by numbers of devices
     answers: list[ScalingAnswer]  # one for each number of devices
     model: ScalingModel | None  # None if no link was configured or measured
@@ -387,8 +365,12 @@ class ScalingAnalysis:
             single_s: float | None = None
             for answer, times in ((a, times) for a in answers for times in a.loads):
                 if (times.load.name, times.load.loader) == kind:
-                    rows.append(_row(answer.devices, times, warmup, single_s, model))
-                    single_s = single_s or rows[-1].counted_s
+                    predicted_s = None
+                    if times.load.loader == IN_MEMORY and model is not None:
+                        predicted_s = model.step_s(answer.devices, times.load.per_device_batch)
+                    row = ScalingRow.of(answer.devices, times, warmup, single_s, predicted_s)
+                    single_s = row.single_s
+                    rows.append(row)
         sizes = (warmup, config.strong_utterances, config.predicted_devices)
         return cls(rows, list(answers), model, source, *sizes)
 
@@ -399,10 +381,6 @@ class ScalingAnalysis:
     @property
     def timed(self) -> list[ScalingAnswer]:
         return [answer for answer in self.answers if answer.modules is not None]
-
-    def separate(self) -> ScalingModel | None:
-        """Returns the prediction for devices that share only the link."""
-        return self.model and dataclasses.replace(self.model, shared_cores=False)
 
     def to_json(self) -> dict[str, Any]:
         derived = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
@@ -415,30 +393,6 @@ class ScalingAnalysis:
         }
 
 
-def _row(
-    devices: int, times: LoadTimes, warmup: int, single_s: float | None, model: ScalingModel | None
-) -> ScalingRow:
-    load, steps_s = times.load, times.whole_s[warmup:]
-    mean_s, step_s = statistics.fmean(steps_s), times.steady_s(warmup)
-    predicted = None
-    if load.loader == IN_MEMORY and model is not None:
-        predicted = model.step_s(devices, load.per_device_batch)
-    return ScalingRow(
-        mode=load.name,
-        loader=load.loader,
-        devices=devices,
-        per_device_batch=load.per_device_batch,
-        steps=len(times.step_s),
-        first_s=times.whole_s[:warmup],
-        step_s=step_s,
-        mean_step_s=mean_s,
-        input_wait_s=statistics.fmean(times.input_wait_s[warmup:]),
-        use_percent={use.device: use.mean_percent for use in times.use},
-        single_s=single_s or (mean_s if load.loader else step_s),
-        predicted_s=predicted,
-    )
-
-
 def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Link | None, str]:
     if config.link_gigabytes_per_s:
         link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
@@ -446,9 +400,8 @@ def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Li
     measured = next((answer for answer in answers if answer.all_reduce), None)
     if measured is None:
         return None, "n/a"
-    times = measured.all_reduce
-    sizes, seconds = [time.size_bytes for time in times], [time.seconds for time in times]
-    link = fit_link([measured.devices] * len(times), sizes, seconds)
+    sizes, seconds = zip(*map(dataclasses.astuple, measured.all_reduce), strict=True)
+    link = fit_link([measured.devices] * len(sizes), sizes, seconds)
     return link, f"all-reduces measured over {measured.devices} devices"
 
 
@@ -456,6 +409,5 @@ def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> Scalin
     in_memory = [times for times in answer.loads if times.load.loader == IN_MEMORY]
     batches = [times.load.per_device_batch for times in in_memory]
     seconds = [times.steady_s(config.warmup_steps) for times in in_memory]
-    single, shared_cores = fit_single_device(batches, seconds), answer.kind != "GPU"
-    more = {"overlap": config.overlap, "shared_cores": shared_cores}
-    return ScalingModel(single, answer.gradient_bytes, link, **more)
+    more = {"overlap": config.overlap, "shared_cores": answer.kind != "GPU"}
+    return ScalingModel(fit_single_device(batches, seconds), answer.gradient_bytes, link, **more)

@@ -9,17 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.perform import Measured, check_results_folder, draw, is_file
-from tfasr.bench.scaling.fit import (
-    SHARE,
-    ConcurrentSteps,
-    Link,
-    MeasuredExchange,
-    MeasuredStep,
-    Measurements,
-    PredictedRun,
-    TargetMet,
-    WorkerPrediction,
-)
+from tfasr.bench.scaling import fit
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
 from tfasr.display.chart import Area, Axis, Chart, Panel, counts_axis, curve, run_colour
@@ -39,22 +29,18 @@ _AGAIN = "Create it again with tfasr bench --gin_file bench/scaling_small.gin --
 
 @dataclass
 class RunData:
-    """Measurements collected from runs and results."""
-
-    steps: list[MeasuredStep] = field(default_factory=list)  # of single workers
-    exchanges: list[MeasuredExchange] = field(default_factory=list)
+    steps: list[fit.MeasuredStep] = field(default_factory=list)  # of single workers
+    exchanges: list[fit.MeasuredExchange] = field(default_factory=list)
     gradient_bytes: list[int] = field(default_factory=list)  # from each source that recorded them
     weight_bytes: list[int] = field(default_factory=list)  # float32, from single-process runs
     batches: list[int] = field(default_factory=list)  # global batch sizes
     filled: list[float] = field(default_factory=list)  # mean over global batch size of each run
-    targets: list[TargetMet] = field(default_factory=list)  # runs that met the target
-    beside: list[ConcurrentSteps] = field(default_factory=list)  # of those runs
+    targets: list[fit.TargetMet] = field(default_factory=list)  # runs that met the target
+    beside: list[fit.ConcurrentSteps] = field(default_factory=list)  # of those runs
     missed: list[str] = field(default_factory=list)  # names of the other runs
 
 
-def read_runs(
-    run_dirs: Sequence[Path], target: Target | None, policy: str, window: int | None
-) -> RunData:
+def read_runs(run_dirs, target: Target | None, policy: str, window: int | None) -> RunData:
     """Reads runs of one model; raises UsageError if they are unreadable or not comparable."""
     data, first = RunData(), None
     for run_dir in run_dirs:
@@ -97,21 +83,18 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
         compute_s = max(step_s - exchange_s, 1e-9)
         size = int(cluster["gradient_bytes"])
         data.gradient_bytes.append(size)
-        data.exchanges.append(MeasuredExchange(workers, size, exchange_s))
-        link = cluster.get("link")
-        if link:  # few bytes: only latency
+        data.exchanges.append(fit.MeasuredExchange(workers, size, exchange_s))
+        if link := cluster.get("link"):  # few bytes: only latency
             little = (workers, link["small_bytes"], link["small_s"])
-            data.exchanges.append(MeasuredExchange(*little))
-    data.steps.append(MeasuredStep(rows, compute_s))
+            data.exchanges.append(fit.MeasuredExchange(*little))
+    data.steps.append(fit.MeasuredStep(rows, compute_s))
     batch = int(run.fact("global_batch_size"))
     data.batches.append(batch)
     data.filled.append(rows * workers / batch)
     return workers, step_s
 
 
-def _read_target(
-    run: Run, workers: int, step_s, target: Target, policy, window, data: RunData
-) -> None:
+def _read_target(run: Run, workers: int, step_s, target, policy, window, data: RunData) -> None:
     metric, value = target
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
     if not reached.reached:
@@ -133,8 +116,8 @@ def _read_target(
     intervals = run.intervals_until(until_s)
     beside_s = max(reached.seconds - step_s * len(before), 0.0)
     shared_s = min(sum(intervals.get(name, 0.0) for name in ("eval_forward", "decode")), beside_s)
-    data.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
-    data.beside.append(ConcurrentSteps(beside_s - shared_s, shared_s * workers, utterances))
+    data.targets.append(fit.TargetMet(int(run.fact("global_batch_size")), utterances))
+    data.beside.append(fit.ConcurrentSteps(beside_s - shared_s, shared_s * workers, utterances))
 
 
 def read_results(path: Path, data: RunData) -> None:
@@ -153,15 +136,15 @@ def read_results(path: Path, data: RunData) -> None:
         devices = process["devices"]
         for reduce in process["all_reduce"] if devices > 1 else ():
             measured = (devices, reduce["size_bytes"], reduce["seconds"])
-            data.exchanges.append(MeasuredExchange(*measured))
+            data.exchanges.append(fit.MeasuredExchange(*measured))
         for times in process["loads"] if devices == 1 else ():
             if not times["load"]["loader"]:
                 seconds = times["step_s"][warmup:]
                 rows = times["load"]["per_device_batch"]
-                data.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
+                data.steps.append(fit.MeasuredStep(rows, sum(seconds) / len(seconds)))
 
 
-def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
+def local_exchanges(gradient_bytes: int) -> list[fit.MeasuredExchange]:
     """Measures exchanges of a few bytes and of all gradients between two processes on loopback."""
     large_bytes = max(int(gradient_bytes), 8192)  # fewer would measure only latency
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
@@ -173,7 +156,7 @@ def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
         ]
         of_rank = [answer.result() for answer in answers]
     return [
-        MeasuredExchange(2, size, max(own_s, others_s))
+        fit.MeasuredExchange(2, size, max(own_s, others_s))
         for (size, own_s), (_, others_s) in zip(*of_rank, strict=True)
     ]
 
@@ -191,8 +174,6 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a prediction."""
-
     run_dirs: Sequence[Path]
     results: Sequence[Path] = ()  # files of the scaling workload
     target: str = ""  # such as "cer=0.1"; "" to predict only steps
@@ -242,7 +223,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
             f"No run reached {asked.target}, so the time to it can't be predicted. Received: "
             f"{len(asked.run_dirs)} runs. Choose a target that they met, or leave --target out."
         )
-    prediction = WorkerPrediction(_measurements(asked, data))
+    prediction = fit.WorkerPrediction(_measurements(asked, data))
     rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, data)]
     written = _written(asked, data, prediction, rows)
     if out is not None:
@@ -254,11 +235,11 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     return written.to_format(output_format)
 
 
-def _measurements(asked: Asked, data: RunData) -> Measurements:
+def _measurements(asked: Asked, data: RunData) -> fit.Measurements:
     size = _gradient_bytes(asked, data)
     link = None
     if asked.link_gbit_s is not None:
-        link = Link(asked.link_gbit_s * 1e9 / 8, asked.link_latency_us * 1e-6)
+        link = fit.Link(asked.link_gbit_s * 1e9 / 8, asked.link_latency_us * 1e-6)
     exchanges = data.exchanges if link is None or asked.over_loopback else []
     if asked.measure_exchange:
         exchanges = [*exchanges, *local_exchanges(size)]
@@ -268,10 +249,10 @@ def _measurements(asked: Asked, data: RunData) -> Measurements:
                 "A prediction for several workers needs the speed of their exchange. Received: "
                 "neither --link_gbit_s, nor --measure_exchange, nor runs of several workers."
             )
-        link = Link(math.inf)
+        link = fit.Link(math.inf)
     filled = statistics.median(data.filled or [1.0])
     runs = (data.targets, data.beside, filled)
-    return Measurements(data.steps, size, link, exchanges, asked.overlap, *runs)
+    return fit.Measurements(data.steps, size, link, exchanges, asked.overlap, *runs)
 
 
 def _gradient_bytes(asked: Asked, data: RunData) -> float:
@@ -304,7 +285,7 @@ def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     return runs
 
 
-def _written(asked: Asked, data: RunData, prediction: WorkerPrediction, rows) -> Measured:
+def _written(asked: Asked, data: RunData, prediction: fit.WorkerPrediction, rows) -> Measured:
     notes = []
     if data.missed:
         notes.append(
@@ -312,19 +293,14 @@ def _written(asked: Asked, data: RunData, prediction: WorkerPrediction, rows) ->
             f"underestimated: {', '.join(data.missed)}."
         )
     table = prediction_table(prediction, rows, asked.target, notes)
-    values = asdict(prediction.measured)
-    names = ("steps", "gradient_bytes", "link", "exchanges", "overlap", "targets", "beside")
-    values = {
-        "target": asked.target or None,
-        "interval_share": SHARE,
-        "measured": {**{name: values[name] for name in names}, "missed": data.missed},
-        "predicted": [record(row) for row in rows],
-    }
-    return Measured([table], values)
+    measured = asdict(prediction.measured) | {"missed": data.missed}
+    del measured["filled"]
+    values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
+    return Measured([table], {**values, "predicted": list(map(record, rows))})
 
 
 def prediction_table(
-    prediction: WorkerPrediction, rows: Sequence[PredictedRun], target: str, notes: Sequence[str]
+    prediction: fit.WorkerPrediction, rows: Sequence[fit.PredictedRun], target: str, notes
 ) -> Table:
     columns = [
         Column("workers", "", lambda row: row.workers),
@@ -351,14 +327,14 @@ def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g
         value *= scale
         return f"{value:,.0f}" if value >= 1000 else format(value, form)
 
-    def ends(row: PredictedRun) -> str:
+    def ends(row: fit.PredictedRun) -> str:
         return f"{text(interval(row).low)} to {text(interval(row).high)}"
 
     middle = Column(heading, "", lambda row: interval(row).middle, text)
     return [middle, Column("interval", "", ends)]
 
 
-def _notes(prediction: WorkerPrediction) -> list[str]:
+def _notes(prediction: fit.WorkerPrediction) -> list[str]:
     constant, per_row = prediction.coefficients()
     measured = prediction.measured
     link, sources = measured.link, []
@@ -371,9 +347,9 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
     listed = ", ".join(f"{count:.4g}" for count in rows)
     unknown = "; a single number of rows can't show the fixed part" if len(rows) == 1 else ""
     notes = [
-        f"Medians, with intervals for {100 * SHARE:.0f} % of new runs by a parametric bootstrap. A "
-        f"step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms per row, from "
-        f"{listed} rows per worker{unknown}.",
+        f"Medians, with intervals for {100 * fit.SHARE:.0f} % of new runs by a parametric "
+        f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms "
+        f"per row, from {listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
@@ -384,34 +360,32 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
         if critical is not None:
             batches = (critical.low, critical.middle, critical.high)
             low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
-            growth = (
-                f"; twice the least are needed at a batch of {middle} ({low} to {high}), if the "
-            )
-            growth += "curve with a critical batch is right"
+            growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), "
+            growth += "if the curve with a critical batch is right"
         runs = len(measured.targets)
         notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
     return notes
 
 
-def record(row: PredictedRun) -> dict[str, Any]:
+def record(row: fit.PredictedRun) -> dict[str, Any]:
     values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
     names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
     for name in names:
         if (interval := getattr(row, name)) is not None:
-            values |= {name: interval.middle, f"{name}_low": interval.low}
-            values[f"{name}_high"] = interval.high
+            ends = {f"{name}_low": interval.low, f"{name}_high": interval.high}
+            values |= {name: interval.middle, **ends}
     return {**values, "beyond": ",".join(row.beyond)}
 
 
-def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
+def prediction_chart(rows: Sequence[fit.PredictedRun], target: str) -> Chart:
     panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
     if target:
         panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
-    caption = f"Predicted for N workers, with intervals for {100 * SHARE:.0f} % of new runs"
+    caption = f"Predicted for N workers, with intervals for {100 * fit.SHARE:.0f} % of new runs"
     return Chart("prediction", caption, panels, columns=2, width=420)
 
 
-def _panel(rows: Sequence[PredictedRun], interval: Callable, scale: float, title: str) -> Panel:
+def _panel(rows: Sequence[fit.PredictedRun], interval: Callable, scale: float, title: str) -> Panel:
     marks = []
     for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
         of_batch = [row for row in rows if _key(row, rows) == batch]
@@ -425,7 +399,7 @@ def _panel(rows: Sequence[PredictedRun], interval: Callable, scale: float, title
     return Panel(marks, counts_axis("workers", counts), Axis(title, log=True))
 
 
-def _key(row: PredictedRun, rows: Sequence[PredictedRun]) -> str:
+def _key(row: fit.PredictedRun, rows: Sequence[fit.PredictedRun]) -> str:
     batches = {other.global_batch for other in rows}
     if len(batches) > 1 and all(
         other.global_batch * row.workers == row.global_batch * other.workers for other in rows

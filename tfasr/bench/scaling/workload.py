@@ -1,40 +1,21 @@
 """Weak and strong scaling of data parallelism over devices, measured and predicted."""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfasr.bench.devices import PROCESS, DeviceUse, devices_text, num_gpus, powers_up_to
-from tfasr.bench.scaling.measure import (
-    FROM_SHARDS,
-    LOADERS,
-    SORTING,
-    Load,
-    ScalingAnalysis,
-    ScalingConfig,
-    ScalingRow,
-    ScalingTask,
-    measure,
-)
+from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
+from tfasr.bench.scaling import measure
+from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig, ScalingRow
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import (
-    INK,
-    Axis,
-    Chart,
-    Line,
-    Mark,
-    Panel,
-    Rule,
-    counts_axis,
-    curve,
-    device_colour,
-    run_colour,
-)
+from tfasr.display import chart
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Rule, counts_axis, curve, run_colour
 from tfasr.display.table import Column, Table, fixed, milliseconds, percent, table_of
 from tfasr.kit.process import call
-from tfasr.models.model import ModelConfig, RecogniserConfig
+from tfasr.models.model import ModelConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
@@ -211,14 +192,12 @@ def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
 
 
 def scaling_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns weak and strong scaling side by side, each over the number of devices."""
     panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
     caption = "Efficiency of data parallelism: ideal, predicted and measured"
     return Chart("scaling", caption, panels, columns=2, width=420)
 
 
 def use_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns the devices' utilisation over time, with a panel for each source of batches."""
     answer = analysis.answers[-1]
     panels = [
         _use_panel(times.use, _SOURCES[loader])
@@ -231,7 +210,6 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns each module's seconds in the first steps, with a panel for each number of devices."""
     panels = []
     for answer in analysis.timed:
         count = len(answer.modules.first_host_s)
@@ -241,8 +219,7 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
             ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
             marks += curve(xs, ys, run_colour(place), module.module)
         host = [1000 * seconds for seconds in answer.modules.first_host_s]
-        look = {"colour": INK, "dash": "dashed"}
-        marks.append(Line(x=xs[:-1], y=host, series="tracing and host", **look))
+        marks.append(Line(x=xs[:-1], y=host, series="tracing and host", dash="dashed"))
         named = [*map(str, xs[:-1]), "median after"]
         x = Axis("step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False)
         panels.append(Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices)))
@@ -251,7 +228,6 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def modules_chart(analysis: ScalingAnalysis) -> Chart:
-    """Returns each module's seconds over the number of devices, within the step and alone."""
     counts = [answer.devices for answer in analysis.timed]
     panels = []
     for title, seconds in (
@@ -263,7 +239,7 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
             ys = [1000 * seconds(a.modules.modules[place]) for a in analysis.timed]
             marks += curve(counts, ys, run_colour(place), module.module)
         wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.timed]
-        marks.append(Line(x=counts, y=wholes, colour=INK, dash="dashed", series="all modules"))
+        marks.append(Line(x=counts, y=wholes, dash="dashed", series="all modules"))
         panels.append(Panel(marks, counts_axis("devices", counts), _ms_axis(marks), title=title))
     caption = "Time of each module over the number of devices"
     return Chart("scaling_modules", caption, panels, columns=2, width=420)
@@ -278,7 +254,7 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
     marks: list[Mark] = []
     for place, device in enumerate(use):
         shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
-        colour = INK if device.device == PROCESS else device_colour(place - 1)
+        colour = chart.INK if device.device == PROCESS else chart.device_colour(place - 1)
         look = {"colour": colour, "series": device.device, "width": 1.4}
         marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
         if device.mean_percent is not None:
@@ -294,14 +270,20 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     counts = sorted({row.devices for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
     shown = list(counts)
+    weak_batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+
+    def predicted(model: Any, counts: Sequence[int]) -> list[float]:
+        strong, batch = mode == "strong", analysis.strong_utterances
+        efficiency = model.strong_efficiency if strong else model.weak_efficiency
+        return [100 * efficiency(n, batch if strong else weak_batch) for n in counts]
+
     if analysis.model is not None:
         if analysis.shared_cores:
-            ys = [100 * _predicted(analysis.model, analysis, mode)(n) for n in counts]
-            name = "predicted, cores shared"
+            ys, name = predicted(analysis.model, counts), "predicted, cores shared"
             marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
         shown = sorted({*counts, *analysis.predicted_devices})
         name = "predicted, devices apart" if analysis.shared_cores else "predicted"
-        ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
+        ys = predicted(dataclasses.replace(analysis.model, shared_cores=False), shown)
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
         if rows := [row for row in measured if row.loader == loader]:
@@ -312,58 +294,22 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
             marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
     titles = {
         "strong": f"strong: {analysis.strong_utterances} utterances in all",
-        "weak": f"weak: {_weak_batch(analysis)} utterances on each device",
+        "weak": f"weak: {weak_batch} utterances on each device",
     }
     top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
     return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
 
 
-def _weak_batch(analysis: ScalingAnalysis) -> int:
-    return next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
-
-
-def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], float]:
-    if mode == "strong":
-        return lambda n: model.strong_efficiency(n, analysis.strong_utterances)
-    return lambda n: model.weak_efficiency(n, _weak_batch(analysis))
-
-
-def run(
-    config: ScalingConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
-) -> Result:
-    """Runs a process for each number of devices."""
+def run(config: ScalingConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
-    counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
-    tasks = [task_of(config, model, features, n, counts, context.fraction) for n in counts]
-    answers = [call(measure, task, backend="tensorflow") for task in tasks]
+    counts = sorted(set(config.device_counts)) or measure.default_counts(config.strong_utterances)
+    tasks = [measure.task_of(config, model, features, n, counts, context.fraction) for n in counts]
+    answers = [call(measure.measure, task, backend="tensorflow") for task in tasks]
     analysis = ScalingAnalysis.of(answers, config)
     tables, figures = scaling_tables(analysis), scaling_charts(analysis)
     return Result(tables, analysis.to_json(), config.warmup_steps, figures)
-
-
-def default_counts(strong_utterances: int) -> list[int]:
-    return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
-
-
-def task_of(
-    config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
-) -> ScalingTask:
-    steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    # As in the scaling study: 180 on one, 720 on four.
-    weak = ("weak", config.weak_utterances, steps * count)
-    loads = [Load(*weak)]
-    if config.loader:
-        loads.append(Load(*weak, FROM_SHARDS))
-    if config.sorting_loader:
-        loads.append(Load(*weak, SORTING, config.sorted_batches))
-    loads.append(Load("strong", config.strong_utterances // count, steps))
-    if count == 1:
-        # The prediction needs one device's steps with the batches that it predicts.
-        few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
-        loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
-    return ScalingTask(count, model, features, config, tuple(loads))
 
 
 SCALING = Workload(run, (ScalingConfig, ModelConfig, FeatureConfig), backends=())

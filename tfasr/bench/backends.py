@@ -1,0 +1,428 @@
+"""The same training steps on TensorFlow, JAX and PyTorch, in alternation."""
+
+import logging
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import Any, Literal
+
+import keras
+import numpy as np
+
+from tfasr.bench.devices import describe_backend, installed_backends, out_of_memory
+from tfasr.bench.keywords import make_spotter
+from tfasr.bench.steppers import Batch, Kernels, Stepper, ctc_losses, make_stepper, profile
+from tfasr.bench.workload import BACKENDS, Context, Result, Workload, seconds_of
+from tfasr.data.features import FeatureConfig
+from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis, run_colour
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
+from tfasr.errors import UsageError
+from tfasr.kit.config import config_class, require
+from tfasr.kit.process import call
+from tfasr.models import keyword_spotter as spotter
+from tfasr.models.build import build_recogniser
+from tfasr.models.keyword_spotter import KeywordSpotterConfig
+from tfasr.models.model import ModelConfig, RecogniserConfig, output_frames, portable
+
+RUNTIMES = {
+    "tensorflow": "TensorFlow graph",
+    "tensorflow_xla": "TensorFlow, XLA",
+    "jax": "JAX (XLA)",
+    "torch": "PyTorch eager",
+}
+NATIVE = "native_torch"  # PyTorch without Keras: the keyword spotter as its users write it
+KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
+NUM_CLASSES, _AXES_CLASSES = 29, 30
+_REASON = 160  # characters
+_TITLE = "One training step on Keras's backends, and in PyTorch alone"
+_log = logging.getLogger(__name__)
+
+
+@config_class
+class BackendsConfig:
+    """The comparison's backends, sizes and repetitions."""
+
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's and `NATIVE`, if installed
+    # of the keyword spotter's images
+    layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
+    rounds: int = 3  # processes of each backend, in alternation
+    steps: int = 10  # of each model in each process
+    warmup_steps: int = 3  # of each model in each process, left out
+    keyword_batch_size: int = 64  # utterances
+    acoustic_batch_size: int = 16  # utterances; 0 leaves the acoustic model out
+    acoustic_frames: int = 600  # feature frames of its utterances
+
+    def check(self) -> None:
+        for name in ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames"):
+            require(getattr(self, name) > 0, self, name, "at least 1")
+        require(self.acoustic_batch_size >= 0, self, "acoustic_batch_size", "at least 0")
+        require(bool(self.layouts), self, "layouts", "at least one")
+        names = (*BACKENDS, NATIVE)
+        valid = bool(self.backends) and set(self.backends) <= set(names)
+        require(valid, self, "backends", f"some of {names}")
+
+
+@dataclass(frozen=True)
+class BackendTimes:
+    """One model on one backend; medians are over the processes' medians, None if not run."""
+
+    model: str
+    layout: str  # of its images; "" for other inputs
+    backend: str  # Keras's, or `NATIVE`
+    batch_size: int  # utterances
+    first_s: list[float | None]  # the first step of each process, which compiles
+    forward_ms: list[list[float]]  # forward passes, one list per process
+    step_ms: list[list[float]]  # steps, one list per process
+    reason: str = ""  # why times are missing, or ""
+
+    def joined(self, others: "Sequence[BackendTimes]") -> "BackendTimes":
+        names = ("first_s", "forward_ms", "step_ms")
+        return replace(self, **{n: sum((getattr(o, n) for o in others), []) for n in names})
+
+    @property
+    def median_forward_ms(self) -> float | None:
+        return _median(self.forward_ms)
+
+    @property
+    def median_step_ms(self) -> float | None:
+        return _median(self.step_ms)
+
+    @property
+    def median_first_s(self) -> float | None:
+        return None if self.reason else statistics.median(self.first_s)
+
+    @property
+    def utterances_per_s(self) -> float | None:
+        step_ms = self.median_step_ms
+        return None if step_ms is None else 1000 * self.batch_size / step_ms
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("model", "layout", "backend", "batch_size", "utterances_per_s", "reason")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "forward_ms": self.median_forward_ms,
+            "step_ms": self.median_step_ms,
+            "first_step_s": self.median_first_s,
+            "all_forward_ms": self.forward_ms,
+            "all_step_ms": self.step_ms,
+        }
+
+
+def _median(processes: Sequence[Sequence[float]]) -> float | None:
+    medians = [statistics.median(times) for times in processes if times]
+    return statistics.median(medians) if medians else None
+
+
+Answer = tuple[dict[str, Any], list[BackendTimes]]  # of `describe_backend`, for models and layouts
+
+
+def measure(backend: str, config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
+    """Measures the models in this process; `NATIVE` has only the keyword spotter."""
+    described = describe_backend()
+    if backend == NATIVE:
+        described |= {"name": NATIVE, "versions": {"torch": metadata.version("torch")}}
+    models = [_keywords(backend, config, keyword, layout) for layout in config.layouts]
+    if config.acoustic_batch_size and backend != NATIVE:
+        models.append(_acoustic(backend, config, acoustic, num_features))
+    return described, models
+
+
+def _keywords(backend: str, config: BackendsConfig, network, layout: str) -> BackendTimes:
+    framework, size = "torch" if backend == NATIVE else "keras", config.keyword_batch_size
+    stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
+    named = (KEYWORDS, layout, backend, size)
+    try:
+        return BackendTimes(*named, *_times(stepper, random_batch(network, size), config))
+    except Exception as error:  # each framework has its own error class
+        sentence = next((s for s in str(error).split(". ") if "only support" in s), None)
+        if sentence is None:
+            raise
+        reason = next(line for line in sentence.splitlines() if "only support" in line)
+        reason = reason.strip().rstrip(".")[:_REASON]
+        return BackendTimes(*named, [None], [[]], [[]], reason)
+
+
+def _acoustic(backend: str, config: BackendsConfig, network, num_features: int) -> BackendTimes:
+    model = build_recogniser(network, num_features, NUM_CLASSES)
+    size, frames = config.acoustic_batch_size, config.acoustic_frames
+    random, num_labels = np.random.default_rng(0), max(1, frames // 8)
+    features, lengths = _noise(random, size, frames, num_features)
+    targets = (
+        np.asarray(network.output_lengths(lengths), np.int32),
+        random.integers(0, NUM_CLASSES - 1, (size, num_labels), np.int32),
+        np.full(size, num_labels, np.int32),
+    )
+    stepper = make_stepper(model, ctc_losses, keras.optimizers.Adadelta(1.0))
+    times = _times(stepper, Batch((features, lengths), targets), config)
+    return BackendTimes(ACOUSTIC, "", backend, size, *times)
+
+
+def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> tuple[list, list, list]:
+    placed = stepper.place(batch)
+    first_s = seconds_of(stepper.update, placed)
+    for _ in range(config.warmup_steps - 1):
+        stepper.update(placed)
+    for _ in range(config.warmup_steps):
+        stepper.forward(placed)
+    forward_ms, step_ms = [], []
+    for _ in range(config.steps):
+        forward_ms.append(1000 * seconds_of(stepper.forward, placed))
+        step_ms.append(1000 * seconds_of(stepper.update, placed))
+    return [first_s], [forward_ms], [step_ms]
+
+
+def _noise(random: np.random.Generator, size: int, frames: int, num_features: int) -> tuple:
+    features = random.standard_normal((size, frames, num_features), np.float32)
+    return features, np.full(size, frames, np.int32)
+
+
+def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
+    random = np.random.default_rng(0)
+    features, _ = _noise(random, size, network.num_frames, network.num_bins)
+    return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
+
+
+FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backend
+
+
+def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
+    network = KeywordSpotterConfig()
+    layout, library = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
+    stepper, _ = make_spotter(network, library, layout, learning_rate=0.003)
+    placed = stepper.place(random_batch(network, batch))
+    for _ in range(3):
+        stepper.update(placed)
+    return counted(profile(lambda: stepper.update(placed), steps), network, batch)
+
+
+# Parts computed by operations; oneDNN's names on a processor start with _MklNative.
+_PARTS = {
+    "Conv2D": [spotter.FORWARD],
+    "Conv2DBackpropFilter": [spotter.OF_FILTERS],
+    "Conv2DBackpropInput": [spotter.OF_INPUTS],
+    "MatMul": [spotter.CLASSIFIER, spotter.CLASSIFIER_BACK],
+    "aten::mkldnn_convolution": [spotter.FORWARD],
+    "aten::cudnn_convolution": [spotter.FORWARD],
+    "aten::_slow_conv2d_forward": [spotter.FORWARD],
+    "aten::convolution_backward": [spotter.OF_FILTERS, spotter.OF_INPUTS],
+    "aten::addmm": [spotter.CLASSIFIER],
+    "aten::mm": [spotter.CLASSIFIER_BACK],
+}
+
+
+def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
+    """Adds operations and bytes to the spotter's convolutions and products, found by name."""
+    cost, with_costs = spotter.step_cost(network, batch), []
+    for kernel in kernels.kernels:
+        if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
+            flops, moved = (sum(of[part] for part in parts) for of in (cost.flops, cost.moved))
+            kernel = replace(kernel, flops=flops, moved_bytes=moved)
+        with_costs.append(kernel)
+    return Kernels(with_costs, kernels.reason)
+
+
+@dataclass(frozen=True)
+class AxesTask:
+    networks: dict[str, RecogniserConfig]  # by name
+    num_features: int  # per frame
+    frames: tuple[int, ...]  # lengths, growing
+    batch: int  # utterances
+    steps: int  # measured for each
+    warmup: int  # steps before those
+    runtime: str = "tensorflow"  # of `RUNTIMES`
+    threads: tuple[int, ...] = ()  # of OpenMP, within an operation, parallel operations, if set
+
+
+@dataclass(frozen=True)
+class AxesTimes:
+    runtime: str  # of `RUNTIMES`
+    batch: int  # utterances
+    threads: tuple[int, ...]  # see `AxesTask`
+    network: str
+    frames: int  # feature frames of each utterance
+    parameters: int = 0  # trainable ones
+    inference_s: list[float] = field(default_factory=list)  # of each forward pass
+    training_s: list[float] = field(default_factory=list)  # of each step
+    first_s: float | None = None  # of the first training step, which compiles
+    reason: str = ""  # why it was not run, or ""
+
+    @property
+    def training_median_s(self) -> float | None:
+        return _median([self.training_s])
+
+    @property
+    def inference_median_s(self) -> float | None:
+        return _median([self.inference_s])
+
+
+def measure_axes(task: AxesTask) -> list[AxesTimes]:
+    """Measures every network and length, with the cross entropy of output frames as the loss."""
+    if task.threads and keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_num_interop_threads(task.threads[2])
+    times, xla = [], task.runtime.endswith("_xla")
+    for name, config in task.networks.items():
+        config = portable(config) if xla else config
+        model = build_recogniser(config, task.num_features, _AXES_CLASSES)
+        parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+        stepper = make_stepper(model, frame_losses, keras.optimizers.Adam(0.001), xla=xla)
+        for frames in task.frames:
+            of_length = (task.runtime, task.batch, task.threads, name, frames, parameters)
+            times.append(AxesTimes(*of_length, **_axes_times(task, frames, config, stepper)))
+            if times[-1].reason:
+                break
+    return times
+
+
+def frame_losses(logits, classes):
+    """Returns the mean cross entropy of each utterance's frames."""
+    losses = keras.losses.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+    return keras.ops.mean(losses, axis=-1)
+
+
+def _axes_times(task: AxesTask, frames: int, config, stepper: Stepper) -> dict[str, Any]:
+    random, outputs = np.random.default_rng(0), (task.batch, output_frames(config, frames))
+    inputs = _noise(random, task.batch, frames, task.num_features)
+    batch = Batch(inputs, (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
+
+    def seconds(part, warmup: int) -> list[float]:
+        return [seconds_of(part, placed) for _ in range(warmup + task.steps)][warmup:]
+
+    try:
+        placed = stepper.place(batch)
+        times: dict[str, Any] = {"first_s": seconds_of(stepper.update, placed)}
+        times["training_s"] = seconds(stepper.update, task.warmup - 1)
+        return {**times, "inference_s": seconds(stepper.predict, task.warmup)}
+    except Exception as error:  # each framework has its own error classes
+        no_memory = out_of_memory(error)
+        if not (no_memory or task.runtime.endswith("_xla")):
+            raise
+        reason = "out of memory" if no_memory else " ".join(str(error).split())
+        return {"reason": reason[:_REASON]}
+
+
+def backends_table(times, config: BackendsConfig, backends, absent: list[str]) -> Table:
+    """Returns a row per model, backend and layout, relative to the fastest of each model."""
+    ran = [row for row in times if row.median_step_ms is not None]
+
+    def of_fastest(row: BackendTimes) -> float | None:
+        fastest = min(other.median_step_ms for other in ran if other.model == row.model)
+        return None if row.reason else row.median_step_ms / fastest
+
+    def rounds(row: BackendTimes) -> str | None:
+        medians = [statistics.median(steps) for steps in row.step_ms if not row.reason]
+        return f"{min(medians):.1f}–{max(medians):.1f}" if medians else None
+
+    columns = [
+        Column("model", "", lambda row: f"{row.model}, batch {row.batch_size}"),
+        Column("backend", "", lambda row: _label(row.backend)),
+        Column("layout", "", lambda row: row.layout or UNKNOWN),
+        Column("forward, ms", "", lambda row: row.median_forward_ms, fixed(1)),
+        Column("step, ms", "", lambda row: row.median_step_ms, fixed(1)),
+        Column("rounds, ms", "", rounds),
+        Column("utterances/s", "", lambda row: row.utterances_per_s, "{:,.1f}".format),
+        Column("of the fastest", "", of_fastest, fixed(2)),
+        Column("first step, s", "", lambda row: row.median_first_s, fixed(1)),
+    ]
+    return table_of(_TITLE, columns, times, _notes(times, config, backends, absent))
+
+
+def _label(name: str) -> str:
+    return "PyTorch alone" if name == NATIVE else name
+
+
+def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
+    versions = ", ".join(map(_version, backends))
+    kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
+    keras = " and ".join(dict.fromkeys(kerases))
+    notes = [
+        f"Medians over {config.rounds} processes of each backend, in alternation, of the medians "
+        f"of {config.steps} steps, without the first {config.warmup_steps} steps of each process. "
+        "A step is forward, loss, backward and update, timed to its end.",
+        f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
+        f"{versions}. TensorFlow runs graphs with tfasr's LSTM; JAX compiles the whole step and "
+        "PyTorch is eager, both with Keras's LSTM. Of the fastest: the step's time divided by that "
+        "of the model's fastest row.",
+        "Layout: channels last (NHWC) or second (NCHW) in the keyword spotter's images. PyTorch "
+        "alone: the same network in PyTorch's own layers, loss and Adam. The acoustic model has no "
+        "images and no version in PyTorch alone.",
+    ]
+    for row in times:
+        if row.reason:
+            notes.append(f"{UNKNOWN} for {row.layout} on {_label(row.backend)}: “{row.reason}”")
+    if absent:
+        notes.append(f"Not installed and left out: {', '.join(map(_label, absent))}.")
+    return notes
+
+
+def _version(backend: dict[str, Any]) -> str:
+    name, versions = backend["name"], backend["versions"]
+    version = versions["torch" if name == NATIVE else name]
+    return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
+
+
+def backends_chart(times: Sequence[BackendTimes]) -> Chart:
+    models = list(dict.fromkeys(row.model for row in times))
+    panels = [_panel([row for row in times if row.model == model]) for model in models]
+    return Chart("backends", _TITLE, panels, columns=len(models), width=420)
+
+
+def _panel(rows: Sequence[BackendTimes]) -> Panel:
+    ran = [row for row in rows if not row.reason]
+    places = list(range(len(ran)))
+    forward = [row.median_forward_ms for row in ran]
+    step_ms = [row.median_step_ms for row in ran]
+    y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
+    ends = [max(pair) for pair in zip(forward, step_ms, strict=True)]
+    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
+    marks = [
+        Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
+        Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
+        Labels(x=ends, y=places, words=words),
+    ]
+    names = [" ".join((_label(row.backend), row.layout)).strip() for row in ran]
+    label = f"ms per training step, {rows[0].model}, batch of {rows[0].batch_size}"
+    x = Axis(label, limits=(0, 1.35 * max(ends)))
+    return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
+
+
+def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
+    installed = installed_backends()
+    present = [name for name in config.backends if _process(name) in installed]
+    absent = [name for name in config.backends if name not in present]
+    if not present:
+        raise UsageError(
+            "At least one of BackendsConfig.backends must be installed. Received: "
+            f"{config.backends}."
+        )
+    answers: dict[str, list[Answer]] = {name: [] for name in present}
+    work = (config, keyword, acoustic, features.num_features)
+    for number in range(config.rounds):
+        # Each round starts with another backend, so none always meets a warm or cold machine.
+        for name in present[number % len(present) :] + present[: number % len(present)]:
+            _log.info("round %d of %d: %s", number + 1, config.rounds, name)
+            answers[name].append(call(measure, name, *work, backend=_process(name)))
+    times = [
+        processes[0].joined(processes)
+        for name in present
+        for processes in zip(*(models for _, models in answers[name]), strict=True)
+    ]
+    times.sort(key=lambda row: row.model != KEYWORDS)
+    backends = [answers[name][0][0] for name in present]
+    values = {"backends": backends, "not_installed": absent}
+    values["rows"] = [row.to_json() for row in times]
+    # Each process warms up the forward pass and the whole step of every model that ran.
+    steps = 2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times)
+    tables = [backends_table(times, config, backends, absent)]
+    return Result(tables, values, steps, {"backends": lambda: backends_chart(times)})
+
+
+def _process(name: str) -> str:
+    return "torch" if name == NATIVE else name
+
+
+BACKENDS_WORKLOAD = Workload(
+    run, (BackendsConfig, KeywordSpotterConfig, ModelConfig, FeatureConfig), backends=()
+)

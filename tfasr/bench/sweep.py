@@ -1,0 +1,650 @@
+"""Batch sizes and precisions: speed, memory, and the errors that a precision adds."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
+from tfasr.bench.decoder import log_softmax
+from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
+from tfasr.bench.synthetic import gpu_peak_bytes, noise_batch
+from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow, seconds_of
+from tfasr.data.features import FeatureConfig
+from tfasr.decoding.decoder import GreedyDecoder
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
+from tfasr.errors import UsageError
+from tfasr.exporting.litert import QUANTISED, convert, runner
+from tfasr.kit.config import PRECISIONS, config_class, require, require_precision, swept
+from tfasr.kit.process import call, usable_cores
+from tfasr.models.build import build_recogniser
+from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, portable
+from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.telemetry.machine import peak_memory_mib
+from tfasr.training.build import build_model
+from tfasr.training.evaluation import Evaluator
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.trained import TrainedRun, open_trained
+
+SEED = 1
+Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@config_class
+class SweepConfig:
+    """Precisions, batch sizes, networks and threads of the sweep."""
+
+    # float32 and others of `tfasr.kit.config.swept`
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
+    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances
+    # utterances, as far as they fit into memory
+    training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    calls: int = 200  # of inference, for each size
+    steps: int = 10  # of training, for each size
+    warmup: int = 4  # calls and steps before those, left out
+    frames: int = 1000  # feature frames of each utterance
+    labels: int = 120  # of each utterance
+    memory_share: float = 0.8  # fraction of the free memory for training
+    networks: tuple[str, ...] = ()  # to compare, of `tfasr.models.model.MODELS`
+    network_units: int = 0  # width of all networks; 0 for each config's sizes
+    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # in which networks are compared, if installed
+    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames of those comparisons
+    axes_batch: int = 8  # utterances in those comparisons
+    axes_steps: int = 10  # steps in those comparisons
+    # numbers of threads (OpenMP and MKL, within an operation, parallel operations), each measured
+    # in a process of TensorFlow and of PyTorch
+    threads: tuple[tuple[int, int, int], ...] = ()
+    threads_network: str = "acoustic_model"  # measured with those threads, at the longest length
+    # an utterance this much slower in a larger batch is a cliff (a fraction)
+    cliff_tolerance: float = 0.05
+
+    def check(self) -> None:
+        require_precision(self, "precisions", swept())
+        require("float32" in self.precisions, self, "precisions", "float32 and others")
+        for name in ("inference_batches", "training_batches", "lengths"):
+            require(all(n > 0 for n in getattr(self, name)), self, name, "positive")
+        valid = all(name in MODELS for name in (*self.networks, self.threads_network))
+        require(valid, self, "networks", f"of {MODELS.listed()}")
+        positive = all(n > 0 for numbers in self.threads for n in numbers)
+        require(positive, self, "threads", "positive numbers of threads")
+        valid = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
+        require(valid, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
+        for name in ("lengths", "inference_batches"):
+            require(bool(getattr(self, name)), self, name, "at least one")
+        require(self.network_units >= 0, self, "network_units", "at least 0")
+        for name in ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps"):
+            require(getattr(self, name) > 0, self, name, "positive")
+        require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
+        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    mode: str  # "inference" or "training"
+    precision: str  # of `tfasr.kit.config.swept`
+    batch: int  # utterances
+    p50_s: float | None  # of a batch; None if it was not run
+    p90_s: float | None = None
+    p99_s: float | None = None
+    calls: int = 0  # after the warm-up
+    peak_memory_mib: float | None = None  # of the process, including all smaller sizes
+    device_memory_mib: float | None = None  # of TensorFlow on the GPU, for this size alone
+    reason: str = ""  # why it was not run, or ""
+    cliff: bool = False  # whether an utterance takes longer than in a smaller batch
+
+    @property
+    def utterance_s(self) -> float | None:
+        return None if self.p50_s is None else self.p50_s / self.batch
+
+    @property
+    def utterances_per_s(self) -> float | None:
+        return self.utterance_s and 1 / self.utterance_s
+
+    @classmethod
+    def of(cls, mode: str, precision: str, batch: int, seconds: Sequence[float], **more: Any):
+        quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist()
+        return cls(mode, precision, batch, *quantiles, calls=len(seconds), **more)
+
+
+def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
+    def batches(row: SweepRow) -> list[tuple[int, float | None]]:
+        of_kind = (r for r in rows if (r.mode, r.precision) == (row.mode, row.precision))
+        return [(other.batch, other.utterance_s) for other in of_kind]
+
+    cliffs = (is_cliff(r.batch, r.utterance_s, batches(r), tolerance) for r in rows)
+    return [replace(row, cliff=cliff) for row, cliff in zip(rows, cliffs, strict=True)]
+
+
+def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:
+    """Returns a row's speed relative to float32 at the same batch size, or None."""
+    same = (row.mode, "float32", row.batch)
+    exact = next((r.p50_s for r in rows if (r.mode, r.precision, r.batch) == same), None)
+    return None if row.p50_s is None or exact is None else exact / row.p50_s
+
+
+def measure_inference(
+    config: SweepConfig, model, features: FeatureConfig, precision: str, calls: int
+) -> tuple[list[SweepRow], float]:
+    """Returns a row for each batch size, growing, and the precision's error.
+
+    The error is the logits' relative root mean square difference from float32, for random weights.
+    """
+    _prepare()
+    sizes = (config.frames, features.num_features)
+    answer = _inference_function(model, precision, *sizes)
+    rows = []
+    for size in sorted(config.inference_batches):
+        logits = partial(answer(size), *_features(config, features, size))
+        rows.append(_measured("inference", precision, size, logits, calls, config.warmup))
+    noise = _features(config, features, 1)
+    exact = _inference_function(model, "float32", *sizes)(1)(*noise)
+    difference = answer(1)(*noise) - exact
+    return rows, float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
+
+
+def measure_training(
+    config: SweepConfig, model, features: FeatureConfig, precision: str, steps: int
+) -> list[SweepRow]:
+    """Measures training steps with growing batches; one that won't fit gets a reason instead."""
+    _prepare()
+    training = TrainingConfig(precision=precision, seed=SEED)
+    experiment = Experiment(model=model, features=features, training=training)
+    built = build_model(experiment, Alphabet(), compiled=True)
+    step = tf.function(lambda batch: built.train_step(batch)["utterance_loss"])
+
+    def measured(size: int) -> SweepRow:
+        batch = {k: tf.constant(value) for k, value in _noise(config, features, size).items()}
+        return _measured("training", precision, size, lambda: step(batch), steps, config.warmup)
+
+    sizes = growing_batches(sorted(config.training_batches), config.memory_share, measured)
+    return [
+        row or SweepRow("training", precision, size, None, reason=reason)
+        for size, row, reason in sizes
+    ]
+
+
+def _prepare() -> None:
+    tf.get_logger().setLevel("ERROR")
+    # LiteRT's converter logs the renaming of its inputs through absl.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _noise(config: SweepConfig, features: FeatureConfig, size: int) -> dict[str, np.ndarray]:
+    shape = (size, config.frames, config.labels)
+    return noise_batch(*shape, features.num_features)
+
+
+def _inference_function(
+    config: RecogniserConfig, precision: str, frames: int, num_features: int
+) -> Callable[[int], Logits]:
+    classes = Alphabet().num_classes
+    if PRECISIONS[precision].litert:
+        model = build_recogniser(portable(config), num_features, classes, seed=SEED)
+        quantised = precision in QUANTISED
+        return lambda batch: runner(
+            convert(model, batch, frames, num_features, quantised=quantised), usable_cores()
+        )
+    model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
+    forward = tf.function(lambda features, lengths: model(features, lengths))
+    # Reading the result ensures that it was computed.
+    return lambda _: lambda features, lengths: forward(features, lengths).numpy()
+
+
+def _features(config: SweepConfig, features, size: int) -> tuple[np.ndarray, np.ndarray]:
+    batch = _noise(config, features, size)
+    return batch["features"], batch["feature_lengths"]
+
+
+def _measured(
+    mode: str, precision: str, size: int, call: Callable[[], Any], calls: int, warmup: int
+) -> SweepRow:
+    if tf.config.list_logical_devices("GPU"):
+        tf.config.experimental.reset_memory_stats("GPU:0")
+
+    def to_its_end() -> None:
+        call()
+        tf.test.experimental.sync_devices()
+
+    seconds = [seconds_of(to_its_end) for _ in range(warmup + calls)][warmup:]
+    on_gpu = gpu_peak_bytes()
+    device_mib = None if on_gpu is None else on_gpu / 2**20
+    memory = {"peak_memory_mib": peak_memory_mib(), "device_memory_mib": device_mib}
+    return SweepRow.of(mode, precision, size, seconds, **memory)
+
+
+def measure_errors(
+    run_dir: Path, split: str, precision: str, shard_dir=None, checkpoint: str = "best"
+) -> ErrorCounts:
+    trained = open_trained(run_dir)
+    source = trained.source(split, shard_dir)
+    if PRECISIONS[precision].litert:
+        return _by_litert(trained, source, precision, checkpoint)
+    model = trained.model(checkpoint, precision=precision)
+    return Evaluator(model, source, GreedyDecoder(trained.alphabet)).evaluate().counts
+
+
+def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> ErrorCounts:
+    config, num_features = trained.experiment.model, trained.experiment.features.num_features
+    model = build_recogniser(portable(config), num_features, trained.alphabet.num_classes)
+    model.set_weights(trained.model(checkpoint).recogniser.get_weights())
+    utterances = source.split.utterances
+    frames = max(utterance.frames for utterance in utterances)
+    # One utterance at a time with the same padding, which is on the right and changes nothing.
+    converted = convert(model, 1, frames, num_features, quantised=precision in QUANTISED)
+    logits = runner(converted, usable_cores())
+    decoder, texts = GreedyDecoder(trained.alphabet), {}
+    for batch in source.evaluation():
+        rows = (batch[name].numpy() for name in ("positions", "features", "feature_lengths"))
+        for position, features, length in zip(*rows, strict=True):
+            padded = np.zeros((1, frames, num_features), np.float32)
+            padded[0, :length] = features[:length]
+            lengths = np.array([length], np.int32)
+            log_probs = log_softmax(logits(padded, lengths)[0])[None]
+            outputs = np.asarray(config.output_lengths(lengths))
+            texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
+    ordered = [texts[utterance.position] for utterance in utterances]
+    return count_errors([utterance.text for utterance in utterances], ordered)
+
+
+@dataclass(frozen=True)
+class SweepAnalysis:
+    rows: Sequence[SweepRow]  # of inference, then of training, with growing batch sizes
+    errors: dict[str, dict[str, Any]] | None  # of a run in every precision; None without a run
+    logit_errors: dict[str, float]  # relative to float32, with random weights
+    frames: int  # of each utterance
+    frame_s: float  # seconds between frames
+    calls: int  # of inference
+    warmup: int  # calls and steps left out before each measurement
+    split: str | None  # on which errors were counted
+
+    def of(self, mode: str) -> list[SweepRow]:
+        return [row for row in self.rows if row.mode == mode]
+
+    def audio_s_per_s(self, row: SweepRow) -> float | None:
+        return row.utterance_s and self.frames * self.frame_s / row.utterance_s
+
+    def cost(self, precision: str) -> str:
+        """Formats a precision's WER in percent or, without a run, its relative logit error."""
+        if self.errors is not None:
+            return f"{100 * self.errors[precision]['wer']:.2f}"
+        error = self.logit_errors.get(precision)
+        return UNKNOWN if error is None else f"{error:.2g}"
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            {
+                **json_of(row, "utterance_s"),
+                "audio_s_per_s": self.audio_s_per_s(row),
+                "speedup_over_float32": speedup(row, self.rows),
+            }
+            for row in self.rows
+        ]
+        return {
+            "rows": rows,
+            "errors": self.errors,
+            "split": self.split,
+            "relative_logit_error": self.logit_errors,
+            "frames": self.frames,
+        }
+
+
+def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
+    tables = [_inference(analysis)]
+    if analysis.of("training"):
+        tables.append(_training(analysis))
+    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
+
+
+def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
+    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
+    return [
+        Column("precision", "", lambda row: PRECISIONS[row.precision].label),
+        Column("batch", "", lambda row: row.batch),
+        *times,
+        Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
+        Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
+        Column(cost, "", lambda row: analysis.cost(row.precision)),
+        Column("peak\nMiB", "", lambda r: r.device_memory_mib or r.peak_memory_mib, fixed(0)),
+        Column("cliff", "", lambda row: row.reason or ("cliff" if row.cliff else "")),
+    ]
+
+
+_PER_UTTERANCE = Column("ms per\nutterance", "", lambda row: row.utterance_s, milliseconds)
+
+
+def _inference(analysis: SweepAnalysis) -> Table:
+    columns = _row_columns(
+        analysis,
+        Column("p50\nms", "", lambda row: row.p50_s, milliseconds),
+        Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
+        Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
+        _PER_UTTERANCE,
+    )
+    notes = [
+        f"Latency of a batch with {analysis.frames} frames per utterance, {analysis.calls} calls "
+        f"after {analysis.warmup} warm-up calls. Each precision runs in its own process.",
+        *_common_notes(analysis),
+    ]
+    title = "Inference over batch sizes and precisions"
+    return table_of(title, columns, analysis.of("inference"), notes)
+
+
+def _training(analysis: SweepAnalysis) -> Table:
+    columns = _row_columns(
+        analysis,
+        Column("step\nms", "", lambda row: row.p50_s, milliseconds),
+        _PER_UTTERANCE,
+        Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
+    )
+    notes = [
+        f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
+        "Batches grow until memory would be full. Errors are those of inference in the same "
+        "precision.",
+        *_common_notes(analysis),
+    ]
+    title = "Training over batch sizes and precisions"
+    return table_of(title, columns, analysis.of("training"), notes)
+
+
+def _common_notes(analysis: SweepAnalysis) -> list[str]:
+    notes = [
+        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory, or "
+        "else the process's peak up to this size.",
+        "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights by dynamic "
+        "range quantisation after training, with Keras's LSTM loop.",
+    ]
+    if analysis.errors is None:
+        notes.append(
+            "Relative logit error: root mean square difference from float32, divided by float32's "
+            "root mean square, with random weights. It can't predict word errors; for those use "
+            "--run_dir."
+        )
+    return notes
+
+
+def _error_table(analysis: SweepAnalysis) -> Table:
+    exact, signed = analysis.errors["float32"]["wer"], "{:+.2f}".format
+    columns = [
+        Column("precision", "", lambda row: PRECISIONS[row[0]].label),
+        Column("WER\n%", "", lambda row: row[1]["wer"], fixed(2, 100)),
+        Column("CER\n%", "", lambda row: row[1]["cer"], fixed(2, 100)),
+        Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
+        Column("utterances", "", lambda row: row[1]["utterances"]),
+    ]
+    note = f"The run's best checkpoint on {analysis.split}, with greedy decoding."
+    rows = list(analysis.errors.items())
+    return table_of("Errors in each precision", columns, rows, [note])
+
+
+@dataclass(frozen=True)
+class Axes:
+    rows: Sequence[AxesTimes]  # by network, then runtime, then length
+    absent: Sequence[str]  # runtimes that are not installed
+    frame_s: float  # seconds between frames
+
+    def audio_s_per_s(self, row: AxesTimes) -> float | None:
+        audio_s = row.batch * row.frames * self.frame_s
+        return None if row.training_median_s is None else audio_s / row.training_median_s
+
+    def against_graph(self, row: AxesTimes) -> float | None:
+        """Returns training speed relative to TensorFlow's graph, or None."""
+        same = ("tensorflow", row.network, row.frames)
+        rows = ((r.runtime, r.network, r.frames, r.training_median_s) for r in self.rows)
+        graph = next((seconds for *names, seconds in rows if tuple(names) == same), None)
+        return graph / row.training_median_s if graph and row.training_median_s else None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                **json_of(row, "training_median_s", "inference_median_s"),
+                "audio_s_per_s": self.audio_s_per_s(row),
+            }
+            for row in self.rows
+        ]
+
+
+def axes_table(axes: Axes) -> Table:
+    columns = [
+        Column("network", "", lambda row: row.network),
+        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
+        Column("frames", "", lambda row: row.frames),
+        Column("parameters\nmillions", "", lambda row: row.parameters, fixed(2, 1e-6)),
+        Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
+        Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
+        Column("audio s/s\nin training", "", axes.audio_s_per_s, "{:.4g}".format),
+        Column("times TensorFlow\ngraph", "", axes.against_graph, fixed(2)),
+        Column("first step\ns", "", lambda row: row.first_s, fixed(1)),
+    ]
+    notes = [
+        f"Medians of batches of {axes.rows[0].batch} utterances in float32, without the first "
+        "steps; the very first, which compiles, has its own column. The loss is the cross entropy "
+        "of each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, the others "
+        "Keras's."
+    ]
+    notes += [
+        f"{UNKNOWN} for {row.network} on {RUNTIMES[row.runtime]} from {row.frames} "
+        f"frames on: “{row.reason}”"
+        for row in axes.rows
+        if row.reason
+    ]
+    if axes.absent:
+        named = ", ".join(RUNTIMES[name] for name in axes.absent)
+        notes.append(f"Not installed and left out: {named}.")
+    return table_of("Kinds of network, lengths and frameworks", columns, axes.rows, notes)
+
+
+def threads_table(rows: Sequence[AxesTimes]) -> Table:
+    first = {row.runtime: row.training_median_s for row in reversed(rows)}
+
+    def times_first(row: AxesTimes) -> float | None:
+        before, now = first[row.runtime], row.training_median_s
+        return before and now and before / now
+
+    columns = [
+        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
+        Column("OMP, MKL\nthreads", "", lambda row: row.threads[0]),
+        Column("intra-op\nthreads", "", lambda row: row.threads[1]),
+        Column("inter-op\nthreads", "", lambda row: row.threads[2]),
+        Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
+        Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
+        Column("times the\nfirst row", "", times_first, fixed(2)),
+    ]  # fmt: skip
+    note = (
+        f"{rows[0].network}, {rows[0].frames} frames, batches of {rows[0].batch}; each "
+        "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; "
+        "PyTorch's operations use the threads of OpenMP and MKL."
+    )
+    return table_of("Threads", columns, rows, [note])
+
+
+def axes_chart(axes: Axes) -> Chart:
+    networks = list(dict.fromkeys(row.network for row in axes.rows))
+    panels = []
+    for title, part in (("training step", "training"), ("inference", "inference")):
+        for network in networks:
+            of_network = [row for row in axes.rows if row.network == network]
+            panels.append(_axes_panel(of_network, f"{network}: {title}", f"{part}_median_s"))
+    caption = "Kinds of network over the length of their input, in each framework"
+    return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
+
+
+def _axes_panel(rows: Sequence[AxesTimes], title: str, seconds: str) -> Panel:
+    marks: list[Mark] = []
+    for index, (runtime, name) in enumerate(RUNTIMES.items()):
+        of_runtime = [row for row in rows if row.runtime == runtime and not row.reason]
+        if of_runtime:
+            xs = [row.frames for row in of_runtime]
+            ys = [1000 * getattr(row, seconds) for row in of_runtime]
+            marks += curve(xs, ys, run_colour(index), name)
+    frames = sorted({row.frames for row in rows})
+    values = [value for mark in marks for value in mark.y] or [1.0]
+    x = counts_axis("feature frames", frames)
+    y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+    return Panel(marks, x, y, height=210, title=title)
+
+
+def sweep_chart(analysis: SweepAnalysis) -> Chart:
+    modes = ["inference", *(["training"] if analysis.of("training") else [])]
+    panels = [_panel(analysis, mode) for mode in modes]
+    caption = "Batch sizes and precisions, in inference and in training"
+    return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
+
+
+def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
+    training = mode == "training"
+    precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
+    rows = [row for row in analysis.of(mode) if row.p50_s is not None]
+
+    def places(rows: Sequence[SweepRow]) -> list[float]:
+        # Offset, so that bars don't hide each other.
+        offsets = (0 if training else 0.05 * (precisions.index(r.precision) - 1.5) for r in rows)
+        return [row.batch + offset for row, offset in zip(rows, offsets, strict=True)]
+
+    def values(rows: Sequence[SweepRow]) -> list[float]:
+        return [row.utterances_per_s if training else 1000 * row.p50_s for row in rows]
+
+    marks: list[Mark] = []
+    for index, precision in enumerate(precisions):
+        of_precision = [row for row in rows if row.precision == precision]
+        if of_precision:
+            xs, ys, colour = places(of_precision), values(of_precision), run_colour(index)
+            if not training:
+                y1 = [1000 * row.p99_s for row in of_precision]
+                marks.append(Segments(x0=xs, x1=xs, y0=ys, y1=y1, colour=colour, width=1.4))
+            marks += curve(xs, ys, colour, _legend(analysis, precision))
+    cliffs = [row for row in rows if row.cliff]
+    marks += cliff_rings(places(cliffs), values(cliffs))
+    batches = sorted({row.batch for row in rows}) or [1]
+    ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    ends = (batches[0] / 1.15, batches[-1] * 1.15) if training else ends
+    highest = (values(rows) if training else [1000 * row.p99_s for row in rows]) or [1.0]
+    label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
+    x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
+    return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
+
+
+def _legend(analysis: SweepAnalysis, name: str) -> str:
+    label = PRECISIONS[name].label
+    if analysis.errors is not None:
+        return f"{label}: WER {analysis.cost(name)} %"
+    error = 100 * analysis.logit_errors[name]
+    return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
+
+
+def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -> Result:
+    reason = "The hardware sweep needs tfasr's own training step and LiteRT, which need TensorFlow."
+    require_tensorflow(reason, context)
+    if context.run_dir is not None:
+        experiment = open_trained(context.run_dir).experiment
+        model, features = experiment.model, experiment.features
+    errors = _errors(config, context)  # first, to report an unsuitable run at once
+    calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
+    rows: list[SweepRow] = []
+    logit_errors: dict[str, float] = {}
+    work = (config, model, features)
+    for precision in config.precisions:
+        batches, logit_errors[precision] = call(
+            measure_inference, *work, precision, calls, backend="tensorflow"
+        )
+        rows += batches
+    for precision in config.precisions:
+        if PRECISIONS[precision].trains and config.training_batches:
+            rows += call(measure_training, *work, precision, steps, backend="tensorflow")
+    axes = _axes(config, features, context.fraction)
+    analysis = SweepAnalysis(
+        rows=flag_cliffs(rows, config.cliff_tolerance),
+        errors=errors,
+        logit_errors=logit_errors,
+        frames=config.frames,
+        frame_s=features.step_samples / features.sample_rate_hz,
+        calls=calls,
+        warmup=config.warmup,
+        split=context.split if context.run_dir else None,
+    )
+    tables, values = sweep_tables(analysis), {**analysis.to_json(), "axes": axes and axes.to_json()}
+    if threads := thread_rows(config, features, context.fraction):
+        tables.append(threads_table(threads))
+        values["threads"] = Axes(threads, (), analysis.frame_s).to_json()
+    figures = {"hardware_sweep": lambda: sweep_chart(analysis)}
+    if axes is not None:
+        tables.append(axes_table(axes))
+        figures["hardware_axes"] = lambda: axes_chart(axes)
+    return Result(tables, values, config.warmup, figures)
+
+
+def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes | None:
+    if not config.networks:
+        return None
+    installed = installed_backends()
+    absent = [name for name in config.runtimes if name.removesuffix("_xla") not in installed]
+    task = _axes_task(config, features, fraction, config.networks, tuple(sorted(config.lengths)))
+    rows = []
+    for runtime in (name for name in config.runtimes if name not in absent):
+        options = {"backend": runtime.removesuffix("_xla"), "show_messages": False}
+        rows += call(measure_axes, replace(task, runtime=runtime), **options)
+    rows.sort(key=lambda row: config.networks.index(row.network))
+    return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
+
+
+# Variables that libraries read when loaded: OpenMP, MKL, TensorFlow's two pools.
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
+
+
+def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -> list[AxesTimes]:
+    longest = (max(config.lengths),)
+    task = _axes_task(config, features, fraction, (config.threads_network,), longest)
+    installed = installed_backends()
+    rows = []
+    for runtime in ("tensorflow", "torch"):
+        for threads in config.threads if runtime in {*config.runtimes} & {*installed} else ():
+            chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
+            options = {"backend": runtime, "environment": chosen, "show_messages": False}
+            of_threads = replace(task, runtime=runtime, threads=threads)
+            rows += call(measure_axes, of_threads, **options)
+    return rows
+
+
+def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths) -> AxesTask:
+    steps = max(1, round(config.axes_steps * fraction))
+    sizes = (features.num_features, lengths, config.axes_batch, steps, config.warmup)
+    return AxesTask({name: smaller(name, config) for name in networks}, *sizes)
+
+
+def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
+    """Returns a network of ``config.network_units``; UsageError if its size is fixed."""
+    network = MODELS[name]()
+    if not config.network_units:
+        return network
+    if not hasattr(network, "smaller"):
+        raise UsageError(
+            f"SweepConfig.network_units must be 0 for {name!r}, which has no smaller(units). "
+            f"Received: {config.network_units}."
+        )
+    return network.smaller(config.network_units)
+
+
+def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
+    if context.run_dir is None:
+        return None
+    where, shards = (context.run_dir, context.split), context.shard_dir
+    return {
+        name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
+        for name in config.precisions
+    }
+
+
+HARDWARE_SWEEP = Workload(run, (SweepConfig, ModelConfig, FeatureConfig), backends=())
