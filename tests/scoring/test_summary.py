@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
-from tfasr.scoring.bootstrap import difference_interval, rate_interval
 from tfasr.scoring.errors import Transcript, count_errors, score
 from tfasr.scoring.summary import (
     compare_pairs,
+    difference_interval,
     probability_text,
+    rate_interval,
     speaker_rows,
     summarise_scored,
     summary_rows,

@@ -17,19 +17,19 @@ from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.process import call, run_module
-from tfasr.recognising.exported import (
+from tfasr.recognising.recogniser import Recogniser, load_recogniser
+from tfasr.recognising.spec import (
     GRAPH_FILE,
     KERAS,
     LITERT,
     MODEL_FILES,
     ONNX,
+    State,
     exported_runtime,
     is_exported,
     model_bytes,
     read_spec,
 )
-from tfasr.recognising.recogniser import Recogniser, load_recogniser
-from tfasr.recognising.spec import State
 from tfasr.telemetry.machine import peak_bytes
 
 if TYPE_CHECKING:

@@ -66,9 +66,8 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--corpus", required=True, choices=tuple(CORPORA), help="its layout; --import adds your own"
-    )
+    layout = "its layout; --import adds your own"
+    add("--corpus", required=True, choices=tuple(CORPORA), help=layout)
     add("--corpus_dir", required=True, help="the corpus's folder")
     add("--shard_dir", required=True, help="a folder is written here per split")
     split = "train, validation, test, or another that the corpus has, such as test-other of "
@@ -84,13 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
     add("--units", metavar="N", help="sub-word units: how many, or a file of sentencepiece")
     add("--units_kind", choices=("unigram", "bpe"), help="default: unigram")
-    add(
-        "--max_bad_fraction",
-        type=float,
-        default=0.01,
-        help="fail if a larger share of the utterances is unusable, too long ones aside; "
-        "default: %(default)s",
-    )
+    bad = "fail if a larger share of the utterances is unusable, too long ones aside; "
+    add("--max_bad_fraction", type=float, default=0.01, help=f"{bad}default: %(default)s")
     add("--num_workers", type=int, help="default: all cores")
     scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"
     add("--scheduler", metavar="tcp://HOST:PORT", help=scheduler)
@@ -157,7 +151,7 @@ def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "Alpha
 
 @contextlib.contextmanager
 def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
-    from tfasr.data.executors import cluster_executor
+    from tfasr.data.packing import cluster_executor
 
     if arguments.scheduler is None:
         yield None

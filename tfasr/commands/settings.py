@@ -15,7 +15,7 @@ from itertools import chain, repeat, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from tfasr.errors import UsageError, did_you_mean
+from tfasr.errors import UsageError, did_you_mean, optional_package
 from tfasr.kit.config import wrong_type
 from tfasr.kit.gin import check_names, find_preset, presets, read_gin, references, registered
 from tfasr.kit.registry import plugins
@@ -248,11 +248,8 @@ def run_completion(arguments: argparse.Namespace) -> None:
 
     For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
     """
-    try:
+    with optional_package("shtab", "tfasr completion", "shtab"):
         import shtab
-    except ModuleNotFoundError as error:
-        message = "tfasr completion needs shtab, which is not installed: pip install shtab."
-        raise UsageError(message) from error
     parser = arguments.whole_parser()
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":

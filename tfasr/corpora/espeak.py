@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError, optional_package
 from tfasr.kit.process import start_module
 
 SAMPLE_RATE_HZ = 22050
@@ -169,13 +169,8 @@ class Espeak:
 
 
 def _installed_library() -> tuple[str, str]:
-    try:
+    with optional_package("espeak-ng", "The synthetic corpus", "'tfasr[demo]'"):
         loader = importlib.import_module("espeakng_loader")
-    except ImportError as error:
-        raise UsageError(
-            "The synthetic corpus needs the speech synthesiser espeak-ng. "
-            f"Received: {error}. Install it with pip install 'tfasr[demo]'."
-        ) from error
     return loader.get_library_path(), loader.get_data_path()
 
 

@@ -23,7 +23,7 @@ from tfasr.alphabet import (
 from tfasr.corpora.reading import ListedSplit
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.data.manifest import INDEX_FILE, read_index
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, optional_package
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import read_text
 
@@ -205,14 +205,10 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
 def _with_units(
     alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
 ) -> Alphabet:
-    try:
+    with optional_package("sentencepiece", "--units", "'tfasr[units]'"):
         import sentencepiece
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
-    except ImportError as error:
-        raise UsageError(
-            f"Units need the package sentencepiece ({error}). Install it: "
-            "pip install 'tfasr[units]'."
-        ) from error
+
     if config.units_model:
         source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
         try:

@@ -28,7 +28,7 @@ import orjson
 
 from tfasr.data.rows import IN_MEMORY_BYTES, Rows, encoded
 from tfasr.errors import UsageError, did_you_mean, received_path
-from tfasr.kit.files import read_object, whole_file, write_whole
+from tfasr.kit.files import file_sha256, read_object, whole_file, write_whole
 
 INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
@@ -210,14 +210,6 @@ class FeatureSums:
             total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
             result.merge(cls(part["frames"], total, squares))
         return result
-
-
-def file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _index_hash(index: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
     from tfasr.data.alphabets import AlphabetConfig
-    from tfasr.data.noise import NoiseConfig
+    from tfasr.data.augmentation import NoiseConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
@@ -193,11 +193,10 @@ def prepare(
     from tfasr.corpora.utterance import check_split
     from tfasr.data.alphabets import TRAINING, AlphabetConfig, alphabet_of
     from tfasr.data.audio import check_audio_reader
-    from tfasr.data.noise import copies_of
-    from tfasr.data.packing import Packing
+    from tfasr.data.augmentation import copies_of
+    from tfasr.data.packing import Packing, check_split_folder
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
-    from tfasr.data.split_folder import check_split_folder
     from tfasr.models.model import MODELS, ModelConfig
 
     check_audio_reader(audio_reader)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.decoding.decoder import split_words
-from tfasr.errors import UsageError
+from tfasr.errors import optional_package
 from tfasr.kit.files import write_whole
 
 MAX_WEIGHT = 10.0
@@ -101,13 +101,10 @@ class WordScorer:
 
 
 def _kenlm() -> Any:
-    try:
+    with optional_package("the kenlm package", "KenlmModel", "'tfasr[kenlm]'"):
         import kenlm
-    except ImportError as error:
-        raise UsageError(
-            f"KenlmModel needs the kenlm package ({error}). Install it: pip install 'tfasr[kenlm]'."
-        ) from error
-    return kenlm
+
+        return kenlm
 
 
 def _check_arpa(path: Path) -> None:

@@ -15,9 +15,8 @@ from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import RunError, UsageError
 from tfasr.recognising.spec import Acoustics, RecogniserSpec
 from tfasr.reports.charges import measured_energy
-from tfasr.scoring.bootstrap import CONFIDENCE
 from tfasr.scoring.errors import Scored, Transcript, score
-from tfasr.scoring.summary import RateSummary
+from tfasr.scoring.summary import CONFIDENCE, RateSummary
 from tfasr.tta.run import Run, load_run
 
 MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities, from rounding in hundreds of steps

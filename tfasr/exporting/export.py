@@ -27,20 +27,24 @@ from tfasr.exporting.check import (
 from tfasr.kit.files import LEXICON_FILE, check_owned, make_folder, write_whole
 from tfasr.models.build import SavedRecogniser, build_recogniser
 from tfasr.models.model import portable
-from tfasr.recognising.exported import (
+from tfasr.recognising.runtimes import open_exported, open_model
+from tfasr.recognising.spec import (
     CARD_FILE,
+    FEATURES,
     KERAS,
+    LENGTHS,
     LITERT,
+    LOG_PROBS,
     MODEL_FILES,
     ONNX,
+    OUTPUT_LENGTHS,
     SAVED_MODEL,
     SUMS_FILE,
+    RecogniserSpec,
     model_bytes,
     write_spec,
     write_sums,
 )
-from tfasr.recognising.runtimes import open_exported, open_model
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
 from tfasr.recognising.tensorflow_runtimes import (
     CONTINUED_SIGNATURE,
     NEXT_STATE,
@@ -306,8 +310,7 @@ class _Onnx(Kind):
         return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        from tfasr.exporting.onnx import converted_graph, metadata, quantised
-        from tfasr.exporting.onnx_models import WRITERS
+        from tfasr.exporting.onnx import WRITERS, converted_graph, metadata, quantised
 
         name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
         if float32 is not None:
@@ -319,7 +322,7 @@ class _Onnx(Kind):
         path.write_bytes(graph)
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
-        from tfasr.exporting.features import checked_feature_graph
+        from tfasr.exporting.onnx import checked_feature_graph
 
         write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
         return super().fill(folder, run, checked)

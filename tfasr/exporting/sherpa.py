@@ -18,8 +18,7 @@ from tfasr.alphabet import WORD_START, Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import CardForm, SplitOutputs
-from tfasr.exporting.features import checked_feature_graph
-from tfasr.exporting.onnx import GraphWriter, metadata
+from tfasr.exporting.onnx import GraphWriter, checked_feature_graph, metadata
 from tfasr.kit.files import write_whole
 from tfasr.recognising.runtimes import onnx_session
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import hashlib
 import importlib
 import inspect
 import json
@@ -69,6 +70,14 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
     if missing:
         raise UsageError(f"{path} lacks {', '.join(missing)}. {remedy}")
     return content
+
+
+def file_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def object_or_empty(path: str | Path) -> dict[str, Any]:

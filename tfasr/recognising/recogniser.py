@@ -10,19 +10,26 @@ import numpy as np
 
 from tfasr.decoding.choice import read_lexicon, require_lexicon_use, words_hash
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-from tfasr.kit.files import EXPERIMENT_FILE
+from tfasr.kit.files import EXPERIMENT_FILE, file_sha256
 from tfasr.kit.process import load_tensorflow
-from tfasr.recognising.exported import SPEC_FILE, file_hash, is_exported
-from tfasr.recognising.segments import Segment, SegmentModel, cut_segments, recognised_in_batches
+from tfasr.recognising.segments import (
+    EndpointRules,
+    Segment,
+    SegmentModel,
+    Stream,
+    cut_segments,
+    recognised_in_batches,
+)
 from tfasr.recognising.spec import (
+    SPEC_FILE,
     Acoustics,
     RecogniserSpec,
     StreamResult,
     Transcript,
     Word,
     as_samples,
+    is_exported,
 )
-from tfasr.recognising.stream import EndpointRules, Stream
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -99,7 +106,7 @@ def _made(
         spec = replace(spec, lexicon=tuple(read_lexicon(lexicon, spec.alphabet)))
         identity += f", words {words_hash(spec.lexicon)}"
     if model is not None:
-        settings = f"{file_hash(model.path)} {model.weight:g} {model.word_bonus:g}"
+        settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         identity += f", language model {settings}"
     return Recogniser(replace(spec, identity=identity), acoustics, model)
 

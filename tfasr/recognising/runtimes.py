@@ -10,20 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import ALPHABET_FILE
 from tfasr.kit.process import load_tensorflow, usable_cores
-from tfasr.recognising.exported import (
+from tfasr.recognising.spec import (
+    FEATURES,
     KERAS,
+    LENGTHS,
     LITERT,
+    LOG_PROBS,
     MODEL_FILES,
     ONNX,
     SPEC_FILE,
+    Acoustics,
+    RecogniserSpec,
+    State,
     check_sums,
     exported_runtime,
     read_spec,
 )
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
 
 NEXT = "next_"  # in ONNX, begins the name of a state after a chunk
 # LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
@@ -134,14 +139,11 @@ def onnx_runtime() -> Any:
     """Imports ONNX Runtime, which then sends no telemetry; UsageError if it is missing."""
     # Its own `disable_telemetry_events` comes too late.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
+    install = "'tfasr[export]', or pip install onnxruntime"
+    with optional_package("onnxruntime", "An exported recogniser", install):
         import onnxruntime
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "An exported recogniser needs onnxruntime, which is not installed: pip install "
-            "'tfasr[export]', or pip install onnxruntime."
-        ) from error
-    return onnxruntime
+
+        return onnxruntime
 
 
 def open_litert(
@@ -258,11 +260,8 @@ def _interpreter_class() -> Any:
         from ai_edge_litert.interpreter import Interpreter
 
         return Interpreter
-    try:  # TensorFlow's copy is deprecated, and warns
-        import tensorflow as tf
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "A recogniser exported to LiteRT needs ai-edge-litert, which is not installed: pip "
-            "install 'tfasr[litert]', or pip install ai-edge-litert."
-        ) from error
-    return tf.lite.Interpreter
+    install = "'tfasr[litert]', or pip install ai-edge-litert"
+    with optional_package("ai-edge-litert", "A recogniser exported to LiteRT", install):
+        import tensorflow as tf  # its copy is deprecated, and warns
+
+        return tf.lite.Interpreter

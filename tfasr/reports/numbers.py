@@ -18,10 +18,10 @@ import numpy as np
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import check_owned, object_or_empty, read_text
 from tfasr.ledger.intervals import EVALUATION
-from tfasr.reports.charges import RunCharges
-from tfasr.reports.cluster import (
+from tfasr.reports.charges import (
     Exchange,
     RoundsOfWorker,
+    RunCharges,
     WorkerMachine,
     WorkerTimes,
     exchange_of,
@@ -58,10 +58,7 @@ _HASHES["start_from"] = "the trained weights that it began with"
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns the differences that make two runs' results incomparable.
-
-    A setting within another is named "decoder.beam_width".
-    """
+    """Returns what makes two runs incomparable; inner settings are named "decoder.beam_width"."""
     if first is None or other is None:
         states = tuple(ABSENT if value is None else "stated" for value in (first, other))
         return {} if first is other else {"comparability": states}
@@ -382,7 +379,7 @@ class Report:
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
-        """Returns a run's time to a target over the first run's; None without two such times."""
+        """A run's time to a target over the first run's; None without two such times."""
         first = self.runs[0].results[target].tta.seconds
         seconds = self.runs[index].results[target].tta.seconds
         if self.refused(index) or first is None or seconds is None or first <= 0:
@@ -391,7 +388,6 @@ class Report:
 
 
 def rule_of(report: Report) -> str:
-    """Returns which minutes a time to accuracy has, and when its target is met."""
     rule = report.policy.rule
     if report.window != report.policy.window:
         rule += f"; here, by request, the median of the last {report.window}"

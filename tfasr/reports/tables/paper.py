@@ -222,8 +222,6 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of runs after their training."""
-
     widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
     scores: Sequence[Row] = ()  # of the best checkpoints, one row per split
 
