@@ -232,7 +232,6 @@ def run_presets(arguments: argparse.Namespace) -> None:
 
 
 def _summary(path: Path) -> str:
-    """The first sentence of a gin file's first comment."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     text = " ".join(line[2:].strip() for line in comment)

@@ -108,8 +108,7 @@ class _ReadInOrder(soundfile.SoundFile):
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
-    It is read in order: ``read`` must be given a number of frames. Errors, also libsndfile's,
-    become a ValueError with the path.
+    ``read`` must be given a number of frames. All errors become a ValueError with the path.
     """
     # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
@@ -157,7 +156,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
 def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     """Writes what ffmpeg decodes to a file; returns what went wrong, or "".
 
-    Once this process has ended, ffmpeg ends at its next write to the pipe, or at its time limit.
+    It ends at its next write to the pipe once this process has ended, or at its time limit.
     """
     with (
         tempfile.TemporaryFile() as messages,

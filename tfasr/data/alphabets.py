@@ -70,7 +70,6 @@ class AlphabetConfig:
 
 
 def transcripts(corpus: CorpusSplit) -> Iterator[str]:
-    """Yields a split's transcripts without reading any audio."""
     items = corpus.items() if isinstance(corpus, ListedSplit) else corpus.utterances
     return (item.text for item in items if not isinstance(item, Rejection))
 
@@ -78,10 +77,7 @@ def transcripts(corpus: CorpusSplit) -> Iterator[str]:
 def alphabet_of(
     config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
 ) -> Alphabet:
-    """Returns the alphabet of a split: made from the training split, or that of its shards.
-
-    ``training`` reads the training split; None for another split.
-    """
+    """Returns the alphabet that ``training`` gives, else that of the prepared training split."""
     if training is not None:
         texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
         return make_alphabet(config, texts) if texts else Alphabet()
@@ -97,14 +93,9 @@ def alphabet_of(
 
 
 def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) -> Alphabet:
-    """Makes an alphabet and logs what it keeps, maps and drops.
+    """Makes an alphabet and logs what it keeps, maps and drops; ``texts`` is called several times.
 
-    Args:
-        config: which characters or units.
-        texts: returns the training transcripts; called several times.
-
-    Raises:
-        UsageError: naming the file, line or setting that is wrong, and the remedy.
+    Raises UsageError naming the file, line or setting that is wrong, and the remedy.
     """
     alphabet = Alphabet()
     listed = config.source not in ("english", "auto")

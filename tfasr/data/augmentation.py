@@ -330,7 +330,7 @@ def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
 def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     """Returns samples as a room's impulse response changes them, as many, in time, and as loud.
 
-    What is in the response before its largest value, the direct sound, is left out.
+    What comes before its largest value, the direct sound, is left out.
     """
     from scipy.signal import fftconvolve
 
@@ -346,10 +346,7 @@ def copies_of(
     impulse_dir: str | Path | None,
     splits: Sequence[str] = ("train",),
 ) -> dict[str, Copies]:
-    """Returns the copies that each of some splits gets, {} if none does.
-
-    Raises UsageError for a folder that can't be used, or settings that would make no copy.
-    """
+    """Returns the copies that each of some splits gets; UsageError for settings that make none."""
     config = config or NoiseConfig()
     digest = hashlib.sha256()
     noises = _recordings("--noise_dir", noise_dir, digest)

@@ -69,10 +69,9 @@ class Padding:
 
     @property
     def sizes(self) -> list[int]:
-        """Utterances of each bucket's batches.
+        """Utterances of each bucket's batches; by length they make as many batches of an epoch.
 
-        Sizes by length make as many batches of an epoch as ``batch_size`` does: frames of all
-        utterances over the frames of a batch are utterances over ``batch_size``.
+        Frames of all utterances over those of a batch are utterances over ``batch_size``.
         """
         if self.equal_frames_of is None:
             return [self.batch_size] * len(self.boundaries)
@@ -192,7 +191,6 @@ class PipelineConfig:
 
     @property
     def batch_sizes(self) -> list[int]:
-        """Utterances of a global batch, of all that are used in some epoch."""
         return [self.global_batch_size, *(size for _, size in self.batch_size_schedule)]
 
     def batch_size(self, epoch: int) -> int:
@@ -445,7 +443,8 @@ class BatchSource:
         return {**element, "features": features, "feature_lengths": frames}
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
-        element = unread(record, self._frame_bytes)
+        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
+        element = unread(record, dtype.size * self._features.num_features)
         labels, frames = element.pop("labels"), element["feature_lengths"]
         if self._tempo is not None:
             seeds = tf.stack([order_seed, element["positions"]])
@@ -473,11 +472,6 @@ class BatchSource:
             buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
             records = records.shuffle(buffer, order_seed)
         return records
-
-    @property
-    def _frame_bytes(self) -> int:
-        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
-        return dtype.size * self._features.num_features
 
     @property
     def _compression(self) -> str:

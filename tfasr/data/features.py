@@ -61,7 +61,6 @@ class FeatureConfig:
         return self.num_mel_bins + self.num_mfcc
 
     def num_frames(self, num_samples: int) -> int:
-        """Returns how many whole windows fit into an utterance."""
         return max(0, (num_samples - self.window_samples) // self.step_samples + 1)
 
 

@@ -130,7 +130,6 @@ def remove_unfinished(folder: Path, split: str) -> None:
 
 
 def plan_key(folder: Path) -> str | None:
-    """Returns the key of the plan in a split's folder, or None."""
     plan = _plan(folder)
     return None if plan is None else plan[0]
 
@@ -199,10 +198,7 @@ def write_part(
     part: Sequence[Utterance],
     partial: Path | None = None,
 ) -> dict[str, Any]:
-    """Writes one shard and returns its sidecar as JSON.
-
-    Bad utterances are left out and their positions, from ``first_position`` on, stay empty.
-    """
+    """Writes one shard and returns its sidecar; the positions of bad utterances stay empty."""
     records, utterances, bad = [], [], []
     sums = FeatureSums()
     for position, utterance in enumerate(part, start=first_position):
@@ -325,15 +321,17 @@ def completed(
 ) -> Iterator[Any]:
     """Yields what ``function(*task)`` returns for every task, as soon as each is done.
 
-    At most ``at_once`` tasks are submitted and not yet done, which bounds the memory. When it ends
-    early, tasks that have not begun are cancelled; none is waited for.
+    At most ``at_once`` tasks are submitted and not done. At an early end the others are cancelled.
     """
     tasks = iter(tasks)
     running: set[Future] = set()
     try:
         while True:
             for task in itertools.islice(tasks, at_once - len(running)):
-                running.add(_submitted(executor, function, task))
+                try:
+                    running.add(executor.submit(function, *task))
+                except RuntimeError as error:  # it was shut down, or is broken
+                    raise _lost(error) from error
             if not running:
                 return
             done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
@@ -342,13 +340,6 @@ def completed(
     finally:
         for future in running:
             future.cancel()
-
-
-def _submitted(executor: Executor, function: Callable[..., Any], task: tuple[Any, ...]) -> Future:
-    try:
-        return executor.submit(function, *task)
-    except RuntimeError as error:  # it was shut down, or is broken
-        raise _lost(error) from error
 
 
 def _result(future: Future) -> Any:
@@ -414,8 +405,6 @@ def cluster_executor(address: str) -> Iterator[Executor]:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What the tasks of one split have in common."""
-
     folder: Path  # the split's, absolute
     split: str  # begins the shards' names
     packing: Packing

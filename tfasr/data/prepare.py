@@ -104,8 +104,7 @@ def select(
 ) -> Selection:
     """Sorts a corpus split into the kept, the too long, and the bad utterances.
 
-    Rows that don't fit into memory go to the split's ``folder``. ``on_listed`` gets the number of
-    judged entries, now and then.
+    Large lists go to files in ``folder``; ``on_listed`` gets the number of judged entries.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
@@ -290,8 +289,6 @@ class _Headers:
 
 @dataclass(frozen=True)
 class PackingOrder:
-    """A split's utterances in the order of its shards."""
-
     kept: Rows  # of `kept_row`
     # Of all that is known of the shards before audio is read, but not the folder's place or times.
     # An index's ``content_hash`` adds the hashes of the records.
@@ -335,8 +332,6 @@ def _places(count: int, split: str) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Dropped:
-    """All that a split leaves out."""
-
     selection: Selection
     unpacked: Rows  # of `rejection_row`: what could not be packed
 

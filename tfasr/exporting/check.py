@@ -32,8 +32,6 @@ WORD_LIMITS = (
 
 @dataclass(frozen=True)
 class SplitOutputs:
-    """A model's outputs and greedy transcripts for a split."""
-
     scored: list[Scored]
     log_probs: list[np.ndarray]  # of each utterance, (frames, classes)
     audio_s: float
@@ -142,8 +140,9 @@ def model_card(
         run = load_run(run_dir)
     except UsageError:  # a run without its ledger can still be exported
         run = None
+    samples = None if run is None else run.fact("train_samples")
     rows = [
-        ("trained on", _trained_on(run)),
+        ("trained on", UNKNOWN if samples is None else f"{samples} utterances"),
         ("licence of the data", data_licence or UNKNOWN),
         (f"WER on {split}, greedy", _rate(rates, "wer")),
         (f"CER on {split}, greedy", _rate(rates, "cer")),
@@ -181,11 +180,6 @@ def model_card(
         "`sha256sum --check SHA256SUMS`.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _trained_on(run: Run | None) -> str:
-    samples = run.fact("train_samples") if run is not None else None
-    return UNKNOWN if samples is None else f"{samples} utterances"
 
 
 def _rate(rates: RateSummary, metric: str) -> str:

@@ -65,8 +65,7 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 class GraphWriter:
     """Collects nodes and weights; each method returns the name of its node's output.
 
-    Values are ``(batch, channels, frames)``, as in ONNX convolutions, unless a method's docstring
-    differs.
+    Values are ``(batch, channels, frames)`` unless a method's docstring differs.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -404,7 +403,6 @@ _BY_TIME = [2, 0, 3, 1]  # from (batch, channels, frames, bins)
 
 
 def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the file of an `AcousticModel` or `GruModel`."""
     stack = FoldedStack.of(model)
     writer = GraphWriter()
     # (lengths - kernel) / stride + 1

@@ -163,10 +163,7 @@ def token_lines(alphabet: Alphabet) -> str:
 
 
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
-    """Returns the text that sherpa-onnx makes of the encoder's tokens.
-
-    With units, sherpa-onnx writes a space more, before the first word.
-    """
+    """Returns the text that sherpa-onnx makes of the tokens; of units, without its first space."""
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
     return alphabet.decode([token - first for token in ids[: ids.index(_END)]])

@@ -279,10 +279,7 @@ def worker_events_file(rank: int) -> str:
 
 
 def epoch_name(epoch: float) -> str:
-    """Returns an evaluation's part of a file name: "0003", or "0003-0.5000" for epoch 2.5.
-
-    Names sort in the order of the evaluations.
-    """
+    """Returns an evaluation's part of a file name, which sort: "0003", "0003-0.5000" for 2.5."""
     within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
     return f"{math.ceil(epoch):04d}{within}"
 

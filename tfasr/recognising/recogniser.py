@@ -144,8 +144,7 @@ class Recogniser:
     ) -> list[Transcript]:
         """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
 
-        Raises:
-            ValueError: for the first recording that can't be read.
+        Raises ValueError for the first recording that can't be read.
         """
         words = defaultdict(list)
         durations: dict[int, float] = {}
@@ -192,8 +191,7 @@ class Recogniser:
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
         """Yields a recording's words part by part, each as soon as it is recognised.
 
-        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments, and a few
-        batches are recognised together.
+        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments.
         """
         segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
         keyed = ((None, segment) for segment in segments)

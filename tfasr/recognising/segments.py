@@ -17,7 +17,7 @@ from tfasr.alphabet import WORD_START, Alphabet, is_unspaced
 from tfasr.data.features import expect_many_frames, numpy_features
 from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, GreedyDecoder
-from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples
+from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples, padded
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -223,10 +223,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields the spans of each word's characters or units, without separators.
-
-    In scripts without spaces, each character or unit is a word.
-    """
+    """Yields the spans of each word; without spaces, each character or unit is a word."""
     word: list[LabelSpan] = []
     alone = False
     for span in spans:
@@ -288,15 +285,6 @@ class SegmentModel:
                 [w for w in words if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s]
             )
         return words_of_segments
-
-
-def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
-    lengths = np.array([len(frames) for frames in features], np.int32)
-    batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
-    for row, frames in zip(batch, features, strict=True):
-        row[: len(frames)] = frames
-    return batch, lengths
 
 
 def recognised_in_batches(
@@ -440,8 +428,6 @@ class EndpointRules:
 
 
 class EndpointDetector:
-    """Finds the end of an utterance, frame by frame, across chunks."""
-
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
         self._step_s = frame_step_s
@@ -532,7 +518,6 @@ class Stream:
 
     @property
     def partial(self) -> str:
-        """The latest text of the current utterance."""
         return self._shown
 
     def finish(self) -> list[StreamResult]:
@@ -540,7 +525,6 @@ class Stream:
         return [self._final()]
 
     def _see(self, samples: np.ndarray) -> None:
-        """Adds the features of all complete windows."""
         config = self._spec.features
         held = np.concatenate([self._samples, samples])
         frames = numpy_features(held, config)

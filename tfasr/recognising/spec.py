@@ -141,6 +141,15 @@ def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> I
         yield np.frombuffer(data[: len(data) // 2 * 2], "<i2")
 
 
+def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays ``(frames, ...)`` right-padded with 0 ``(batch, frames, ...)``, and their frames."""
+    lengths = np.array([len(frames) for frames in features], np.int32)
+    batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
+    for row, frames in zip(batch, features, strict=True):
+        row[: len(frames)] = frames
+    return batch, lengths
+
+
 @dataclass(frozen=True)
 class RecogniserSpec:
     model: str  # the name of its class in `tfasr.models.model.MODELS`
@@ -176,7 +185,6 @@ class RecogniserSpec:
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
 
     def output_frames(self, feature_frames: int) -> int:
-        """The output frames of a number of feature frames, at least 0."""
         kernel, stride = self.geometry
         return max((feature_frames - kernel) // stride + 1, 0)
 
@@ -316,7 +324,6 @@ def write_sums(folder: Path) -> None:
 
 
 def _needed(folder: Path) -> set[str]:
-    """The names of the files that an export is read from."""
     model = folder / MODEL_FILES[exported_runtime(folder)]
     paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
     paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]

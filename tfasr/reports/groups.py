@@ -16,7 +16,7 @@ from typing import Any
 from tfasr.display.table import REFUSED
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
-from tfasr.kit.process import end_with
+from tfasr.kit.process import available_cores, end_with
 from tfasr.kit.registry import load_plugin, loaded_plugins
 from tfasr.ledger.declared import experiment_folders, sealed_folder, study_sentence
 from tfasr.reports.charges import Machines, charges_of
@@ -387,15 +387,8 @@ class Task:
     loaded: Run | None = None  # the run, if it is already loaded
 
 
-@dataclass(frozen=True)
-class Analysed:
-    run: RunAnalysis | None  # the analysis; None if the log could not be read
-    configuration: str | None = None  # of `tfasr.reports.groups.configuration`
-    error: str = ""  # why it could not be read
-
-
-def analyse(task: Task) -> Analysed:
-    """Reads a log and analyses it; raises `UsageError` if it can't be read and is not optional."""
+def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
+    """Returns a log's analysis and `configuration`, or why it can't be read, if it is optional."""
     try:
         run = task.loaded or load_log(task.path, task.name)
         analysis = analyse_run(run, task.question)
@@ -403,14 +396,14 @@ def analyse(task: Task) -> Analysed:
         if task.machines is not None:
             machine = task.machines.of(run, task.folder)
             charges = charges_of(run, machine, [result.until_s for result in analysis.results])
-        return Analysed(replace(analysis, name=task.name, charges=charges), configuration(run))
+        return replace(analysis, name=task.name, charges=charges), configuration(run)
     except UsageError as error:
         if not task.optional:
             raise
-        return Analysed(None, error=str(error))
+        return str(error)
 
 
-def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
+def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
     """Returns each task's result; several processes import the program's main module anew."""
     if processes > 1:
         try:
@@ -430,13 +423,6 @@ def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str
     declare(metrics, "another run of the report")
     # A ledger is a hundred thousand objects without a cycle: searching for cycles is in vain.
     gc.set_threshold(200_000, 20, 20)
-
-
-def processes_for(runs: int) -> int:
-    if runs < _FEWEST_FOR_PROCESSES:
-        return 1
-    usable = getattr(os, "sched_getaffinity", None)  # not every system has it
-    return min(_MOST_PROCESSES, len(usable(0)) if usable else os.cpu_count() or 1)
 
 
 def load_report(
@@ -468,14 +454,15 @@ def load_report(
     if machines is not None:
         machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
     runs, configurations = [], []
-    results = analyse_all(tasks, processes_for(len(tasks)) if many else 1)
+    several = many and len(tasks) >= _FEWEST_FOR_PROCESSES
+    results = analyse_all(tasks, min(_MOST_PROCESSES, available_cores()) if several else 1)
     for (log, source), result in zip(logs, results, strict=True):
-        if result.run is None:
-            notes.append(f"{log} is left out. {result.error}")
+        if isinstance(result, str):
+            notes.append(f"{log} is left out. {result}")
             continue
-        runs.append(result.run)
+        runs.append(result[0])
         # A folder of runs is a group; single runs are grouped by their configuration.
-        configurations.append(str(source.resolve()) if log != source else result.configuration)
+        configurations.append(str(source.resolve()) if log != source else result[1])
     if not runs:
         raise UsageError(" ".join(notes))
     return make_report(named_groups(runs, configurations), question, notes=notes)

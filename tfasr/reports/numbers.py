@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import check_owned, object_or_empty, read_text
+from tfasr.kit.files import object_or_empty, read_text
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import (
     Exchange,
@@ -89,8 +89,7 @@ def _difference_text(key: str, first: str, other: str) -> str:
     return f"{key} ({_HASHES[key]}{lacking})"
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+_json = partial(json.dumps, ensure_ascii=False, default=str)
 
 
 def _shown(first: str, other: str) -> tuple[str, str]:
@@ -392,11 +391,6 @@ def rule_of(report: Report) -> str:
     if report.window != report.policy.window:
         rule += f"; here, by request, the median of the last {report.window}"
     return rule
-
-
-def check_report_folder(out: Path, names: Iterable[str], *, owned: bool) -> None:
-    """Raises UsageError if a report would overwrite other programs' files in ``out``."""
-    check_owned(out, "--out", "report of tfasr", names, owned=owned)
 
 
 def holds_report(out: Path) -> bool:

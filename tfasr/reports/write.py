@@ -28,7 +28,7 @@ from tfasr.display.table import (
     to_text,
     values_of,
 )
-from tfasr.kit.files import write_whole
+from tfasr.kit.files import check_owned, write_whole
 from tfasr.ledger.events import last_value
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
@@ -44,7 +44,6 @@ from tfasr.reports.numbers import (
     Report,
     RunAnalysis,
     ask,
-    check_report_folder,
     eval_s,
     holds_report,
     report_written_to,
@@ -430,6 +429,7 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     }
 
 
+_OWN = ("--out", "report of tfasr")  # for messages on a folder that holds other files
 # Of every report, or of one on errors; the names of tables and figures are added later.
 _FILES = (
     *("report.html", "report.json", "report.md", "groups.json", "card.md", "card.json"),
@@ -491,7 +491,7 @@ def report(
         check_format(output_format)
     owned = out is not None and holds_report(Path(out))  # before errors_text writes there
     if out is not None:
-        check_report_folder(Path(out), _FILES, owned=owned)
+        check_owned(Path(out), *_OWN, _FILES, owned=owned)
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv", CARD, CARD_JSON)
     policies = POLICIES.values() if full or out is not None else ()
@@ -556,7 +556,7 @@ def _write(
     charts, left_out = report_charts(report, results)
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
-    check_report_folder(out, names, owned=owned)
+    check_owned(out, *_OWN, names, owned=owned)
     with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(report))

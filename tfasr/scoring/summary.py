@@ -62,10 +62,9 @@ def difference_interval(
 ) -> DifferenceInterval | None:
     """Returns the interval of the difference between two systems' rates on the same utterances.
 
-    Both systems are rated on the same resamples, so utterances that are hard for both cancel.
-    None for fewer than two utterances or blocks; ValueError if the lengths differ.
-
-    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
+    Both are rated on the same resamples, so utterances that are hard for both cancel. None for
+    fewer than two utterances or blocks; ValueError if the lengths differ. Source: Bisani and Ney
+    2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
     """
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
@@ -103,11 +102,9 @@ def _percentiles(
 def _widened(drawn: int) -> float:
     """Returns the confidence level whose percentiles make a 95 % interval of few resampled items.
 
-    Resamples of n items spread too little, by ``sqrt((n - 1) / n)``, and their percentiles follow
-    a normal distribution instead of Student's t. Percentiles further out correct both.
-
-    Source: Hesterberg 2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the expanded
-    percentile interval.
+    Resamples of n items spread too little, by ``sqrt((n - 1) / n)``, and follow a normal
+    distribution instead of Student's t: percentiles further out correct both. Source: Hesterberg
+    2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the expanded percentile interval.
     """
     from scipy.stats import norm, t
 
@@ -162,10 +159,7 @@ def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
 
 
 def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
-    """Returns a row per speaker in the order of names; [] if no speaker is known.
-
-    Utterances without a speaker are counted as the speaker "(unknown)".
-    """
+    """Returns a row per speaker, by name ("(unknown)" without one); [] if no speaker is known."""
     if not any(utterance.transcript.speaker for utterance in scored):
         return []
     counts: dict[str, ErrorCounts] = {}

@@ -123,7 +123,9 @@ def make_application(
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
         headers, metrics = request.headers, service.metrics
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
-        path, began_s = _route(request), time.monotonic()
+        # The path of a page that the server has; "other" keeps the number of names small.
+        resource, began_s = request.match_info.route.resource, time.monotonic()
+        path = "other" if resource is None else resource.canonical
         if refused is not None:
             metrics.requests[path, 403] += 1
             if request.path.startswith(OPENAI_PREFIX):
@@ -180,12 +182,6 @@ def make_application(
     form = functools.partial(transcriptions, service=service)
     application.router.add_post(f"{OPENAI_PREFIX}audio/transcriptions", form)
     return application
-
-
-def _route(request: web.Request) -> str:
-    """The path of a page that the server has; "other" keeps the number of names small."""
-    resource = request.match_info.route.resource
-    return "other" if resource is None else resource.canonical
 
 
 async def _sent(request: web.Request, response: web.Response) -> None:

@@ -74,8 +74,6 @@ def client_may_leave(request: Any) -> Iterator[None]:
 
 
 class Places:
-    """Admits a number of streams or files at once; refuses more."""
-
     def __init__(self, count: int, what: str):
         self._count = count
         self._what = what
@@ -110,7 +108,6 @@ class Metrics:
         self._sums_s: Counter[str] = Counter()
 
     def took(self, path: str, seconds: float) -> None:
-        """Counts an answer by its latency."""
         counts = self._latencies_s.setdefault(path, [0] * len(_LATENCIES_S))
         counts[bisect.bisect_left(_LATENCIES_S, seconds)] += 1
         self._sums_s[path] += seconds

@@ -90,10 +90,7 @@ async def _answer(
 async def kept(
     receive: Callable[[BinaryIO], Awaitable[str]], service: Service
 ) -> AsyncIterator["UploadedFile"]:
-    """A client's file on disk, in a separate place; ``receive`` writes it and returns its name.
-
-    Raises RefusedError.
-    """
+    """A client's file on disk, which ``receive`` writes and names; raises RefusedError."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(service.uploads.place())
         stack.callback(_give_memory_back)

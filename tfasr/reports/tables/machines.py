@@ -246,10 +246,14 @@ def _megabytes(value: float) -> str:
     return f"{value / 1e6:.4g}"
 
 
+def _joules(row: _Row) -> float | None:
+    return row.run.worker_joules.get(row.part.rank)
+
+
 def _used_energy(row: _Row) -> str:
     if row.part.shares_with is not None:
         return f"with {row.part.shares_with}"
-    joules = row.run.worker_joules.get(row.part.rank)
+    joules = _joules(row)
     return UNKNOWN if joules is None else _watt_hours(joules)
 
 
@@ -284,25 +288,20 @@ _ROUNDS: list[Column[_Row]] = [
 ]
 
 
-def _milliseconds_a_step(row: _Row) -> str:
-    return f"{1e3 * row.part.exchange_s / row.part.steps:.2f}"
-
-
 _EXCHANGES: list[Column[_Row]] = [
     Column("Exchange", "run", lambda row: row.run.name),
     _part("workers", "workers"),
     _part("MB\na step", "gradient_bytes", _megabytes),
     _part("", "steps"),
-    replace(_part("exchange\nms a step", "exchange_s"), shown=_milliseconds_a_step),
+    replace(
+        _part("exchange\nms a step", "exchange_s"),
+        shown=lambda row: f"{1e3 * row.part.exchange_s / row.part.steps:.2f}",
+    ),
     _part("exchange\n% of steps", "share", percent),
     _part("achieved\nMB/s sent", "achieved_bytes_per_s", _megabytes),
     _part("link\nMB/s sent", "measured_bytes_per_s", _megabytes),
     _part("latency\nms", "latency_s", fixed(2, 1e3)),
 ]
-
-
-def _joules(row: _Row) -> float | None:
-    return row.run.worker_joules.get(row.part.rank)
 
 
 _MACHINES: list[Column[_Row]] = [
@@ -312,6 +311,11 @@ _MACHINES: list[Column[_Row]] = [
     _part("host's cores\n% busy", "cpu_percent", fixed(1)),
     _part("by the worker\n%", "process_percent", fixed(1)),
     _part("GPUs\n% busy", "gpu_percent", fixed(1)),
-    Column("energy\nWh", "energy_joules", _joules, shown=_used_energy),
+    Column(
+        "energy\nWh",
+        "energy_joules",
+        lambda r: r.run.worker_joules.get(r.part.rank),
+        shown=_used_energy,
+    ),
     _part("", "energy_with_rank", of="shares_with"),
 ]
