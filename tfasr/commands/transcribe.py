@@ -220,11 +220,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> None:
     """``tfasr serve``: opens a web page to drop recordings on or to speak into."""
-    from tfasr.serving.service import Limits
-
-    limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     try:
         from tfasr.serving.server import serve
+        from tfasr.serving.service import Limits
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "aiohttp":
             raise
@@ -232,6 +230,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
             "tfasr serve needs aiohttp, which is not installed: pip install 'tfasr[serve]', or pip "
             "install aiohttp."
         ) from error
+    limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(

@@ -446,9 +446,8 @@ class _SavedModel(Kind):
             f"`{file}` needs only TensorFlow: `tf.saved_model.load('{file}')."
             "signatures['serving_default']` takes `features` (float32: batch, frames, "
             f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
-            "and `output_lengths`. Where the model can, the signature `continued` takes the next "
             "and `output_lengths`. If the model can stream, the signature `continued` takes the "
-            "next "
+            "next `features` and the states, and returns `log_probs` and the next states."
         )
 
 

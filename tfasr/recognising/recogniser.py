@@ -177,16 +177,8 @@ class Recogniser:
         Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
         ValueError if samples are not finite.
         """
-        seconds = 0.0
-
-        def counted() -> Iterator[np.ndarray]:
-            nonlocal seconds
-            for block in blocks:
-                seconds += len(block) / self.sample_rate_hz
-                yield block
-
-        words = [word for part in self.parts(counted()) for word in part]
-        return Transcript(words, seconds)
+        (transcript,) = self.transcribe_many([iter(blocks)], batch_size=1)
+        return transcript
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
         """Yields a recording's words part by part, each as soon as it is recognised.
@@ -228,6 +220,9 @@ class Recogniser:
             from tfasr.data.audio import audio_blocks
 
             yield from audio_blocks(audio, self.sample_rate_hz)
+            return
+        if isinstance(audio, Iterator):  # it comes in blocks
+            yield from audio
             return
         samples = np.asarray(audio)
         if samples.ndim != 1:

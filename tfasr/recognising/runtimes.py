@@ -74,7 +74,9 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     if runtime == ONNX:
         return OnnxAcoustics(path)
     if runtime == LITERT:
-        return open_litert(path, spec.geometry[1])
+        if STEP in litert_interpreter(path, 1).get_signature_list():
+            return LitertAcoustics(path, spec.geometry[1])
+        return LitertUtterances(path)
     install = "tensorflow. Exports to onnx and litert don't need it"
     with optional_package("TensorFlow", f"A recogniser exported to {runtime}", install):
         load_tensorflow()
@@ -141,15 +143,6 @@ def onnx_runtime() -> Any:
         import onnxruntime
 
         return onnxruntime
-
-
-def open_litert(
-    graph: str | Path | bytes, stride: int, num_threads: int | None = None
-) -> "LitertAcoustics | LitertUtterances":
-    interpreter = litert_interpreter(graph, 1)
-    if STEP in interpreter.get_signature_list():
-        return LitertAcoustics(graph, stride, num_threads)
-    return LitertUtterances(graph, num_threads)
 
 
 class _Litert:

@@ -421,7 +421,7 @@ def eval_s(intervals_s: Mapping[str, float]) -> float:
     return math.fsum(intervals_s[name] for name in EVALUATION)
 
 
-def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
+def analyse_run(run: Run, question: Question) -> RunAnalysis:
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -431,7 +431,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
     workers = tuple(times_of_workers(files))
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
-        group=group or run.name,
+        group=run.name,
         results=[_result(run, target, question) for target in question.targets],
         intervals_s=run.intervals,
         throughput=run.throughput(),

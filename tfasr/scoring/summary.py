@@ -57,8 +57,6 @@ def difference_interval(
     lengths: Sequence[int],
     *,
     blocks: Sequence[Hashable] | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> DifferenceInterval | None:
     """Returns the interval of the difference between two systems' rates on the same utterances.
 
@@ -73,7 +71,7 @@ def difference_interval(
     def difference(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int):
         return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
-    interval, differences = _percentiles(sums, difference, resamples, seed)
+    interval, differences = _percentiles(sums, difference, RESAMPLES, 0)
     better, equal = np.mean(differences < 0), np.mean(differences == 0)
     return DifferenceInterval(interval, float(better + equal / 2))
 

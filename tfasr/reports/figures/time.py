@@ -89,10 +89,10 @@ def utilisation_windows(report: Report) -> list[UtilisationWindow]:
     return windows
 
 
-def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | None:
+def steady_window(run: Run) -> UtilisationWindow | None:
     """Returns the first window after warm-up within a session, with an evaluation if possible."""
     for session in run.timeline.sessions:
-        bounds = _bounds(run, session, round(length_s * 1e6))
+        bounds = _bounds(run, session, round(WINDOW_S * 1e6))
         devices = _devices(run, session, *bounds) if bounds else {}
         if devices:
             start_us, stop_us = bounds
