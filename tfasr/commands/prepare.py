@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tfasr.data.packing import cluster_executor
     from tfasr.data.prepare_corpus import prepare
     from tfasr.training.from_gin import load_config
 
@@ -101,7 +101,14 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.language or arguments.voice:
         _make_corpus(arguments)
     names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
-    with _executor(arguments) as executor:
+    scheduler = arguments.scheduler
+    if scheduler is not None and arguments.num_workers is not None:
+        raise UsageError(
+            "--num_workers is for the threads of this machine: the workers of --scheduler have "
+            "their own. Leave one of the two out."
+        )
+    cluster = contextlib.nullcontext() if scheduler is None else cluster_executor(scheduler)
+    with cluster as executor:
         indexes = prepare(
             subsets=arguments.subsets.split(",") if arguments.subsets else None,
             features=config.experiment.features,
@@ -147,19 +154,3 @@ def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "Alpha
     with wrong_values_are_wrong_use():
         given = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(config, **given)
-
-
-@contextlib.contextmanager
-def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
-    from tfasr.data.packing import cluster_executor
-
-    if arguments.scheduler is None:
-        yield None
-        return
-    if arguments.num_workers is not None:
-        raise UsageError(
-            "--num_workers is for the threads of this machine: the workers of --scheduler have "
-            "their own. Leave one of the two out."
-        )
-    with cluster_executor(arguments.scheduler) as executor:
-        yield executor

@@ -13,13 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tfasr.alphabet import (
-    WORD_START,
-    Alphabet,
-    clusters,
-    is_punctuation,
-    is_unspaced,
-)
+from tfasr.alphabet import WORD_START, Alphabet, clusters, is_punctuation, is_unspaced
 from tfasr.corpora.reading import ListedSplit
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.data.manifest import INDEX_FILE, read_index

@@ -245,12 +245,8 @@ class NoiseConfig:
         # A copy's id names its speed.
         usable = all(0.5 <= s <= 2 and s != 1 and s == float(f"{s:g}") for s in self.speeds)
         distinct = len(set(self.speeds)) == len(self.speeds)
-        require(
-            usable and distinct,
-            self,
-            "speeds",
-            "different factors in 0.5..2 of at most 6 digits, none of them 1",
-        )
+        rule = "different factors in 0.5..2 of at most 6 digits, none of them 1"
+        require(usable and distinct, self, "speeds", rule)
         require(self.seed >= 0, self, "seed", "at least 0")
 
 

@@ -315,24 +315,21 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             f"{folder} must hold {MANIFEST_FILE} in addition to its index. It is missing. "
             "Run tfasr prepare again; it resumes."
         )
-    packed = index["utterances"] > MOST_HELD and "columns_sha256" in index
     try:
-        if packed:
-            digest = file_sha256(path)
-        else:
-            content = path.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
+        if index["utterances"] > MOST_HELD and "columns_sha256" in index:
+            _check_hash(path, file_sha256(path), index.get("manifest_sha256", ""))
+            return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
+        content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} must be readable. Received: {error.strerror}.") from None
-    lines = [] if packed else [line for line in content.split(b"\n") if line]
-    if not packed and len(lines) != index["utterances"]:
+    lines = [line for line in content.split(b"\n") if line]
+    if len(lines) != index["utterances"]:
         raise UsageError(
             f"{path} must list the index's {index['utterances']} utterances. "
             f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
         )
+    digest = hashlib.sha256(content).hexdigest()
     _check_hash(path, digest, index.get("manifest_sha256", digest))
-    if packed:
-        return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
     return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
 
 

@@ -425,23 +425,17 @@ def finish_shard(
     """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
-    sidecar = finished_sidecar(shard_path, sidecar_path)
-    if sidecar is None:
-        position = number * plan.packing.shards.utterances_per_shard
-        partial = shard_path.with_suffix(PARTIAL_SUFFIX + unique)
-        sidecar = write_part(shard_path, plan.packing, position, part, partial)
-        partial = sidecar_path.with_name(sidecar_path.name + PARTIAL_SUFFIX + unique)
-        write_whole(sidecar_path, json.dumps(sidecar), partial)
-    return sidecar
-
-
-def finished_sidecar(shard_path: Path, sidecar_path: Path) -> dict[str, Any] | None:
-    """Returns a finished shard's sidecar; None if either is missing or damaged."""
-    try:
+    # If either is missing or damaged, or from 0.1.0, which noted no hash, both are made anew.
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
-        return sidecar if sidecar["sha256"] == file_sha256(shard_path) else None
-    except (FileNotFoundError, ValueError, TypeError, KeyError):  # 0.1.0 noted no hash
-        return None
+        if sidecar["sha256"] == file_sha256(shard_path):
+            return sidecar
+    position = number * plan.packing.shards.utterances_per_shard
+    partial = shard_path.with_suffix(PARTIAL_SUFFIX + unique)
+    sidecar = write_part(shard_path, plan.packing, position, part, partial)
+    partial = sidecar_path.with_name(sidecar_path.name + PARTIAL_SUFFIX + unique)
+    write_whole(sidecar_path, json.dumps(sidecar), partial)
+    return sidecar
 
 
 @contextlib.contextmanager

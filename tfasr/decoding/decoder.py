@@ -97,9 +97,8 @@ class BeamSearchDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:
             return [Hypothesis("", 0.0) for _ in lengths]
-        tf = needed(
-            "tensorflow", "The decoder 'beam'"
-        )  # imported late, as other decoders don't need it
+        # Imported late, as other decoders don't need it.
+        tf = needed("tensorflow", "The decoder 'beam'")
         (paths,), scores = tf.nn.ctc_beam_search_decoder(
             tf.constant(np.swapaxes(log_probs, 0, 1)),
             tf.constant(lengths, tf.int32),

@@ -207,13 +207,7 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
 
 
 def _checked_model(
-    kind: "Kind",
-    run: _Run,
-    source: BatchSource,
-    temporary: Path,
-    progress: Progress,
-    *,
-    int8: bool,
+    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, progress: Progress, *, int8: bool
 ) -> _CheckedModel:
     paths = _written(kind, run, temporary, int8=int8)
     models = [open_model(kind.runtime, path, run.spec) for path in paths]

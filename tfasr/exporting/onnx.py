@@ -141,9 +141,10 @@ class GraphWriter:
     def clipped(self, hidden: str, most: float) -> str:
         return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
 
-    def class_log_probs(self, hidden: str, classifier: Any) -> str:
-        """Adds the last layer's log-probabilities, from ``(batch, frames, channels)``."""
-        return self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
+    def classified(self, hidden: str, classifier: Any, num_features: int, carried: dict) -> bytes:
+        """Adds the last layer, from ``(batch, frames, channels)``, and returns the `model`."""
+        self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
+        return self.model(num_features, classifier.units, carried)
 
     def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
         real, integer = TensorProto.FLOAT, TensorProto.INT32
@@ -467,8 +468,8 @@ def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
             hidden = writer.add("Relu", hidden)
     for layer in model.last:
         hidden = writer.add("Relu", _normalised_conv(writer, layer, hidden, mask))
-    writer.class_log_probs(writer.add("Transpose", hidden, perm=BY_FRAME), model.classifier)
-    return writer.model(num_features, model.classifier.units, metadata)
+    hidden = writer.add("Transpose", hidden, perm=BY_FRAME)
+    return writer.classified(hidden, model.classifier, num_features, metadata)
 
 
 def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) -> str:
@@ -514,8 +515,8 @@ def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str])
     hidden = writer.add("Transpose", hidden, perm=[1, 0, 2])
     kernel = np.asarray(model.fully_connected.kernel.numpy(), np.float64)
     hidden = writer.dense(hidden, *Affine.of(model.last_normalisation).behind(kernel))
-    writer.class_log_probs(writer.clipped(hidden, clip), model.classifier)
-    return writer.model(num_features, model.classifier.units, metadata)
+    hidden = writer.clipped(hidden, clip)
+    return writer.classified(hidden, model.classifier, num_features, metadata)
 
 
 def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
@@ -555,8 +556,7 @@ def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
     hidden = writer.add("Add", hidden, _positions(writer, hidden, model.config.width))
     for block in model.blocks:
         hidden = _Block(writer, block, valid).outputs(hidden)
-    writer.class_log_probs(hidden, model.classifier)
-    return writer.model(num_features, model.classifier.units, metadata)
+    return writer.classified(hidden, model.classifier, num_features, metadata)
 
 
 def _positions(writer: GraphWriter, hidden: str, width: int) -> str:

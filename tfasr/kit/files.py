@@ -245,11 +245,8 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
     except OSError as error:
         if error.errno in _HELD:
             raise UsageError(held) from None
-        _log.warning(
-            "%s: this file system has no locks (%s); make sure that no other process writes here.",
-            path,
-            error.strerror,
-        )
+        rule = "%s: this file system has no locks (%s); make sure no other process writes here."
+        _log.warning(rule, path, error.strerror)
 
 
 # The files in a run's folder.

@@ -13,12 +13,7 @@ import numpy as np
 
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet, join_words
-from tfasr.data.features import (
-    FeatureConfig,
-    check_statistics,
-    normalise_frames,
-    numpy_features,
-)
+from tfasr.data.features import FeatureConfig, check_statistics, normalise_frames, numpy_features
 from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json

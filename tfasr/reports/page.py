@@ -24,13 +24,7 @@ from tfasr.display.vega import (
     write_chart,
 )
 from tfasr.kit.files import whole_file
-from tfasr.reports.groups import (
-    Results,
-    colours,
-    finding,
-    group_members,
-    one_run_each,
-)
+from tfasr.reports.groups import Results, colours, finding, group_members, one_run_each
 from tfasr.reports.numbers import (
     Report,
     RunAnalysis,

@@ -184,10 +184,8 @@ def matched(
     for key in (str, lambda identity: PurePosixPath(identity.replace("\\", "/")).stem):
         by_key = {key(transcript.id): transcript for transcript in first}
         others = {key(transcript.id): transcript for transcript in other}
-        if by_key.keys() == others.keys() and (len(by_key), len(others)) == (
-            len(first),
-            len(other),
-        ):
+        distinct = len(by_key) == len(first) and len(others) == len(other)
+        if distinct and by_key.keys() == others.keys():
             pairs = [(transcript, others[name]) for name, transcript in by_key.items()]
             _check_references(pairs)
             return pairs
