@@ -214,10 +214,6 @@ class PairedComparison:
     exchanged: str = "utterance"  # the unit of exchange, "speaker" or "utterance"
     speakers: int | None = None  # None if unknown for some utterance
 
-    @property
-    def significant(self) -> bool | None:
-        return None if self.permutation_p is None else self.permutation_p < LEVEL
-
 
 def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
     """Compares the word errors of two systems over the same utterances and references.

@@ -518,14 +518,11 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
     marks.append(Segments(x0=reached[1:], x1=reached[1:], **y, width=0.8))
     ends = [max(pair) for pair in zip(starts, stops, strict=True)]
     marks.append(Labels(x=ends, y=range(len(names)), words=words))
-    x = _axis(min(reached), max(reached))
-    return Chart(name, caption, [Panel(marks, x, rows_axis(names), 270)])
-
-
-def _axis(low: float, high: float) -> Axis:
+    low, high = min(reached), max(reached)
     margin = max(1.05, (high / low) ** 0.12)
     bottom, top = low / margin, high * margin**3
     # Over a narrow range a logarithmic axis is almost linear.
     ticks = _TICKS if top / bottom >= _NARROW else _FINE if top / bottom > _FLAT else _FINEST
     shown = [tick for tick in ticks if bottom <= tick <= top]
-    return Axis("times as long", log=True, limits=(bottom, top), ticks=shown)
+    x = Axis("times as long", log=True, limits=(bottom, top), ticks=shown)
+    return Chart(name, caption, [Panel(marks, x, rows_axis(names), 270)])
