@@ -176,45 +176,32 @@ def _judged(
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
-    count = 0
-    with _Headers(log_path) as headers:
-        for notes, rows in _chunks(items, rules, headers, threads):
-            headers.note(notes)
-            yield from rows
-            count += len(rows)
-            on_listed(count)
-
-
-def _chunks(
-    items: Iterator[Entry | Rejection],
-    rules: tuple[WhyNot, Normalise],
-    headers: "_Headers",
-    threads: Executor,
-) -> Iterator[tuple[list[list[Any]], list[Row]]]:
-    """Yields what `_judge_chunk` returns of the items.
-
-    When a chunk has mostly waited, for a file server or a slow disk, threads judge the next ones
-    ahead. Where headers come at once, threads would only wait for each other.
-    """
+    # When a chunk has mostly waited, for a file server or a slow disk, threads judge the next ones
+    # ahead. Where headers come at once, threads would only wait for each other.
     waiting: deque[Future] = deque()
-    ahead = 0
-    for first in itertools.count(step=_CHUNK):
-        chunk = list(itertools.islice(items, _CHUNK))
-        known = [headers.known(item) for item in chunk]
-        if chunk and ahead:
-            waiting.append(threads.submit(_judge_chunk, first, chunk, known, *rules))
-            ahead -= 1
-        elif chunk:
-            began_s, computed_s = time.perf_counter(), time.thread_time()
-            waiting.append(Future())
-            waiting[-1].set_result(_judge_chunk(first, chunk, known, *rules))
-            computed_s = time.thread_time() - computed_s
-            if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
-                ahead = _AHEAD
-        while waiting and (not chunk or not ahead or len(waiting) > _CHUNKS_AT_ONCE):
-            yield waiting.popleft().result()
-        if not chunk:
-            return
+    count = ahead = 0
+    with _Headers(log_path) as headers:
+        for first in itertools.count(step=_CHUNK):
+            chunk = list(itertools.islice(items, _CHUNK))
+            known = [headers.known(item) for item in chunk]
+            if chunk and ahead:
+                waiting.append(threads.submit(_judge_chunk, first, chunk, known, *rules))
+                ahead -= 1
+            elif chunk:
+                began_s, computed_s = time.perf_counter(), time.thread_time()
+                waiting.append(Future())
+                waiting[-1].set_result(_judge_chunk(first, chunk, known, *rules))
+                computed_s = time.thread_time() - computed_s
+                if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
+                    ahead = _AHEAD
+            while waiting and (not chunk or not ahead or len(waiting) > _CHUNKS_AT_ONCE):
+                notes, rows = waiting.popleft().result()
+                headers.note(notes)
+                yield from rows
+                count += len(rows)
+                on_listed(count)
+            if not chunk:
+                return
 
 
 def _judge_chunk(

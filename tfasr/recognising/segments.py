@@ -296,17 +296,38 @@ def recognised_in_batches(
     as many at once as it can use; at most some hundred segments are in memory. An error of
     ``segments`` is raised once everything before it has been yielded.
     """
-    stages = _Stages(model, batch_size)
+    hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
+    decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
+
+    def hear(batch: list[tuple]) -> Future:
+        log_probs, frames = model.log_probs([features for _, _, features in batch])
+        return decoding.submit(model.words, [item[1] for item in batch], log_probs, frames)
+
+    def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
+        # Hands a group's batches to the model; returns keys and where the words will be.
+        long_enough = [n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))]
+        # The longest first, so the threads end at about the same time.
+        long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
+        places: list[_Place] = [None] * len(group)
+        size = max(min(batch_size, -(-len(long_enough) // model.batches_at_once)), 1)
+        for start in range(0, len(long_enough), size):
+            numbers = long_enough[start : start + size]
+            future = hearing.submit(hear, [group[n] for n in numbers])
+            for row, n in enumerate(numbers):
+                places[n] = (future, row)
+        return [item[0] for item in group], places
+
     try:
         waiting: list[tuple[list[Any], list[_Place]]] = []
         for group in _groups(_read_ahead(model, segments), batch_size):
-            waiting.append(stages.begin(group))
+            waiting.append(begin(group))
             if len(waiting) > 1:  # while this group goes through the model, the next is read
                 yield from _finished(*waiting.pop(0))
         for keys, places in waiting:
             yield from _finished(keys, places)
     finally:
-        stages.close()
+        for executor in (hearing, decoding):
+            executor.shutdown(cancel_futures=True)  # waits for running work; drops the rest
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
@@ -367,42 +388,6 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
         yield group
     if failure is not None:
         raise failure
-
-
-class _Stages:
-    """The threads in which batches go through the model, and the one that decodes."""
-
-    def __init__(self, model: SegmentModel, batch_size: int):
-        self._model = model
-        self._batch_size = batch_size
-        self._hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
-        self._decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
-
-    def begin(self, group: list[tuple]) -> tuple[list[Any], list[_Place]]:
-        """Hands a group's batches to the model; returns keys and where the words will be."""
-        spec = self._model.spec
-        long_enough = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
-        # The longest first, so the threads end at about the same time.
-        long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
-        places: list[_Place] = [None] * len(group)
-        share = -(-len(long_enough) // self._model.batches_at_once)
-        size = max(min(self._batch_size, share), 1)
-        for start in range(0, len(long_enough), size):
-            numbers = long_enough[start : start + size]
-            future = self._hearing.submit(self._hear, [group[n] for n in numbers])
-            for row, n in enumerate(numbers):
-                places[n] = (future, row)
-        return [item[0] for item in group], places
-
-    def _hear(self, batch: list[tuple]) -> Future:
-        log_probs, frames = self._model.log_probs([features for _, _, features in batch])
-        segments = [segment for _, segment, _ in batch]
-        return self._decoding.submit(self._model.words, segments, log_probs, frames)
-
-    def close(self) -> None:
-        """Waits for running work; drops the rest."""
-        for executor in (self._hearing, self._decoding):
-            executor.shutdown(cancel_futures=True)
 
 
 def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list[Word]]]:

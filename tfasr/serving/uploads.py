@@ -337,16 +337,6 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
     return openai_error("The client has gone.", 400)  # and drops it
 
 
-def _check_field(name: str, value: str) -> None:
-    if name == "response_format" and value not in _FORMATS:
-        raise RefusedError(f"response_format must be {', '.join(_FORMATS)}. Received: {value!r}.")
-    if name == "stream" and value.lower() not in ("false", "0", ""):
-        raise RefusedError(
-            "stream must be false: POST /transcribe answers part by part, and the WebSocket "
-            "/stream while somebody speaks."
-        )
-
-
 async def _received(
     request: web.Request, file: BinaryIO, fields: dict[str, str], service: Service
 ) -> str:
@@ -370,8 +360,15 @@ async def _received(
             if len(value) > left:
                 raise RefusedError("The fields of a form may have 64 KiB.", status=413)
         left -= len(value) + _FIELDS_BYTES // 64  # which also limits their number
-        fields[part.name or ""] = value.decode(errors="replace")
-        _check_field(part.name or "", fields[part.name or ""])
+        field, text = part.name or "", value.decode(errors="replace")
+        fields[field] = text
+        if field == "response_format" and text not in _FORMATS:
+            raise RefusedError(f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}.")
+        if field == "stream" and text.lower() not in ("false", "0", ""):
+            raise RefusedError(
+                "stream must be false: POST /transcribe answers part by part, and the WebSocket "
+                "/stream while somebody speaks."
+            )
     if name is None:
         raise RefusedError(f"A form must have a file. Received: {', '.join(fields)}. {_FORM}")
     return name
