@@ -464,7 +464,7 @@ def report(
             of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
             and CSV hold all tables; CSV holds seconds and fractions, unrounded. "card" and
-            "card_json": see `tfasr.reports.write`.
+            "card_json": see `docs/card.schema.json`.
         targets: as ``("cer", 0.10)`` or "cer=0.10"; by default those that the runs set themselves.
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
             If named, the tables show all policies, and JSON is by groups.
