@@ -28,7 +28,7 @@ from typing import Any
 from cluster_steps import KINDS, take_steps
 
 import tfasr
-from tfasr.reports.cluster import worker_times
+from tfasr.reports.charges import read_worker_files, times_of_workers
 from tfasr.telemetry.compiled import require_extensions
 
 
@@ -60,7 +60,7 @@ def train(
     environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads}
     subprocess.run(command, check=True, capture_output=True, env=environment)
     run = tfasr.load_run(run_dir)
-    parts = worker_times(run_dir)
+    parts = times_of_workers(read_worker_files(run_dir))
     steps = sum(event["key"] == "train_step" for event in run.events)
     rates = [event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"]
     return {

@@ -160,7 +160,7 @@ def work(request: dict[str, Any]) -> None:
 def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) -> Iterator[Row]:
     import tensorflow as tf
 
-    from tfasr.data.shares import Share
+    from tfasr.data.batches import Share
     from tfasr.ledger.events import Ledger
     from tfasr.training.checkpoint import TrainingState
     from tfasr.training.run import EpochBatches, build, open_run

@@ -22,8 +22,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import gamma, norm, rankdata
 
-from tfasr.scoring.bootstrap import rate_interval
-from tfasr.scoring.summary import exchange_p
+from tfasr.scoring.summary import exchange_p, rate_interval
 from tfasr.tta.comparison import order_scores
 from tfasr.tta.groups import bracketed_mean, mean_difference
 

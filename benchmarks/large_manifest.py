@@ -170,8 +170,8 @@ def list_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
 def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     import tensorflow  # noqa: F401 - its import is no part of the time
 
-    from tfasr.data.listing import Dropped, Selection
     from tfasr.data.manifest import PackedIndex
+    from tfasr.data.prepare import Dropped, Selection
     from tfasr.data.rows import Rows
 
     folder, packing = shard_dir / "train", made_packing()

@@ -99,7 +99,7 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
     import tensorflow as tf
 
     from tfasr.data.manifest import file_sha256
-    from tfasr.data.split_folder import shard_name
+    from tfasr.data.packing import shard_name
 
     options = tf.io.TFRecordOptions("GZIP", compression_level=1, compression_strategy=3)  # runs
 
@@ -138,9 +138,9 @@ def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) ->
     """Writes a split if it is missing."""
     from tfasr.alphabet import Alphabet
     from tfasr.data.features import FeatureConfig
-    from tfasr.data.listing import Dropped, Selection
     from tfasr.data.manifest import PackedIndex
     from tfasr.data.packing import Packing
+    from tfasr.data.prepare import Dropped, Selection
     from tfasr.data.rows import Rows
     from tfasr.data.shards import ShardConfig
     from tfasr.models.recurrent import AcousticModelConfig

@@ -24,13 +24,12 @@ import numpy as np
 from tfasr.corpora.corpus import read_split
 from tfasr.data.audio import read_audio
 from tfasr.exporting.export import FEATURES_FILE, write_unchecked
-from tfasr.exporting.features import checked_feature_graph
+from tfasr.exporting.onnx import checked_feature_graph
 from tfasr.exporting.sherpa import sherpa_files
 from tfasr.kit.process import load_tensorflow
-from tfasr.recognising.exported import GRAPH_FILE
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.runtimes import OnnxAcoustics
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.spec import GRAPH_FILE, RecogniserSpec
 from tfasr.recognising.tensorflow_runtimes import open_run
 from tfasr.scoring.errors import count_errors
 from tfasr.training.run_folder import load_feature_statistics

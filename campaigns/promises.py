@@ -84,8 +84,8 @@ class Checker:
 
     def preparing(self, folder: Path, promised: Promised) -> list[str]:
         """Returns what is wrong with prepared splits in a state of a disk."""
+        from tfasr.data.packing import check_split_folder
         from tfasr.data.shards import open_split
-        from tfasr.data.split_folder import check_split_folder
 
         faults = []
         for split in ("train", "validation"):

@@ -25,7 +25,7 @@ from tfasr.models.recurrent import AcousticModel as AcousticModel
 from tfasr.models.recurrent import AcousticModelConfig as AcousticModelConfig
 from tfasr.recognising.recogniser import Recogniser as Recogniser
 from tfasr.recognising.recogniser import load_recogniser as load_recogniser
-from tfasr.recognising.stream import EndpointRules as EndpointRules
+from tfasr.recognising.segments import EndpointRules as EndpointRules
 from tfasr.recording.recorder import Recorder as Recorder
 from tfasr.reports.write import Comparison as Comparison
 from tfasr.reports.write import compare as compare

@@ -180,6 +180,17 @@ def needed(package: str, what: str) -> ModuleType:
         raise ModuleNotFoundError(lacking(error, what) or str(error), name=error.name) from error
 
 
+@contextlib.contextmanager
+def optional_package(package: str, what: str, install: str) -> Iterator[None]:
+    """Turns an ImportError of the block into a UsageError that says what to ``install`` by pip."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(
+            f"{what} needs {package}, which is not installed ({error}): pip install {install}."
+        ) from error
+
+
 def lacking(error: ImportError, what: str) -> str | None:
     """Returns a line on how to install the missing package that ``what`` needs; None for others."""
     if isinstance(error.__cause__, ModuleNotFoundError):

@@ -21,7 +21,7 @@ from tfasr.bench.inference import (
 )
 from tfasr.bench.workload import Context
 from tfasr.errors import RunError, UsageError
-from tfasr.recognising.exported import GRAPH_FILE
+from tfasr.recognising.spec import GRAPH_FILE
 
 __all__ = ["exported_tones"]
 

@@ -29,7 +29,7 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import worker_events_file
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.ledger.events import read_events
-from tfasr.reports.cluster import worker_times
+from tfasr.reports.charges import read_worker_files, times_of_workers
 from tfasr.training.build import synchronise
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook, Loop
@@ -502,7 +502,11 @@ def test_every_worker_notes_its_own_part(ended):
         assert (
             sum(noted[step]["utterances"] for step in range(1, STEPS + 1)) == TRAIN_UTTERANCES / 2
         )
-    assert [part.rank for part in worker_times(ended["two"].run_dir)] == [0, 1, 2]
+    assert [part.rank for part in times_of_workers(read_worker_files(ended["two"].run_dir))] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_a_signal_to_any_worker_saves_a_checkpoint_at_the_same_step(ended):

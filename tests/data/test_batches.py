@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig
-from tfasr.data.batches import BatchSource, PipelineConfig, bucket_boundaries
+from tfasr.data.batches import BatchSource, PipelineConfig, Share, bucket_boundaries
 from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import RECORD, open_split
-from tfasr.data.shares import Share
 from tfasr.errors import UsageError
 
 

@@ -10,10 +10,8 @@ import pytest
 
 from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
 from tfasr import cli
-from tfasr.data import executors
-from tfasr.data import executors as elsewhere
-from tfasr.data import executors as shard_task
-from tfasr.data.executors import cluster_executor, completed
+from tfasr.data import packing as elsewhere
+from tfasr.data.packing import cluster_executor, completed
 from tfasr.errors import RunError, UsageError
 
 
@@ -86,15 +84,15 @@ def test_an_executor_that_gives_up_is_a_failed_run(tmp_path, error):
 def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(shard_task, "_PLAN_SEEN_WITHIN_S", 0.0)
+    monkeypatch.setattr(elsewhere, "_PLAN_SEEN_WITHIN_S", 0.0)
     utterances = make_utterances(tmp_path / "audio", 2)
     prepare_split(utterances, tmp_path / "shards")
     folder = tmp_path / "shards" / "train"
-    key = shard_task.plan_key(folder)
+    key = elsewhere.plan_key(folder)
 
     def work(folder, key, part):
-        plan = shard_task.ShardPlan(folder, "train", packing(), key)
-        shard_task.finish_shard_elsewhere(elsewhere.exported(plan), 0, part)
+        plan = elsewhere.ShardPlan(folder, "train", packing(), key)
+        elsewhere.finish_shard_elsewhere(elsewhere.exported(plan), 0, part)
 
     with pytest.raises(RunError, match="does not see it"):
         work(tmp_path / "elsewhere", key, utterances)
@@ -103,16 +101,16 @@ def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
     utterances[1].audio_path.unlink()
     with pytest.raises(RunError, match=rf"has no {utterances[1].audio_path}"):
         work(folder, key, utterances)
-    plan = elsewhere.exported(shard_task.ShardPlan(folder, "train", packing(), key))
+    plan = elsewhere.exported(elsewhere.ShardPlan(folder, "train", packing(), key))
     other = {**elsewhere.software(), "tensorflow": "1.15"}
     monkeypatch.setattr(elsewhere, "software", lambda: other)
     with pytest.raises(RunError, match=r"tensorflow 1\.15 for 2"):
-        shard_task.finish_shard_elsewhere(plan, 0, utterances)
+        elsewhere.finish_shard_elsewhere(plan, 0, utterances)
 
 
 def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask: pip install 'tfasr[cluster]'")
-    monkeypatch.setattr(executors, "_CONNECT_WITHIN_S", 0.3)
+    monkeypatch.setattr(elsewhere, "_CONNECT_WITHIN_S", 0.3)
     monkeypatch.setattr(logging, "basicConfig", lambda **options: None)
     write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 1))
     command = ["tfasr", "prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path / "audio")]

@@ -15,7 +15,7 @@ from tests.data.made_corpus import TINY_FEATURES, contents, make_utterances, noi
 from tfasr import cli
 from tfasr.alphabet import Alphabet
 from tfasr.data.audio import read_audio
-from tfasr.data.noise import NoiseConfig, copies_of, mixed, reverberated
+from tfasr.data.augmentation import NoiseConfig, copies_of, mixed, reverberated
 from tfasr.data.prepare_corpus import overlap, prepare
 from tfasr.data.shards import ShardConfig, open_split
 from tfasr.errors import UsageError

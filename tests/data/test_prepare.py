@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from tests.data.made_corpus import contents, make_utterances, noise, packing, prepare_split
 from tfasr.corpora.manifests import TOO_LONG
 from tfasr.corpora.utterance import Rejection, Utterance
-from tfasr.data.listing import Dropped, Selection
 from tfasr.data.manifest import HeldUtterances, ShardedUtterance
+from tfasr.data.prepare import Dropped, Selection
 from tfasr.data.prepare_corpus import Overlap
 from tfasr.data.prepare_corpus import overlap as overlap_of_held
 from tfasr.data.rows import Rows

@@ -19,15 +19,14 @@ from tests.data.made_corpus import (
 from tfasr.alphabet import Alphabet
 from tfasr.corpora import reading as assembly
 from tfasr.corpora.manifests import read_tsv
-from tfasr.data import listing
 from tfasr.data import manifest as shard_index
+from tfasr.data import prepare as preparing
 from tfasr.data import rows as rows_module
 from tfasr.data.audio import read_audio
 from tfasr.data.batches import BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig, compute_features
-from tfasr.data.listing import kept_row, packing_order
 from tfasr.data.manifest import PackedUtterances
-from tfasr.data.prepare import pack_split
+from tfasr.data.prepare import kept_row, pack_split, packing_order
 from tfasr.data.prepare_corpus import overlap
 from tfasr.data.rows import Rows, decoded, encoded, in_order, in_places
 from tfasr.data.shards import (
@@ -178,9 +177,9 @@ def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("least_computed", [0.0, 1e9], ids=["here", "threads"])
 def test_headers_are_read_once_unless_a_file_changes(tmp_path, monkeypatch, least_computed):
-    monkeypatch.setattr(listing, "_LEAST_COMPUTED", least_computed)
-    monkeypatch.setattr(listing, "_CHUNK", 1)
-    monkeypatch.setattr(listing, "_AHEAD", 3)
+    monkeypatch.setattr(preparing, "_LEAST_COMPUTED", least_computed)
+    monkeypatch.setattr(preparing, "_CHUNK", 1)
+    monkeypatch.setattr(preparing, "_AHEAD", 3)
     utterances = make_utterances(tmp_path / "audio", 6)
     listed = write_tsv(tmp_path / "audio", utterances)
     utterances[2].audio_path.write_bytes(b"damaged")

@@ -6,8 +6,8 @@ import pytest
 from tests.data.made_corpus import make_utterances, packing, prepare_split
 from tests.data.test_batches import FIXED, arrays, make_source
 from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.batches import Share
 from tfasr.data.shards import open_split
-from tfasr.data.shares import Share
 
 OWN = ("features", "feature_lengths", "label_lengths", "positions", "duration_s")
 UTTERANCES = 22

@@ -21,8 +21,8 @@ from tfasr.exporting.onnx import converted_graph
 from tfasr.kit.config import config_class
 from tfasr.models.build import build_recogniser
 from tfasr.models.model import MODELS, portable
-from tfasr.recognising.exported import check_sums
 from tfasr.recognising.runtimes import LitertUtterances, OnnxAcoustics
+from tfasr.recognising.spec import check_sums
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")

@@ -37,8 +37,7 @@ def program(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported(exported_tones, recogniser, tmp_path_factory) -> Path:
     """What `tfasr export` writes, without the comparison."""
-    from tfasr.exporting.features import feature_graph
-    from tfasr.exporting.onnx import metadata
+    from tfasr.exporting.onnx import feature_graph, metadata
 
     spec = recogniser.spec
     folder = shutil.copytree(exported_tones, tmp_path_factory.mktemp("cpp") / "exported")

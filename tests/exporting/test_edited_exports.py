@@ -8,7 +8,7 @@ import pytest
 
 from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr.cli import parse, run
-from tfasr.recognising.exported import SPEC_FILE, SUMS_FILE, write_sums
+from tfasr.recognising.spec import SPEC_FILE, SUMS_FILE, write_sums
 
 pytest.importorskip("onnxruntime", reason="needs the export extra: pip install 'tfasr[export]'")
 

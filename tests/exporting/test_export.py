@@ -13,7 +13,7 @@ import tfasr
 from tests.recognising.spoken_tones import RUN, sentence, spoken
 from tfasr.cli import parse, run
 from tfasr.errors import UsageError
-from tfasr.recognising.exported import SUMS_FILE, check_sums
+from tfasr.recognising.spec import SUMS_FILE, check_sums
 
 pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")

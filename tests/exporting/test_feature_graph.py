@@ -5,7 +5,7 @@ import pytest
 
 from tests.data.test_features import CONFIGS, chirp
 from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
-from tfasr.exporting.features import feature_graph
+from tfasr.exporting.onnx import feature_graph
 from tfasr.recognising.runtimes import onnx_session
 
 pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")

@@ -10,7 +10,7 @@ import pytest
 import tfasr
 from tests.recognising.spoken_tones import RUN, spoken
 from tfasr.cli import parse, run
-from tfasr.recognising.exported import MODEL_FILES, check_sums
+from tfasr.recognising.spec import MODEL_FILES, check_sums
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfasr.exporting.onnx_models import WRITERS
+from tfasr.exporting.onnx import WRITERS
 from tfasr.models.build import build_recogniser
 from tfasr.models.conformer import ConformerConfig
 from tfasr.models.deep_speech_2 import DeepSpeech2Config

@@ -22,8 +22,8 @@ from tfasr.exporting.sherpa import (
     text_of_tokens,
     token_lines,
 )
-from tfasr.recognising.exported import check_sums
 from tfasr.recognising.runtimes import onnx_session
+from tfasr.recognising.spec import check_sums
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")

@@ -20,9 +20,9 @@ from tests.recognising.spoken_tones import (
 from tfasr.data.audio import read_audio
 from tfasr.data.features import expect_many_frames
 from tfasr.errors import UsageError
-from tfasr.recognising.exported import GRAPH_FILE
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.runtimes import OnnxAcoustics, open_exported
+from tfasr.recognising.spec import GRAPH_FILE
 from tfasr.scoring.errors import count_errors
 
 TEXT = "abc dad bb"

@@ -13,8 +13,8 @@ from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import UsageError
 from tfasr.models.build import build_recogniser
 from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.segments import EndpointRules, Stream
 from tfasr.recognising.spec import STREAMING_PRESET
-from tfasr.recognising.stream import EndpointRules, Stream
 
 SAMPLES = spoken("abc da bcd", seed=7)
 SIZES = st.one_of(st.sampled_from([0, 1, 159, 160, 161, 512]), st.integers(0, 9000))

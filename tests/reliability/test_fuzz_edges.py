@@ -96,8 +96,8 @@ def export(exported_tones, tmp_path_factory):
 @bounded(12)
 @given(st.data())
 def test_an_edited_export_is_used_or_refused(export, exported_tones, data):
-    from tfasr.recognising.exported import SPEC_FILE, write_sums
     from tfasr.recognising.recogniser import load_recogniser
+    from tfasr.recognising.spec import SPEC_FILE, write_sums
 
     names = (SPEC_FILE, "alphabet.json")
     for name in names:

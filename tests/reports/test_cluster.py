@@ -10,8 +10,14 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.kit.files import worker_events_file
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.reports.charges import charges_of
-from tfasr.reports.cluster import WorkerTimes, exchange_of, worker_machines, worker_times
+from tfasr.reports.charges import (
+    WorkerTimes,
+    charges_of,
+    exchange_of,
+    machines_of,
+    read_worker_files,
+    times_of_workers,
+)
 from tfasr.reports.groups import configuration
 from tfasr.telemetry import samplers as machine_notes
 from tfasr.telemetry.samplers import MachineNotes
@@ -38,7 +44,7 @@ def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
     # Worker 1 computes longer in the first step and begins later in the second.
     note(tmp_path, 0, [(0, 1, 3.5, {}), (4, 5, 7.5, {}), (8, 9, 9.5, {})])
     note(tmp_path, 1, [(0, 3, 3.5, {}), (6, 7, 7.5, {}), (8, 9, 9.5, {"compiled": True})])
-    chief, other = worker_times(tmp_path)
+    chief, other = times_of_workers(read_worker_files(tmp_path))
     assert (chief.rank, chief.steps, chief.utterances, chief.input_wait_s) == (0, 2, 4, 0.5)
     assert (chief.step_s, chief.waited_s, chief.held_up_s) == (7, 4, 0)
     assert (other.step_s, other.waited_s, other.held_up_s) == (5, 0, 4)
@@ -52,7 +58,7 @@ def test_each_session_has_its_own_workers(tmp_path):
         note(tmp_path, rank, [(0, 1 + rank, 4, {})])
     for rank in (0, 1):
         note(tmp_path, rank, [(0, 2 - rank, 4, {})] * 2, session=1)
-    parts = worker_times(tmp_path)
+    parts = times_of_workers(read_worker_files(tmp_path))
     assert [part.steps for part in parts] == [3, 3, 1]
     # The first waited 2 s for worker 2, then worker 1 twice 1 s for the first.
     assert [part.waited_s for part in parts] == [2, 1 + 2, 0]
@@ -61,13 +67,13 @@ def test_each_session_has_its_own_workers(tmp_path):
 
 
 def test_what_is_damaged_or_alone_says_nothing(tmp_path):
-    assert worker_times(tmp_path / "missing") == []
+    assert times_of_workers(read_worker_files(tmp_path / "missing")) == []
     note(tmp_path, 0, [(0, 1, 2, {})])
-    assert worker_times(tmp_path) == []
+    assert times_of_workers(read_worker_files(tmp_path)) == []
     note(tmp_path, 1, [(0, 1, 2, {"step_s": "long"})])
-    assert worker_times(tmp_path) == []
+    assert times_of_workers(read_worker_files(tmp_path)) == []
     (tmp_path / "events-worker-1.jsonl").write_text("nothing\nnothing\nnothing\n")
-    assert worker_times(tmp_path) == []
+    assert times_of_workers(read_worker_files(tmp_path)) == []
 
 
 def test_a_report_has_the_table_where_there_was_a_cluster(small):
@@ -175,7 +181,7 @@ def test_workers_of_one_host_share_its_counters_and_others_add_theirs(run_dir):
     noted(run_dir, 0, "a", package(100), cpu_percent=80.0, process_percent=30.0)
     noted(run_dir, 1, "b", package(60) | {"gpu0": ("GPU-1", 200)}, gpu_percent=[50, 100])
     noted(run_dir, 2, "a", package(100), cpu_percent=80.0, process_percent=50.0)
-    chief, other, last = worker_machines(run_dir)
+    chief, other, last = machines_of(read_worker_files(run_dir))
     assert (chief.cpu_percent, chief.process_percent, chief.gpu_percent) == (80, 30, None)
     assert (other.cpu_percent, other.gpu_percent) == (None, 75)
     assert (last.counters, last.shares_with, last.process_percent) == ((), 0, 50)
@@ -247,7 +253,7 @@ def test_damaged_notes_are_left_out(run_dir):
             metadata = {"session": 0, "mono_s": 1041.0 + at_s}
             event = {"key": "worker_sample", "time_ms": 1, "value": value, "metadata": metadata}
             file.write(json.dumps(event) + "\n")
-    (machine,) = worker_machines(run_dir)
+    (machine,) = machines_of(read_worker_files(run_dir))
     assert len(machine.samples) == 5
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.reports.figures.time import steady_window, utilisation_chart
-from tfasr.reports.load import load_report
+from tfasr.reports.groups import load_report
 from tfasr.reports.numbers import ask
 from tfasr.tta.run import load_run
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tfasr.errors import UsageError
-from tfasr.reports.load import load_report
+from tfasr.reports.groups import load_report
 from tfasr.reports.numbers import ask
 from tfasr.reports.winners import FINE_TARGETS, common_range, group_profiles, target_profile
 from tfasr.reports.write import report

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
-from tfasr.scoring.bootstrap import difference_interval, rate_interval
 from tfasr.scoring.errors import Transcript, count_errors, score
 from tfasr.scoring.summary import (
+    LEVEL,
     compare_pairs,
+    difference_interval,
     probability_text,
+    rate_interval,
     speaker_rows,
     summarise_scored,
     summary_rows,
@@ -172,7 +174,7 @@ def test_matched_pairs_by_hand():
     assert found.matched_pairs_z == pytest.approx(-1 / math.sqrt(8 / 7 / 8))
     # All five that differ do so in one direction: 2 of the 2 ** 5 exchanges are as extreme.
     assert found.permutation_p == pytest.approx(2 / 32)
-    assert found.significant is False
+    assert found.permutation_p >= LEVEL
     assert (
         verdict(found, "one", "two")
         == "no difference shown (p = 0.062, by utterance, speakers unknown)"
@@ -182,7 +184,7 @@ def test_matched_pairs_by_hand():
 def test_a_clear_difference_is_said_by_name():
     found = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
     assert found.permutation_p == pytest.approx(2 / 2**11)
-    assert found.significant is True
+    assert found.permutation_p < LEVEL
     said = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
     assert verdict(found, "one", "two") == said
     back = compare_pairs(heard([0] * 11 + [1]), heard([1] * 12))
@@ -213,7 +215,7 @@ def test_equal_systems_do_not_differ():
 
 def test_few_utterances_allow_no_test():
     found = compare_pairs(heard([1, 2, 3, 4]), heard([0] * 4))
-    assert (found.permutation_p, found.significant) == (None, None)
+    assert found.permutation_p is None
     assert "5 utterances or more" in verdict(found, "one", "two")
     assert found.by_utterance is not None
 
@@ -292,9 +294,10 @@ def test_probabilities_as_people_read_them():
 
 def test_a_probability_at_the_level_shows_nothing():
     found = replace(compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05)
-    assert found.significant is False
+    assert found.permutation_p >= LEVEL
     assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
-    assert replace(found, permutation_p=0.0499).significant is True
+    below = replace(found, permutation_p=0.0499)
+    assert verdict(below, "one", "two").startswith("two makes fewer word errors than one")
 
 
 def test_a_thousandth_is_written_as_one():

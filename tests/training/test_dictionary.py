@@ -10,7 +10,7 @@ from tests.tones import SHARDS, tones_experiment
 from tfasr import cli
 from tfasr.decoding.choice import DecoderConfig, load_lexicon
 from tfasr.errors import UsageError
-from tfasr.reports.load import load_report
+from tfasr.reports.groups import load_report
 from tfasr.reports.numbers import ask
 from tfasr.training.dry_run import dry_run
 from tfasr.training.train import train

@@ -17,7 +17,7 @@ from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.process import call, run_module
-from tfasr.recognising import exported
+from tfasr.recognising import spec as exported
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.recognising.spec import State
 from tfasr.telemetry.machine import peak_bytes

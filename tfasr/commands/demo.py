@@ -65,12 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--demo_dir", default="demo", help="default: ./%(default)s")
     add("--seed", type=int, default=1, help="seed of the first run of each recipe; default: 1")
-    add(
-        "--seeds",
-        type=int,
-        default=3,
-        help="runs of each recipe; default: %(default)s, some 4 minutes on two cores",
-    )
+    seeds = "runs of each recipe; default: %(default)s, some 4 minutes on two cores"
+    add("--seeds", type=int, default=3, help=seeds)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -152,11 +152,8 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
         seen = f"{examination.gpus_on_bus or 'none'} seen on the PCI bus"
         rows.append(("GPUs", f"{seen}; {examination.gpu_problem or 'NVML sees none'}"))
     rows.append(("energy, processors", examination.rapl))
-    energy_source = {
-        "counter": "a counter of joules",
-        "power": "power, to be integrated",
-        None: _UNKNOWN,
-    }
+    energy_source = {"counter": "a counter of joules", "power": "power, to be integrated"}
+    energy_source[None] = _UNKNOWN
     gpus = ", ".join(
         f"GPU {index} {energy_source[gpu['energy']]}" for index, gpu in enumerate(examination.gpus)
     )
@@ -165,11 +162,8 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
 
 
 def _software(examination: Examination) -> list[tuple[str, str]]:
-    software, problem, seen = (
-        examination.software,
-        examination.decoder_problem,
-        examination.tensorflow,
-    )
+    software, seen = examination.software, examination.tensorflow
+    problem = examination.decoder_problem
     rows = [("Python", software["python"])]
     rows += [(name, version or "missing") for name, version in software["packages"].items()]
     rows.append(("compiled decoder", "loads" if problem is None else f"does not load: {problem}"))

@@ -29,19 +29,13 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--beam_width", type=int, help="default: the run's own")
     recombine = "for word_beam: merge beams that would continue in the same way"
     add("--recombine", action="store_true", default=None, help=recombine)
-    add(
-        "--language_model",
-        metavar="ARPA",
-        help="for word_beam: an n-gram file, see tfasr ngram; needs tfasr[kenlm]",
-    )
+    ngrams = "for word_beam: an n-gram file, see tfasr ngram; needs tfasr[kenlm]"
+    add("--language_model", metavar="ARPA", help=ngrams)
     lexicon = "a dictionary for word_beam, one word a line; default: the run's"
     add("--lexicon", metavar="FILE", help=lexicon)
     add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
-    add(
-        "--word_bonus",
-        type=float,
-        help="added to the log score per word; higher gives more words; default: 0",
-    )
+    bonus = "added to the log score per word; higher gives more words; default: 0"
+    add("--word_bonus", type=float, help=bonus)
 
 
 @contextlib.contextmanager
@@ -68,11 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_decoder_arguments(add)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
-    add(
-        "--out",
-        metavar="DIR",
-        help="write scores.json, scores.md, scores.csv and scores.tex to this folder",
-    )
+    files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
+    add("--out", metavar="DIR", help=files)
     add("--format", choices=formats(), default="table")
 
 

@@ -10,14 +10,12 @@ EXPORTS = ("onnx", "sherpa", "litert", "keras", "saved_model")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--to",
-        choices=EXPORTS,
-        required=True,
-        help="onnx: a folder for ONNX Runtime and tfasr; sherpa: for sherpa-onnx; "
-        "litert: for LiteRT (TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
-        "TensorFlow without Keras",
+    targets = (
+        "onnx: a folder for ONNX Runtime and tfasr; sherpa: for sherpa-onnx; litert: for LiteRT "
+        "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
+        "Keras"
     )
+    add("--to", choices=EXPORTS, required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add("--int8", action="store_true", help="8-bit large matrices, for onnx, sherpa, litert")
@@ -29,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from tfasr.exporting.export import export
-    from tfasr.scoring.bootstrap import CONFIDENCE
+    from tfasr.scoring.summary import CONFIDENCE
 
     names = ("to", "run_dir", "out", "int8", "checkpoint", "split", "shard_dir", "data_licence")
     comparing = functools.partial(progress, f"compared on {arguments.split}")

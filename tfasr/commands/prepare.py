@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +65,8 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--corpus", required=True, choices=tuple(CORPORA), help="its layout; --import adds your own"
-    )
+    layout = "its layout; --import adds your own"
+    add("--corpus", required=True, choices=tuple(CORPORA), help=layout)
     add("--corpus_dir", required=True, help="the corpus's folder")
     add("--shard_dir", required=True, help="a folder is written here per split")
     split = "train, validation, test, or another that the corpus has, such as test-other of "
@@ -84,13 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
     add("--units", metavar="N", help="sub-word units: how many, or a file of sentencepiece")
     add("--units_kind", choices=("unigram", "bpe"), help="default: unigram")
-    add(
-        "--max_bad_fraction",
-        type=float,
-        default=0.01,
-        help="fail if a larger share of the utterances is unusable, too long ones aside; "
-        "default: %(default)s",
-    )
+    bad = "fail if a larger share of the utterances is unusable, too long ones aside; "
+    add("--max_bad_fraction", type=float, default=0.01, help=f"{bad}default: %(default)s")
     add("--num_workers", type=int, help="default: all cores")
     scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"
     add("--scheduler", metavar="tcp://HOST:PORT", help=scheduler)
@@ -100,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from tfasr.data.packing import cluster_executor
     from tfasr.data.prepare_corpus import prepare
     from tfasr.training.from_gin import load_config
 
@@ -107,7 +101,14 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.language or arguments.voice:
         _make_corpus(arguments)
     names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
-    with _executor(arguments) as executor:
+    scheduler = arguments.scheduler
+    if scheduler is not None and arguments.num_workers is not None:
+        raise UsageError(
+            "--num_workers is for the threads of this machine: the workers of --scheduler have "
+            "their own. Leave one of the two out."
+        )
+    cluster = contextlib.nullcontext() if scheduler is None else cluster_executor(scheduler)
+    with cluster as executor:
         indexes = prepare(
             subsets=arguments.subsets.split(",") if arguments.subsets else None,
             features=config.experiment.features,
@@ -153,19 +154,3 @@ def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "Alpha
     with wrong_values_are_wrong_use():
         given = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(config, **given)
-
-
-@contextlib.contextmanager
-def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
-    from tfasr.data.executors import cluster_executor
-
-    if arguments.scheduler is None:
-        yield None
-        return
-    if arguments.num_workers is not None:
-        raise UsageError(
-            "--num_workers is for the threads of this machine: the workers of --scheduler have "
-            "their own. Leave one of the two out."
-        )
-    with cluster_executor(arguments.scheduler) as executor:
-        yield executor

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfasr.errors import UsageError
-from tfasr.reports.card import CARD, CARD_JSON
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
-from tfasr.reports.write import JSON, WRITERS, report
+from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.published.results import SOURCES
@@ -21,75 +20,43 @@ _log = logging.getLogger(__name__)
 def add_target_arguments(
     add: Callable, policy: str | None, targets: str = "repeatable; default: the runs' targets"
 ) -> None:
-    add(
-        "--target",
-        action="append",
-        default=[],
-        metavar="METRIC=VALUE",
-        help=f"such as cer=0.10, a fraction; {targets}",
-    )
-    add(
-        "--policy",
-        choices=sorted(POLICIES),
-        default=policy,
-        help="the clock and the rule; default: paper"
-        + ("" if policy else "; naming one also shows the others, and groups the JSON"),
-    )
-    add(
-        "--window",
-        type=int,
-        help="evaluations whose median must meet the target; default: the policy's, 3 for paper",
-    )
+    metric = f"such as cer=0.10, a fraction; {targets}"
+    add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
+    rule = "the clock and the rule; default: paper"
+    rule += "" if policy else "; naming one also shows the others, and groups the JSON"
+    add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
+    median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
+    add("--window", type=int, help=median)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "run_dirs", nargs="+", metavar="RUN_DIR", help="a run, a published log, or a folder of them"
-    )
+    runs = "a run, a published log, or a folder of them"
+    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
     add("--out", metavar="DIR", help="also write report.html, figures and tables to this folder")
-    add(
-        "--format",
-        choices=(*WRITERS, JSON, CARD, CARD_JSON),
-        default="table",
-        help="default: %(default)s",
-    )
+    written_as = (*WRITERS, JSON, CARD, CARD_JSON)
+    add("--format", choices=written_as, default="table", help="default: %(default)s")
     add_target_arguments(add, None)
     add("--power", action="store_true", help="also estimate how many runs show a gap of 10 %%")
     add("--force", action="store_true", help="compare runs that are not comparable, and say why")
     add("--profile", action="store_true", help="also show which group reaches which targets first")
-    add(
-        "--hardware",
-        action="append",
-        default=[],
-        metavar="[NAME=]FILE",
-        help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
-        "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
+    machine = (
+        "the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
+        "paper_sys1, or a system.json; repeatable; default: what the runs recorded"
     )
+    add("--hardware", action="append", default=[], metavar="[NAME=]FILE", help=machine)
     add("--price_usd_per_hour", type=float, help="rent of the machines, replacing their files'")
-    add(
-        "--beside",
-        choices=SOURCES,
-        help="show published results in the same tables, without ranking them",
+    published = "show published results in the same tables, without ranking them"
+    add("--beside", choices=SOURCES, help=published)
+    explain = "instead print how each time came about, with lines of events.jsonl"
+    add("--explain", action="store_true", help=explain)
+    errors = (
+        "show what the runs get wrong, with intervals and tests, instead of times; files of "
+        "hypotheses (ours, or NeMo manifests with pred_text) may be given too"
     )
-    add(
-        "--explain",
-        action="store_true",
-        help="instead print how each time came about, with lines of events.jsonl",
-    )
-    add(
-        "--errors",
-        action="store_true",
-        help="show what the runs get wrong, with intervals and tests, instead of times; files of "
-        "hypotheses (ours, or NeMo manifests with pred_text) may be given too",
-    )
-    add(
-        "--worst",
-        type=int,
-        default=10,
-        metavar="N",
-        help="show N alignments with --errors; default: 10",
-    )
+    add("--errors", action="store_true", help=errors)
+    worst = "show N alignments with --errors; default: 10"
+    add("--worst", type=int, default=10, metavar="N", help=worst)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from itertools import chain, repeat, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from tfasr.errors import UsageError, did_you_mean
+from tfasr.errors import UsageError, did_you_mean, optional_package
 from tfasr.kit.config import wrong_type
 from tfasr.kit.gin import check_names, find_preset, presets, read_gin, references, registered
 from tfasr.kit.registry import plugins
@@ -232,7 +232,6 @@ def run_presets(arguments: argparse.Namespace) -> None:
 
 
 def _summary(path: Path) -> str:
-    """The first sentence of a gin file's first comment."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     text = " ".join(line[2:].strip() for line in comment)
@@ -248,11 +247,8 @@ def run_completion(arguments: argparse.Namespace) -> None:
 
     For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
     """
-    try:
+    with optional_package("shtab", "tfasr completion", "shtab"):
         import shtab
-    except ModuleNotFoundError as error:
-        message = "tfasr completion needs shtab, which is not installed: pip install shtab."
-        raise UsageError(message) from error
     parser = arguments.whole_parser()
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":

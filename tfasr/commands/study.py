@@ -11,13 +11,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run_dir", help="folder for runs, logs and report; default: studies/ + the file's name")
     add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
-    add(
-        "--until",
-        choices=("decided",),
-        default="",
-        help="train two experiments with no more seeds than needed to see which reaches its "
-        "hardest target sooner: 3, 5, 8 or 12",
+    until = (
+        "train two experiments with no more seeds than needed to see which reaches its "
+        "hardest target sooner: 3, 5, 8 or 12"
     )
+    add("--until", choices=("decided",), default="", help=until)
     add("--dry_run", action="store_true", help="only list the steps")
 
 

@@ -25,36 +25,29 @@ log = logging.getLogger("tfasr")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "audio",
-        nargs="+",
-        metavar="FILE|DIR|-",
-        help="recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, "
+    recordings = (
+        "recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, "
         "or - for raw PCM from standard input: signed 16 bit, little endian, one channel, at the "
-        "model's rate (16 kHz)",
+        "model's rate (16 kHz)"
     )
+    add("audio", nargs="+", metavar="FILE|DIR|-", help=recordings)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
-    add(
-        "--out",
-        metavar="DIR",
-        help="write a file per recording to this folder; existing ones are skipped",
-    )
+    files = "write a file per recording to this folder; existing ones are skipped"
+    add("--out", metavar="DIR", help=files)
     add_recogniser_arguments(add)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
-    add(
-        "--stream",
-        action="store_true",
-        help="transcribe one recording, or -, as it arrives: a line of JSON in Vosk's format "
-        "whenever the text changes; needs a model that can stream",
+    stream = (
+        "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's format "
+        "whenever the text changes; needs a model that can stream"
     )
+    add("--stream", action="store_true", help=stream)
     add("--chunk_ms", type=float, default=100.0, help="with --stream; default: %(default)g")
-    add(
-        "--no_endpoints",
-        action="store_true",
-        help="with --stream: treat the whole recording as one utterance; otherwise an utterance "
-        "ends after 1.2 s of silence, or after 20 s",
+    whole = (
+        "with --stream: treat the whole recording as one utterance; otherwise an utterance "
+        "ends after 1.2 s of silence, or after 20 s"
     )
+    add("--no_endpoints", action="store_true", help=whole)
 
 
 def add_recogniser_arguments(add: Callable) -> None:
@@ -162,7 +155,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}.")
     if arguments.audio != [STDIN]:
         _check_found(arguments.audio)
-    from tfasr.recognising.stream import EndpointRules
+    from tfasr.recognising.segments import EndpointRules
 
     recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
@@ -213,14 +206,11 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
     add("--host", default="127.0.0.1", help="default: %(default)s, only for this machine")
     add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
-    add(
-        "--allow_host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="another name under which browsers may open the page, such as a proxy's (NAME:PORT if "
-        "its port differs); repeatable",
+    names = (
+        "another name under which browsers may open the page, such as a proxy's (NAME:PORT if its "
+        "port differs); repeatable"
     )
+    add("--allow_host", action="append", default=[], metavar="NAME", help=names)
     add_recogniser_arguments(add)
     limits = parser.add_argument_group("limits")
     for name, default, meaning in LIMITS:
@@ -230,11 +220,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> None:
     """``tfasr serve``: opens a web page to drop recordings on or to speak into."""
-    from tfasr.serving.service import Limits
-
-    limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     try:
         from tfasr.serving.server import serve
+        from tfasr.serving.service import Limits
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "aiohttp":
             raise
@@ -242,6 +230,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
             "tfasr serve needs aiohttp, which is not installed: pip install 'tfasr[serve]', or pip "
             "install aiohttp."
         ) from error
+    limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(

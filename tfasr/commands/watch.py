@@ -10,8 +10,8 @@ from tfasr.commands.report import add_target_arguments
 from tfasr.display.table import WRITERS, to_markdown
 from tfasr.errors import UsageError
 from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
+from tfasr.reports.groups import run_folders
 from tfasr.reports.history import history_chart, history_json, history_table, load_history
-from tfasr.reports.load import run_folders
 from tfasr.reports.numbers import ask
 from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.tta.published import find_logs

@@ -59,15 +59,15 @@ def stated_duration_s(path: str | Path) -> float | None:
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
     and Data Specifications 1.0" (RIFF WAVE).
     """
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a third of the whole time
-            head = file.read(_HEAD_BYTES)
-            if head.startswith(b"fLaC"):
-                return _of_flac(head)
-            if head.startswith(b"RIFF"):
-                return _of_wav(head, os.fstat(file.fileno()).st_size)
-    except (OSError, ValueError):
-        pass
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(path, "rb", buffering=0) as file,  # noqa: PTH123 - a third of the whole time
+    ):
+        head = file.read(_HEAD_BYTES)
+        if head.startswith(b"fLaC"):
+            return _of_flac(head)
+        if head.startswith(b"RIFF"):
+            return _of_wav(head, os.fstat(file.fileno()).st_size)
     return None
 
 
@@ -108,8 +108,7 @@ class _ReadInOrder(soundfile.SoundFile):
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
-    It is read in order: ``read`` must be given a number of frames. Errors, also libsndfile's,
-    become a ValueError with the path.
+    ``read`` must be given a number of frames. All errors become a ValueError with the path.
     """
     # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
@@ -157,7 +156,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
 def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     """Writes what ffmpeg decodes to a file; returns what went wrong, or "".
 
-    Once this process has ended, ffmpeg ends at its next write to the pipe, or at its time limit.
+    It ends at its next write to the pipe once this process has ended, or at its time limit.
     """
     with (
         tempfile.TemporaryFile() as messages,
@@ -214,10 +213,7 @@ def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
 
 
 def _ogg_ends(path: str | Path) -> bool:
-    """Returns whether an Ogg file's last page is whole and marked as the last.
-
-    Source: RFC 3533, section 6.
-    """
+    """Whether an Ogg file's last page is whole and marked as the last (RFC 3533, section 6)."""
     with Path(path).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 2 * _OGG_LARGEST_PAGE_BYTES))

@@ -4,26 +4,24 @@ The library keeps global state and is written in C: in a child process, a crash 
 and not the caller.
 """
 
+import base64
 import contextlib
 import ctypes
 import importlib
 import json
 import os
 import signal
-import struct
-import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfasr.errors import RunError, UsageError
-from tfasr.kit.process import start_module
+from tfasr.errors import RunError, optional_package
+from tfasr.kit.process import ChildError, Correspondence, received
 
 SAMPLE_RATE_HZ = 22050
-ANSWER = struct.Struct("<i")
 # The library cuts the path of its data off at 160 bytes, with the names of its files appended.
 _LONGEST_DATA_PATH_BYTES = 100
 _SYNCHRONOUS = 2
@@ -77,25 +75,19 @@ class Library:
         return b"".join(self._chunks)
 
 
-def _serve(library_path: str, data: str) -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the library prints must not mix with the answers
-
-    def answer(body: bytes, sign: int = 1) -> None:
-        answers.write(ANSWER.pack(sign * len(body)) + body)
-        answers.flush()
-
+def _answers(library_path: str, data: str) -> Iterator[list[str]]:
+    # Yields samples in base64, and what went wrong: first of starting, then of each request.
     try:
         library = Library(library_path, data)
     except OSError as error:
-        answer(str(error).encode(), -1)
+        yield ["", str(error)]
         return
-    answer(b"")
-    for line in sys.stdin.buffer:
+    yield ["", ""]
+    for request in received():
         try:
-            answer(library.speak(**json.loads(line)))
+            yield [base64.b64encode(library.speak(**request)).decode(), ""]
         except OSError as error:
-            answer(str(error).encode(), -1)
+            yield ["", str(error)]
 
 
 class Espeak:
@@ -107,18 +99,14 @@ class Espeak:
     """
 
     def __init__(self):
-        library, data = _installed_library()
+        with optional_package("espeak-ng", "The synthetic corpus", "'tfasr[demo]'"):
+            loader = importlib.import_module("espeakng_loader")
         self._resources = contextlib.ExitStack()
         with contextlib.ExitStack() as resources:
-            data = resources.enter_context(_short_path(data))
-            self._complaints = resources.enter_context(tempfile.TemporaryFile())
-            self._child = start_module(
-                *("tfasr.corpora.espeak", library, data),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._complaints,
-            )
-            resources.callback(self._end_child)
+            data = resources.enter_context(_short_path(loader.get_data_path()))
+            paths = (loader.get_library_path(), data)
+            self._child = Correspondence(_answers, *paths, task="The speech synthesiser")
+            resources.callback(self._child.close)
             self._receive("while starting")
             self._resources = resources.pop_all()
 
@@ -135,48 +123,23 @@ class Espeak:
     def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
         """Returns int16 ``(samples,)`` of a voice such as "en-us+f3"; the pitch is 0..100."""
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
-        line = json.dumps(request)
-        with contextlib.suppress(BrokenPipeError):  # the missing answer shows it
-            self._child.stdin.write(line.encode() + b"\n")
-            self._child.stdin.flush()
-        return np.frombuffer(self._receive(f"at {line}"), dtype="<i2")
+        self._child.send(request)
+        return np.frombuffer(self._receive(f"at {json.dumps(request)}"), dtype="<i2")
 
     def close(self) -> None:
         self._resources.close()
 
     def _receive(self, occasion: str) -> bytes:
-        head = self._child.stdout.read(ANSWER.size)
-        count = ANSWER.unpack(head)[0] if len(head) == ANSWER.size else None
-        body = self._child.stdout.read(abs(count)) if count is not None else b""
-        if count is None or len(body) != abs(count):
-            raise RunError(f"The speech synthesiser ended {occasion}: {self._last_words()}.")
-        if count < 0:
-            raise RunError(f"The speech synthesiser failed {occasion}: {body.decode()}.")
-        return body
-
-    def _last_words(self) -> str:
-        code = self._child.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        self._complaints.seek(0)
-        lines = self._complaints.read().decode(errors="replace").split("\n")
-        return " ".join([how, *lines[-5:]]).strip()
-
-    def _end_child(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.close()
-        self._child.stdout.close()
-        self._child.wait()
-
-
-def _installed_library() -> tuple[str, str]:
-    try:
-        loader = importlib.import_module("espeakng_loader")
-    except ImportError as error:
-        raise UsageError(
-            "The synthetic corpus needs the speech synthesiser espeak-ng. "
-            f"Received: {error}. Install it with pip install 'tfasr[demo]'."
-        ) from error
-    return loader.get_library_path(), loader.get_data_path()
+        try:
+            samples, fault = self._child.next_answer()
+        except ChildError as error:
+            code = error.exit_code
+            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            words = f"{how} {error.messages}"
+            raise RunError(f"The speech synthesiser ended {occasion}: {words}") from error
+        if fault:
+            raise RunError(f"The speech synthesiser failed {occasion}: {fault}.")
+        return base64.b64decode(samples)
 
 
 @contextlib.contextmanager
@@ -188,7 +151,3 @@ def _short_path(data: str):
         link = Path(folder, "data")
         link.symlink_to(data, target_is_directory=True)
         yield str(link)
-
-
-if __name__ == "__main__":
-    _serve(*sys.argv[1:])

@@ -135,14 +135,23 @@ def _parse_json(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
         raise MalformedLineError("it must be a JSON object")
     path = _field(content, "audio_filepath", str)
     text = _field(content, "text", str)
-    _check_times(content)
+    duration = _field(content, "duration", int | float, default=0)
+    if not 0 <= duration < math.inf:
+        raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
+    if _field(content, "offset", int | float, default=0) != 0:
+        raise MalformedLineError(
+            f"offset must be 0, because files are read whole; received {content['offset']!r}. "
+            "Cut the audio into one file per utterance"
+        )
     stated_id = str(_field(content, "id", str | int, default=""))
     speaker = str(_field(content, "speaker", str | int, default=""))
     utterance_id = id_of(path)
     if stated_id.strip():
         utterance_id = stated_id
     elif os.path.isabs(path):  # noqa: PTH117 - a str, and stays one
-        utterance_id = _relative(utterance_id, folders)
+        prefixes = (folder.as_posix().rstrip("/") + "/" for folder in folders)
+        prefix = next(filter(utterance_id.startswith, prefixes), "")
+        utterance_id = utterance_id.removeprefix(prefix)
     candidates = [folder / path for folder in folders]
     if len(candidates) > 1:
         is_file = os.path.isfile  # Path.is_file raises on an overlong name
@@ -174,25 +183,6 @@ def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -
         expected = getattr(kind, "__name__", str(kind))
         raise MalformedLineError(f"{name} must be of type {expected}; received {value!r}")
     return value
-
-
-def _check_times(content: dict[str, Any]) -> None:
-    duration = _field(content, "duration", int | float, default=0)
-    if not 0 <= duration < math.inf:
-        raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
-    if _field(content, "offset", int | float, default=0) != 0:
-        raise MalformedLineError(
-            f"offset must be 0, because files are read whole; received {content['offset']!r}. "
-            "Cut the audio into one file per utterance"
-        )
-
-
-def _relative(absolute_id: str, folders: list[Path]) -> str:
-    for folder in folders:
-        prefix = folder.as_posix().rstrip("/") + "/"
-        if absolute_id.startswith(prefix):
-            return absolute_id.removeprefix(prefix)
-    return absolute_id
 
 
 JSON = Corpus(read_json_manifest, list_suffix=".json")

@@ -90,20 +90,12 @@ class ListedSplit(CorpusSplit):
 def assemble(
     source: str, entries: Iterable[Entry | Rejection], rejections: Iterable[Rejection] = ()
 ) -> CorpusSplit:
-    """Returns a split in which every entry is either an utterance or a rejection.
+    """Returns a split in which every entry is either an utterance or a rejection, sorted by id.
 
-    Args:
-        source: what was read, for messages.
-        entries: in the corpus's order; of several with one id, all but the first are rejected. A
-            generator is read as entries are needed, so that few are in memory at a time.
-        rejections: what the corpus's reader itself had to leave out; may be among the entries.
-
-    Returns:
-        Utterances sorted by id, with durations from the audio headers, and rejections sorted by
-        id and reason.
-
-    Raises:
-        UsageError: if there are neither entries nor rejections.
+    ``source`` names what was read, for messages. ``entries`` are in the corpus's order: of several
+    with one id, all but the first are rejected. A generator is read as entries are needed, so that
+    few are in memory at a time. ``rejections`` are what the corpus's reader itself left out; they
+    may be among the entries. Raises UsageError if there are neither.
     """
     items = itertools.chain(rejections, entries)
     first = next(items, None)
@@ -183,7 +175,6 @@ def found_in(folder: Path) -> str:
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Returns the names of the folders in a folder, sorted."""
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
 
 

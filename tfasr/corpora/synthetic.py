@@ -257,12 +257,10 @@ def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[st
 
 
 def read_parameters(corpus_dir: str | Path) -> Parameters:
-    """Returns the parameters of a finished corpus."""
     return Parameters(**_read_marker(_require_made(corpus_dir))[0])
 
 
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns one split of a corpus that `make_synthetic_corpus` made."""
     corpus_dir = _require_made(corpus_dir)
     return read_tsv(corpus_dir / f"{split}.tsv", corpus_dir)
 

@@ -17,7 +17,7 @@ from tfasr.corpora.reading import (
     require_folder,
 )
 from tfasr.corpora.utterance import CorpusSplit, Rejection
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import write_whole
 
 _DATASET = "a folder of Hugging Face's datasets: saved to disk, or with parquet files"
@@ -68,14 +68,10 @@ def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[Entry]:
 
 
 def _table(path: Path) -> Iterator[dict[str, Any]]:
-    try:
+    with optional_package("pyarrow", "--corpus dataset", "'tfasr[parquet]'"):
         import pyarrow
         from pyarrow import ipc, parquet
-    except ImportError as error:
-        raise UsageError(
-            f"A dataset needs the package pyarrow ({error}). Install it: "
-            "pip install 'tfasr[parquet]'."
-        ) from error
+
     try:
         with pyarrow.memory_map(str(path)) as file:
             if path.suffix == ".parquet":

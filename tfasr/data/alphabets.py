@@ -13,17 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tfasr.alphabet import (
-    WORD_START,
-    Alphabet,
-    clusters,
-    is_punctuation,
-    is_unspaced,
-)
+from tfasr.alphabet import WORD_START, Alphabet, clusters, is_punctuation, is_unspaced
 from tfasr.corpora.reading import ListedSplit
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.data.manifest import INDEX_FILE, read_index
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, optional_package
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import read_text
 
@@ -70,7 +64,6 @@ class AlphabetConfig:
 
 
 def transcripts(corpus: CorpusSplit) -> Iterator[str]:
-    """Yields a split's transcripts without reading any audio."""
     items = corpus.items() if isinstance(corpus, ListedSplit) else corpus.utterances
     return (item.text for item in items if not isinstance(item, Rejection))
 
@@ -78,10 +71,7 @@ def transcripts(corpus: CorpusSplit) -> Iterator[str]:
 def alphabet_of(
     config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
 ) -> Alphabet:
-    """Returns the alphabet of a split: made from the training split, or that of its shards.
-
-    ``training`` reads the training split; None for another split.
-    """
+    """Returns the alphabet that ``training`` gives, else that of the prepared training split."""
     if training is not None:
         texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
         return make_alphabet(config, texts) if texts else Alphabet()
@@ -97,14 +87,9 @@ def alphabet_of(
 
 
 def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) -> Alphabet:
-    """Makes an alphabet and logs what it keeps, maps and drops.
+    """Makes an alphabet and logs what it keeps, maps and drops; ``texts`` is called several times.
 
-    Args:
-        config: which characters or units.
-        texts: returns the training transcripts; called several times.
-
-    Raises:
-        UsageError: naming the file, line or setting that is wrong, and the remedy.
+    Raises UsageError naming the file, line or setting that is wrong, and the remedy.
     """
     alphabet = Alphabet()
     listed = config.source not in ("english", "auto")
@@ -205,14 +190,10 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
 def _with_units(
     alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
 ) -> Alphabet:
-    try:
+    with optional_package("sentencepiece", "--units", "'tfasr[units]'"):
         import sentencepiece
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
-    except ImportError as error:
-        raise UsageError(
-            f"Units need the package sentencepiece ({error}). Install it: "
-            "pip install 'tfasr[units]'."
-        ) from error
+
     if config.units_model:
         source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
         try:

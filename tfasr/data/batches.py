@@ -20,11 +20,9 @@ from tfasr.data.augmentation import (
 )
 from tfasr.data.features import FeatureConfig, normalise_features
 from tfasr.data.shards import RECORD, ShardedSplit, check_features
-from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, require_within
 
-Element = dict[str, tf.Tensor]
 Batch = dict[str, tf.Tensor]
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
@@ -71,10 +69,9 @@ class Padding:
 
     @property
     def sizes(self) -> list[int]:
-        """Utterances of each bucket's batches.
+        """Utterances of each bucket's batches; by length they make as many batches of an epoch.
 
-        Sizes by length make as many batches of an epoch as ``batch_size`` does: frames of all
-        utterances over the frames of a batch are utterances over ``batch_size``.
+        Frames of all utterances over those of a batch are utterances over ``batch_size``.
         """
         if self.equal_frames_of is None:
             return [self.batch_size] * len(self.boundaries)
@@ -109,7 +106,7 @@ class Padding:
         """Returns some utterances as one batch, padded as if its longest had ``longest`` frames."""
         return self._padded(elements, self.bucket_of(longest)).map(self._with_static_shapes)
 
-    def _bucket(self, element: Element) -> tf.Tensor:
+    def _bucket(self, element: Batch) -> tf.Tensor:
         return self.bucket_of(element["feature_lengths"])
 
     def _size_of(self, bucket: tf.Tensor) -> tf.Tensor:
@@ -122,7 +119,7 @@ class Padding:
         shapes["features"] = tf.stack([frames, self.num_features])
         return elements.padded_batch(self._size_of(bucket), shapes)
 
-    def _with_static_shapes(self, batch: Element) -> Element:
+    def _with_static_shapes(self, batch: Batch) -> Batch:
         shapes = {"features": [None, self.frames, self.num_features], "labels": [None, None]}
         return {
             name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
@@ -194,7 +191,6 @@ class PipelineConfig:
 
     @property
     def batch_sizes(self) -> list[int]:
-        """Utterances of a global batch, of all that are used in some epoch."""
         return [self.global_batch_size, *(size for _, size in self.batch_size_schedule)]
 
     def batch_size(self, epoch: int) -> int:
@@ -228,6 +224,18 @@ class Reading:
                 f"be read ({type(error).__name__}: {cause}). Run tfasr prepare into another "
                 "--shard_dir; checkpoints are kept."
             ) from None
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n.
+
+    A ``span`` of (first, last, parts) has ``first * n // parts`` to ``last * n // parts`` instead.
+    """
+
+    rank: int
+    count: int
+    span: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -366,7 +374,7 @@ class BatchSource:
         global batches it has trained on and meets the same remaining ones. With several
         ``replicas``, each global batch is cut into as many equal consecutive elements; up to
         ``replicas - 1`` utterances of an uneven batch are left out. A worker gets its ``share`` of
-        each global batch, see `tfasr.data.shares.share_of_batches`; no utterance is left out.
+        each global batch, see `tfasr.data.batches.share_of_batches`; no utterance is left out.
         """
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
@@ -435,7 +443,8 @@ class BatchSource:
         return {**element, "features": features, "feature_lengths": frames}
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
-        element = unread(record, self._frame_bytes)
+        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
+        element = unread(record, dtype.size * self._features.num_features)
         labels, frames = element.pop("labels"), element["feature_lengths"]
         if self._tempo is not None:
             seeds = tf.stack([order_seed, element["positions"]])
@@ -465,11 +474,6 @@ class BatchSource:
         return records
 
     @property
-    def _frame_bytes(self) -> int:
-        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
-        return dtype.size * self._features.num_features
-
-    @property
     def _compression(self) -> str:
         return self.split.index["packing"]["compression"]
 
@@ -496,3 +500,69 @@ class BatchSource:
             "positions": parsed["position"],
             "duration_s": parsed["duration_s"],
         }
+
+
+def unread(record: tf.Tensor, frame_bytes: int) -> Batch:
+    """Returns the facts about a serialised record that batching needs; features stay undecoded."""
+    parsed = tf.io.parse_single_example(record, RECORD)
+    return {
+        "record": record,
+        "positions": parsed["position"],
+        "duration_s": parsed["duration_s"],
+        "feature_lengths": tf.strings.length(parsed["features"]) // frame_bytes,
+        "labels": tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32),
+    }
+
+
+def share_of_batches(
+    batches: tf.data.Dataset,
+    share: Share,
+    padded: Callable[[tf.data.Dataset, tf.Tensor], tf.data.Dataset],
+) -> tf.data.Dataset:
+    """Returns a worker's share of each batch, and what it knows of the others' shares.
+
+    ``batches`` are of `unread` records, without their labels; ``padded`` makes one padded batch of
+    a dataset of serialised records, given the frames of the longest. Of the whole batch, in the
+    single process's order, are ``all_positions`` int64, ``all_duration_s`` float32 and
+    ``all_lengths`` int32, each ``(utterances,)``. ``first_row`` int32 is where the share begins;
+    ``counted`` float32 is 1, or 0 where a batch has fewer utterances than workers and this one
+    holds another's first.
+    """
+    begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
+
+    def share_of(batch: Batch) -> tf.data.Dataset:
+        utterances = tf.shape(batch["positions"])[0]
+        begin, end = begins * utterances // parts, ends * utterances // parts
+        empty = tf.equal(begin, end)
+        first = tf.minimum(begin, utterances - 1)
+        rows = batch["record"][first : tf.where(empty, first + 1, end)]
+        records = tf.data.Dataset.from_tensor_slices(rows)
+        of_all = {
+            "all_positions": batch["positions"],
+            "all_duration_s": batch["duration_s"],
+            "all_lengths": batch["feature_lengths"],
+            "first_row": first,
+            "counted": tf.where(empty, 0.0, 1.0),
+        }
+        longest = tf.reduce_max(batch["feature_lengths"])
+        return padded(records, longest).map(lambda part: {**part, **of_all})
+
+    return batches.flat_map(share_of)
+
+
+def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+    """Returns each batch as equal elements, without up to ``replicas - 1`` of its utterances."""
+
+    def cut(batch: Batch) -> tf.data.Dataset:
+        each = tf.shape(batch["feature_lengths"])[0] // replicas
+        parts = {
+            name: tf.reshape(
+                value[: each * replicas], tf.concat([[replicas, each], tf.shape(value)[1:]], 0)
+            )
+            for name, value in batch.items()
+        }
+        return tf.data.Dataset.from_tensor_slices(parts).take(
+            tf.where(each > 0, tf.constant(replicas, tf.int64), 0)
+        )
+
+    return batches.flat_map(cut)

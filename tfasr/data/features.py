@@ -61,7 +61,6 @@ class FeatureConfig:
         return self.num_mel_bins + self.num_mfcc
 
     def num_frames(self, num_samples: int) -> int:
-        """Returns how many whole windows fit into an utterance."""
         return max(0, (num_samples - self.window_samples) // self.step_samples + 1)
 
 
@@ -166,12 +165,8 @@ def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int)
     """Raises ValueError unless features can be normalised by these: a constant one has 0."""
     shapes = {mean.shape, deviation.shape}
     finite = np.isfinite(mean).all() and np.isfinite(deviation).all()
-    if (
-        shapes != {(num_features,)}
-        or not finite
-        or not (deviation >= 0).all()
-        or not any(deviation)
-    ):
+    possible = finite and (deviation >= 0).all() and deviation.any()
+    if shapes != {(num_features,)} or not possible:
         raise ValueError(
             f"The features' mean and deviation must be {num_features} finite numbers each, no "
             f"deviation less than 0 and not all of them 0. Received: {mean.size} and "

@@ -28,7 +28,7 @@ import orjson
 
 from tfasr.data.rows import IN_MEMORY_BYTES, Rows, encoded
 from tfasr.errors import UsageError, did_you_mean, received_path
-from tfasr.kit.files import read_object, whole_file, write_whole
+from tfasr.kit.files import file_sha256, read_object, whole_file, write_whole
 
 INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
@@ -87,17 +87,12 @@ def _speaker_code(name: str) -> int:
 
 
 class HeldUtterances(list[ShardedUtterance]):
-    """A split's utterances in memory."""
-
     @property
     def duration_s(self) -> float:
         return sum(utterance.duration_s for utterance in self)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns ``(utterances,)`` of "content" (0 where unknown), "speaker", "frames" ...
-
-        Contents and speakers are hashes, uint64.
-        """
+        """Returns ``(utterances,)`` of one of `_COLUMNS`; contents and speakers are hashes."""
         code = {"content": _content_code, "speaker": _speaker_code}.get(name, lambda value: value)
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
@@ -105,7 +100,6 @@ class HeldUtterances(list[ShardedUtterance]):
         return (utterance.text for utterance in self)
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
-        """Returns the utterances of some positions, as records carry them, or raises KeyError."""
         wanted = set(positions)
         by_position = {u.position: u for u in self if u.position in wanted}
         return [by_position[position] for position in positions]
@@ -179,14 +173,11 @@ def _unchecked(line: bytes) -> ShardedUtterance:
 
 @dataclass
 class FeatureSums:
-    """Sums over frames from which a split's mean and deviation follow."""
-
     frames: int = 0
     total: np.ndarray | float = 0.0
     squares: np.ndarray | float = 0.0
 
     def add(self, features: np.ndarray) -> None:
-        """Adds an utterance's features ``(frames, num_features)``."""
         exact = features.astype(np.float64)
         self.merge(FeatureSums(len(exact), exact.sum(axis=0), np.square(exact).sum(axis=0)))
 
@@ -210,14 +201,6 @@ class FeatureSums:
             total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
             result.merge(cls(part["frames"], total, squares))
         return result
-
-
-def file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _index_hash(index: dict[str, Any]) -> str:
@@ -259,7 +242,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         wrong.append("feature_sums")
     if wrong:
         raise UsageError(f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}")
-    outside = [shard["file"] for shard in index["shards"] if not _is_plain_name(shard["file"])]
+    names = [shard["file"] for shard in index["shards"]]
+    outside = [n for n in names if n in ("", ".", "..") or {"/", "\\", "\0"} & set(n)]
     if outside:
         raise UsageError(
             f"The shards of {path} must lie in its folder. It names {', '.join(outside[:_LISTED])}."
@@ -284,10 +268,6 @@ def _is_shard(shard: Any) -> bool:
     return isinstance(shard, dict) and all(
         isinstance(shard.get(name), kind) for name, kind in _SHARD_TYPES.items()
     )
-
-
-def _is_plain_name(name: str) -> bool:
-    return name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
@@ -335,24 +315,21 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             f"{folder} must hold {MANIFEST_FILE} in addition to its index. It is missing. "
             "Run tfasr prepare again; it resumes."
         )
-    packed = index["utterances"] > MOST_HELD and "columns_sha256" in index
     try:
-        if packed:
-            digest = file_sha256(path)
-        else:
-            content = path.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
+        if index["utterances"] > MOST_HELD and "columns_sha256" in index:
+            _check_hash(path, file_sha256(path), index.get("manifest_sha256", ""))
+            return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
+        content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} must be readable. Received: {error.strerror}.") from None
-    lines = [] if packed else [line for line in content.split(b"\n") if line]
-    if not packed and len(lines) != index["utterances"]:
+    lines = [line for line in content.split(b"\n") if line]
+    if len(lines) != index["utterances"]:
         raise UsageError(
             f"{path} must list the index's {index['utterances']} utterances. "
             f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
         )
+    digest = hashlib.sha256(content).hexdigest()
     _check_hash(path, digest, index.get("manifest_sha256", digest))
-    if packed:
-        return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
     return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
 
 

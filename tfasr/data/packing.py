@@ -1,26 +1,160 @@
-"""One shard's content: what decides its bytes, and how its utterances become records."""
+"""Packs shards: whose a split's folder is, and how any `concurrent.futures.Executor` fills it.
 
+``plan.json`` is written first and holds the number of shards, hence every name. Nothing else is
+ever overwritten or removed.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+import itertools
+import json
+import logging
+import pickle
+import platform
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
+import soxr
 import tensorflow as tf
 
+from tfasr._version import __version__
 from tfasr.alphabet import Alphabet
 from tfasr.corpora.manifests import ctc_frames_needed, length_fault
 from tfasr.corpora.utterance import Rejection, Utterance
 from tfasr.data.audio import read_audio
+from tfasr.data.augmentation import Copies
 from tfasr.data.features import FeatureConfig, compute_features
-from tfasr.data.manifest import FORMAT, ShardedUtterance, file_sha256
-from tfasr.data.noise import Copies
+from tfasr.data.manifest import (
+    COLUMNS_FILE,
+    FORMAT,
+    INDEX_FILE,
+    MANIFEST_FILE,
+    ShardedUtterance,
+    file_sha256,
+)
 from tfasr.data.shards import FeatureSums, ShardConfig, encode_record, write_shard
+from tfasr.errors import RunError, UsageError, optional_package
 from tfasr.kit.config import to_json
+from tfasr.kit.files import (
+    PARTIAL_SUFFIX,
+    check_owned,
+    locked,
+    make_folder,
+    sync_folder,
+    write_whole,
+)
+from tfasr.kit.registry import load_plugin, loaded_plugins
 from tfasr.models.model import RecogniserConfig, frame_geometry, output_frames
+
+PLAN_FILE = "plan.json"
+DROPPED_FILE = "dropped.json"
+LISTING_FILE = "prepare-listing.jsonl"
+_LOCK_FILE = "prepare.lock"
+_BEFORE_THE_PLAN = (_LOCK_FILE, LISTING_FILE, LISTING_FILE + PARTIAL_SUFFIX)
+_SUFFIXES = (".tfrecord", ".json", ".partial", ".partial-json", ".json" + PARTIAL_SUFFIX)
+_OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, COLUMNS_FILE, DROPPED_FILE)
+_OLD_PLAN = re.compile(r"[0-9a-f]{64}\s*")
+_LISTED = 8
+
+
+def shard_name(split: str, number: int) -> str:
+    return f"{split}-{number:05d}"
+
+
+def check_split_folder(folder: Path) -> None:
+    """Raises UsageError unless a folder is new, empty, or one that ``tfasr prepare`` made."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names -= {*_BEFORE_THE_PLAN, PLAN_FILE + PARTIAL_SUFFIX}
+    flag, claim = "A split's folder in --shard_dir", f"{PLAN_FILE} of tfasr prepare"
+    check_owned(folder, flag, claim, names, owned=_plan(folder) is not None)
+
+
+@contextlib.contextmanager
+def own_split_folder(folder: Path) -> Iterator[None]:
+    """Reserves a split's folder during the block; UsageError if it isn't tfasr's, or in use."""
+    check_split_folder(folder)
+    make_folder(folder)
+    held = (
+        f"Only one process may prepare a split. {folder} is being prepared by another one: wait "
+        "for it, or choose another --shard_dir."
+    )
+    with locked(folder / _LOCK_FILE, held):
+        check_split_folder(folder)
+        yield
+
+
+def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
+    """Removes another plan's files; a resumed plan keeps its own files except the index."""
+    plan = _plan(folder)
+    if plan is not None:
+        remove_unfinished(folder, split)
+    names = [path.name for path in folder.iterdir()]
+    listed = [name for name in names if plan is not None and _is_shards(name, split, plan[1])]
+    needed = {name for name in names if _is_shards(name, split, shards)}.difference(listed)
+    if plan is None:
+        needed.update(name for name in names if name in _OF_A_SPLIT)
+    if foreign := sorted(needed):
+        raise UsageError(
+            f"{folder} must not hold files of others that have a shard's name. Received: "
+            f"{', '.join(foreign[:_LISTED])}. Move them away."
+        )
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    sync_folder(folder)  # no power loss may bring it back with other shards
+    if plan is None or plan[0] != key:
+        for name in listed:
+            (folder / name).unlink(missing_ok=True)
+    write_whole(folder / PLAN_FILE, json.dumps({"key": key, "shards": shards}) + "\n")
+
+
+def remove_unfinished(folder: Path, split: str) -> None:
+    """Removes what killed workers of an executor left: names that end in 16 hexadecimal digits."""
+    name = rf"{re.escape(split)}-\d{{5,}}(\.json)?{re.escape(PARTIAL_SUFFIX)}-[0-9a-f]{{16}}"
+    ours = re.compile(name)
+    for path in folder.iterdir():
+        if ours.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def plan_key(folder: Path) -> str | None:
+    plan = _plan(folder)
+    return None if plan is None else plan[0]
+
+
+def _is_shards(name: str, split: str, shards: int) -> bool:
+    match = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
+    if match is None or match[2] not in _SUFFIXES:
+        return False
+    number = int(match[1])
+    return (shards < 0 or number < shards) and name.startswith(shard_name(split, number) + ".")
+
+
+def _plan(folder: Path) -> tuple[str, int] | None:
+    """Returns the plan's key and number of shards, -1 for a plan of 0.1.0, which noted none."""
+    try:
+        text = (folder / PLAN_FILE).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
+        return None
+    if _OLD_PLAN.fullmatch(text):
+        return text.strip(), -1
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        plan = json.loads(text)
+        if isinstance(plan["key"], str) and isinstance(plan["shards"], int):
+            return plan["key"], plan["shards"]
+    return None
 
 
 @dataclass(frozen=True)
@@ -64,10 +198,7 @@ def write_part(
     part: Sequence[Utterance],
     partial: Path | None = None,
 ) -> dict[str, Any]:
-    """Writes one shard and returns its sidecar as JSON.
-
-    Bad utterances are left out and their positions, from ``first_position`` on, stay empty.
-    """
+    """Writes one shard and returns its sidecar; the positions of bad utterances stay empty."""
     records, utterances, bad = [], [], []
     sums = FeatureSums()
     for position, utterance in enumerate(part, start=first_position):
@@ -134,3 +265,205 @@ def _feature_function(config: FeatureConfig, dtype: str) -> Callable[[np.ndarray
         lambda samples: tf.cast(compute_features(samples, config), dtype),
         input_signature=[tf.TensorSpec([None], tf.float32)],
     )
+
+
+# Enough for some hundred workers that take seconds a task, and little memory.
+AT_ONCE = 512
+_CONNECT_WITHIN_S = 10
+_REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
+# Network file systems may show a new file or name a minute late.
+_PLAN_SEEN_WITHIN_S = 60.0
+_ASK_AGAIN_S = 0.5
+
+log = logging.getLogger("tfasr")
+
+
+def software() -> dict[str, str]:
+    """Returns the versions of the software that decides a shard's bytes."""
+    return {
+        "tfasr": __version__,
+        "tensorflow": tf.__version__,
+        "numpy": np.__version__,
+        "soxr": soxr.__version__,
+        "libsndfile": soundfile.__libsndfile_version__,
+        "processor": platform.machine(),
+    }
+
+
+def exported(value: Any) -> bytes:
+    """Returns a value that `imported` reads in another process, with the plug-ins it needs."""
+    return pickle.dumps((loaded_plugins(), software(), pickle.dumps(value)))
+
+
+def imported(content: bytes) -> Any:
+    """Returns the value that `exported` pickled; RunError if the software here differs."""
+    plugins, wanted, value = pickle.loads(content)
+    here = software()
+    other = [
+        f"{name} {here[name]} for {wanted[name]}" for name in here if here[name] != wanted[name]
+    ]
+    if other:
+        raise RunError(
+            "Every worker must run the software of the process that prepares, or shards would "
+            f"depend on who made them. The worker on {socket.gethostname()} has "
+            f"{', '.join(other)}: install the same, and run tfasr prepare again; it resumes."
+        )
+    for plugin in plugins:
+        load_plugin(plugin)
+    return pickle.loads(value)
+
+
+def completed(
+    executor: Executor,
+    function: Callable[..., Any],
+    tasks: Iterable[tuple[Any, ...]],
+    at_once: int = AT_ONCE,
+) -> Iterator[Any]:
+    """Yields what ``function(*task)`` returns for every task, as soon as each is done.
+
+    At most ``at_once`` tasks are submitted and not done. At an early end the others are cancelled.
+    """
+    tasks = iter(tasks)
+    running: set[Future] = set()
+    try:
+        while True:
+            for task in itertools.islice(tasks, at_once - len(running)):
+                try:
+                    running.add(executor.submit(function, *task))
+                except RuntimeError as error:  # it was shut down, or is broken
+                    raise _lost(error) from error
+            if not running:
+                return
+            done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
+            while done:  # no name stays for a failed future: see _result
+                yield _result(done.pop())
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _result(future: Future) -> Any:
+    try:
+        return future.result()
+    except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor) as error:
+        raise _lost(error) from error
+    except Exception as error:
+        # Dask's KilledWorker, for one: a task at which several workers died.
+        if type(error).__module__.partition(".")[0] == "distributed":
+            raise _lost(error) from error
+        raise
+    finally:
+        # Its error knows this frame: a circle would keep what the task had open, such as a file
+        # on a full disk.
+        del future
+
+
+def _lost(error: BaseException) -> RunError:
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}".removesuffix(": ")
+    return RunError(
+        f"The executor must do every task. It gave up with {cause}. Finished shards are kept: see "
+        "why its workers ended (their memory, most often), and run tfasr prepare again; it resumes."
+    )
+
+
+async def _shake_hands(address: str) -> None:
+    # Dask's client waits for a silent port's greeting without end.
+    from distributed.comm import connect
+
+    comm = await asyncio.wait_for(connect(address, _CONNECT_WITHIN_S), _CONNECT_WITHIN_S)
+    comm.abort()
+
+
+@contextlib.contextmanager
+def cluster_executor(address: str) -> Iterator[Executor]:
+    """Connects to a Dask cluster during the block; Dask gives a lost worker's tasks to others."""
+    with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
+        from distributed import Client
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # the error of a failed connection is enough
+    try:
+        with ThreadPoolExecutor(1) as thread:  # a notebook's thread has a loop of its own
+            thread.submit(asyncio.run, _shake_hands(address)).result()
+        client = Client(address, timeout=_CONNECT_WITHIN_S)
+    except Exception as error:  # what another program answers can raise anything
+        raise UsageError(
+            "--scheduler must be the address of a Dask scheduler that runs, such as "
+            f"tcp://host:8786. Received: {address}, where none answers "
+            f"({type(error).__name__}). {_REMEDY}"
+        ) from error
+    finally:
+        logger.setLevel(level)
+    with client:
+        if threads := client.nthreads():
+            total = sum(threads.values())
+            log.info("%s: %d workers, %d threads.", address, len(threads), total)
+        else:
+            log.warning("%s has no workers: the shards wait for one. %s", address, _REMEDY)
+        yield client.get_executor(pure=False)
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    folder: Path  # the split's, absolute
+    split: str  # begins the shards' names
+    packing: Packing
+    key: str  # of the folder's plan; a task of an older plan is refused
+
+
+def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
+    """`finish_shard` on another host; RunError if it lacks the folder, audio or software."""
+    shard_plan: ShardPlan = imported(plan)
+    _check_seen(shard_plan, part)
+    with room_in(shard_plan.folder):
+        return finish_shard(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
+
+
+def finish_shard(
+    plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str = ""
+) -> dict[str, Any]:
+    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
+    shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
+    sidecar_path = shard_path.with_suffix(".json")
+    # If either is missing or damaged, or from 0.1.0, which noted no hash, both are made anew.
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+        sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
+        if sidecar["sha256"] == file_sha256(shard_path):
+            return sidecar
+    position = number * plan.packing.shards.utterances_per_shard
+    partial = shard_path.with_suffix(PARTIAL_SUFFIX + unique)
+    sidecar = write_part(shard_path, plan.packing, position, part, partial)
+    partial = sidecar_path.with_name(sidecar_path.name + PARTIAL_SUFFIX + unique)
+    write_whole(sidecar_path, json.dumps(sidecar), partial)
+    return sidecar
+
+
+@contextlib.contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Turns what a full disk raises into a RunError with a remedy."""
+    try:
+        yield
+    except (OSError, tf.errors.ResourceExhaustedError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            f"{folder} must have room for the shards. The disk is full: {error}. Finished shards "
+            "are kept: free some space and run tfasr prepare again; it resumes."
+        ) from error
+
+
+def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
+    # Absent audio would pass for a fault of the corpus.
+    worker = f"The worker on {socket.gethostname()}"
+    again = "mount it there, and run tfasr prepare again; it resumes."
+    deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
+    while (key := plan_key(plan.folder)) != plan.key:
+        if time.monotonic() > deadline:
+            cause = "does not see it" if key is None else "finds another plan in it"
+            seen = f"Every worker must see {plan.folder} under this path."
+            raise RunError(f"{seen} {worker} {cause}: {again}")
+        time.sleep(_ASK_AGAIN_S)
+    unseen = [u.audio_path for u in part if not u.audio_path.exists()]
+    if unseen:
+        seen = "Every worker must see the corpus under the same path."
+        raise RunError(f"{seen} {worker} has no {unseen[0]}: {again}")

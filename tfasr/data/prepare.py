@@ -1,39 +1,388 @@
 """Packs a corpus split into shards on all cores, resumably, deterministically and atomically."""
 
+import ast
 import contextlib
 import functools
+import hashlib
+import itertools
+import json
+import math
+import random
+import tempfile
+import time
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
-from tfasr.corpora.manifests import fault
-from tfasr.corpora.reading import header_readers
-from tfasr.corpora.utterance import CorpusSplit
-from tfasr.data.executors import (
+from tfasr.alphabet import normalise
+from tfasr.corpora.manifests import OUTSIDE, TOO_LONG, fault
+from tfasr.corpora.reading import (
+    Entry,
+    Judged,
+    ListedSplit,
+    duplicate,
+    header_readers,
+    judge,
+    rejection_row,
+)
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.data.manifest import PackedIndex
+from tfasr.data.packing import (
+    DROPPED_FILE,
+    LISTING_FILE,
+    Packing,
     ShardPlan,
     completed,
     exported,
     finish_shard,
     finish_shard_elsewhere,
-    room_in,
-)
-from tfasr.data.listing import Dropped, packing_order, select, utterance_of
-from tfasr.data.manifest import PackedIndex
-from tfasr.data.packing import Packing
-from tfasr.data.rows import Rows
-from tfasr.data.split_folder import (
-    DROPPED_FILE,
-    LISTING_FILE,
     keep_only_plan,
     own_split_folder,
     remove_unfinished,
+    room_in,
     shard_name,
 )
-from tfasr.errors import UsageError
+from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import PARTIAL_SUFFIX, whole_file
 from tfasr.kit.process import usable_cores
+
+WhyNot = Callable[[Utterance], Rejection | None]
+Normalise = Callable[[str], str]
+_CHUNK = 512
+_CHUNKS_AT_ONCE = 32
+_LEAST_COMPUTED = 0.2  # a chunk that used less than this share of its time was waiting
+_AHEAD = 256  # chunks judged in threads before this is measured again
+_BLOCK_BYTES = 1 << 20
+_PLACES_AT_ONCE = 100_000
+_FEW_FOREIGN = 0.2
+_LISTED = 20  # of the bad utterances, in a message
+
+
+@dataclass(frozen=True)
+class Selection:
+    kept: Rows  # of `kept_row`, sorted by id
+    # Of `rejection_row`, sorted by id, reason and detail:
+    too_long: Rows  # left out on purpose
+    unusable: Rows  # faults of the corpus
+    unfit: Rows  # faults of utterances with the alphabet or the model
+
+    @property
+    def bad(self) -> int:
+        return len(self.unusable) + len(self.unfit)
+
+    def is_of_another_alphabet(self) -> bool:
+        """Whether characters outside the alphabet leave out more than a few utterances."""
+        most = _FEW_FOREIGN * (len(self.kept) + self.bad)
+        return len(self.unfit) > most and sum(row[1] == OUTSIDE for row in self.unfit) > most
+
+
+def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
+    """Returns an utterance with its audio file's size in bytes and time of change."""
+    of_utterance = {**vars(utterance), "audio_path": str(utterance.audio_path)}
+    return [*of_utterance.values(), size, changed_ns]
+
+
+def utterance_of(row: Row) -> Utterance:
+    return Utterance(row[0], Path(row[1]), row[2], row[3], row[4])
+
+
+def select(
+    corpus: CorpusSplit,
+    why_not: WhyNot,
+    folder: Path,
+    threads: Executor,
+    on_listed: Callable[[int], None] = lambda entries: None,
+    normalise: Normalise = normalise,
+) -> Selection:
+    """Sorts a corpus split into the kept, the too long, and the bad utterances.
+
+    Large lists go to files in ``folder``; ``on_listed`` gets the number of judged entries.
+    """
+    selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
+    if isinstance(corpus, ListedSplit):
+        rules = (why_not, normalise)
+        judged = _judged(corpus.items(), rules, folder / LISTING_FILE, threads, on_listed)
+        rows = in_order(judged, lambda row: (row[0], row[1]), folder)
+        for _, group in itertools.groupby(rows, key=lambda row: row[0]):
+            _file_group(list(group), selection)
+        return selection
+    for utterance in sorted(corpus.utterances, key=lambda utterance: utterance.id):
+        status = utterance.audio_path.stat()
+        utterance = replace(utterance, text=normalise(utterance.text))
+        judged = Judged(None, utterance, status.st_size, status.st_mtime_ns)
+        _file(_row(0, judged, why_not), selection)
+    selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
+    return selection
+
+
+# A judged item: id, number in the corpus's order, where it is listed ("" for rejections by the
+# corpus's reader), the audio's path, one of these kinds, and the `kept_row` or `rejection_row`.
+_KEPT, _TOO_LONG, _UNUSABLE, _UNFIT = range(4)
+
+
+def _row(number: int, judged: Judged, why_not: WhyNot) -> list[Any]:
+    entry, result = judged.entry, judged.result
+    kind = _UNUSABLE
+    if isinstance(result, Utterance):
+        rejection = why_not(result)
+        if rejection is None:
+            kind, row = _KEPT, kept_row(result, judged.bytes, judged.changed_ns)
+        else:
+            kind = _TOO_LONG if rejection.reason == TOO_LONG else _UNFIT
+            row = rejection_row(rejection)
+    else:
+        row = rejection_row(result)
+    origin, path = ("", "") if entry is None else (entry.origin, str(entry.audio_path))
+    return [result.id, number, origin, path, kind, row]
+
+
+def _file(row: Row, selection: Selection) -> None:
+    groups = (selection.kept, selection.too_long, selection.unusable, selection.unfit)
+    groups[row[4]].append(row[5])
+
+
+def _file_group(group: list[Row], selection: Selection) -> None:
+    # Of several entries with one id the first one counts.
+    if len(group) == 1:
+        _file(group[0], selection)
+        return
+    first = None
+    unusable = []
+    for row in group:
+        if row[2] and first is not None:
+            entry = Entry(row[0], Path(row[3]), "", "", row[2])
+            unusable.append(rejection_row(duplicate(entry, first)))
+            continue
+        first = row[2] or first
+        if row[4] == _UNUSABLE:
+            unusable.append(tuple(row[5]))
+        else:
+            _file(row, selection)
+    selection.unusable.extend(sorted(unusable))
+
+
+def _judged(
+    items: Iterator[Entry | Rejection],
+    rules: tuple[WhyNot, Normalise],
+    log_path: Path,
+    threads: Executor,
+    on_listed: Callable[[int], None],
+) -> Iterator[Row]:
+    # When a chunk has mostly waited, for a file server or a slow disk, threads judge the next ones
+    # ahead. Where headers come at once, threads would only wait for each other.
+    waiting: deque[Future] = deque()
+    count = ahead = 0
+    with _Headers(log_path) as headers:
+        for first in itertools.count(step=_CHUNK):
+            chunk = list(itertools.islice(items, _CHUNK))
+            known = [headers.known(item) for item in chunk]
+            if chunk and ahead:
+                waiting.append(threads.submit(_judge_chunk, first, chunk, known, *rules))
+                ahead -= 1
+            elif chunk:
+                began_s, computed_s = time.perf_counter(), time.thread_time()
+                waiting.append(Future())
+                waiting[-1].set_result(_judge_chunk(first, chunk, known, *rules))
+                computed_s = time.thread_time() - computed_s
+                if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
+                    ahead = _AHEAD
+            while waiting and (not chunk or not ahead or len(waiting) > _CHUNKS_AT_ONCE):
+                notes, rows = waiting.popleft().result()
+                headers.note(notes)
+                yield from rows
+                count += len(rows)
+                on_listed(count)
+            if not chunk:
+                return
+
+
+def _judge_chunk(
+    first: int,
+    chunk: list[Entry | Rejection],
+    known: list[tuple[int, int, float] | None],
+    why_not: WhyNot,
+    normalise: Normalise,
+) -> tuple[list[list[Any]], list[Row]]:
+    notes, rows = [], []
+    for number, (item, before) in enumerate(zip(chunk, known, strict=True), first):
+        if isinstance(item, Rejection):
+            judged = Judged(None, item)
+        else:
+            judged = judge(item, before, normalise)
+            seconds = getattr(judged.result, "duration_s", None)
+            notes.append([str(item.audio_path), judged.bytes, judged.changed_ns, seconds])
+        rows.append(_row(number, judged, why_not))
+    return notes, rows
+
+
+class _Headers:
+    """Audio headers that were already read, in the corpus's order of files.
+
+    An earlier call's notes are used as long as they agree with the list. All are written to a new
+    file, which replaces the old one at the end.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._partial = path.with_name(path.name + PARTIAL_SUFFIX)
+
+    def __enter__(self) -> "_Headers":
+        self._old = self._path.open("rb") if self._path.is_file() else None
+        self._new = self._partial.open("wb")
+        if self._old is None:
+            self._partial.replace(self._path)
+        return self
+
+    def __exit__(self, kind: type | None, *_) -> None:
+        self._new.close()
+        if self._old is None:
+            return
+        if kind is None:  # the list has become shorter
+            self._drop_old()
+        else:
+            self._old.close()
+            self._partial.unlink(missing_ok=True)
+
+    def known(self, item: Entry | Rejection) -> tuple[int, int, float] | None:
+        """Returns size, time of change and seconds of an entry's audio, as noted before."""
+        if self._old is None or isinstance(item, Rejection):
+            return None
+        try:
+            path, size, changed_ns, seconds = decoded(self._old.readline())
+        except (ValueError, TypeError):  # the end, or a line cut by a kill
+            path = None
+        if path != str(item.audio_path):
+            self._drop_old()
+            return None
+        return (size, changed_ns, seconds) if isinstance(seconds, float) else None
+
+    def note(self, rows: list[list[Any]]) -> None:
+        """Notes path, size, time of change and seconds (None of an unreadable file)."""
+        self._new.writelines(map(encoded, rows))
+
+    def _drop_old(self) -> None:
+        self._old.close()
+        self._old = None
+        self._partial.replace(self._path)
+
+
+@dataclass(frozen=True)
+class PackingOrder:
+    kept: Rows  # of `kept_row`
+    # Of all that is known of the shards before audio is read, but not the folder's place or times.
+    # An index's ``content_hash`` adds the hashes of the records.
+    content_hash: str
+    # Also of times of change: finished shards are kept if it is unchanged.
+    resume_key: str
+
+    def parts(self, size: int) -> Iterator[list[Utterance]]:
+        """Yields each shard's utterances; ``size`` is how many a shard holds."""
+        rows = iter(self.kept)
+        while part := [utterance_of(row) for row in itertools.islice(rows, size)]:
+            yield part
+
+
+def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> PackingOrder:
+    """Mixes a split's utterances, so that a shuffle buffer of a few shards meets all speakers."""
+    content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
+    mixed = Rows(folder)
+    with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
+        for row in in_places(kept, _places(len(kept), split), len(kept), folder):
+            id_, _, _, text, speaker, size, changed_ns = row
+            mixed.append(row)
+            content.update(f"{id_}\0{text}\0{size}\n".encode())
+            also.write(f"{speaker}\0{changed_ns}\n".encode())
+        key = hashlib.sha256(content.hexdigest().encode())
+        also.seek(0)
+        while block := also.read(_BLOCK_BYTES):
+            key.update(block)
+    return PackingOrder(mixed, content.hexdigest(), key.hexdigest())
+
+
+def _places(count: int, split: str) -> Iterator[int]:
+    order = array("I", range(count))
+    random.Random(split).shuffle(order)
+    places = np.empty(count, np.uint32)
+    places[np.frombuffer(order, np.dtype(f"u{order.itemsize}"))] = np.arange(count, dtype=np.uint32)
+    del order
+    for begin in range(0, count, _PLACES_AT_ONCE):
+        yield from places[begin : begin + _PLACES_AT_ONCE].tolist()
+
+
+@dataclass(frozen=True)
+class Dropped:
+    selection: Selection
+    unpacked: Rows  # of `rejection_row`: what could not be packed
+
+    @property
+    def too_long(self) -> int:
+        return len(self.selection.too_long)
+
+    @property
+    def bad(self) -> int:
+        return self.selection.bad + len(self.unpacked)
+
+    def write(self, path: Path) -> None:
+        """Writes ``dropped.json``: the counts by reason, then every utterance left out."""
+        reasons = Counter({TOO_LONG: self.too_long} if self.too_long else {})
+        reasons.update(reason for _, reason, _ in self._bad_rows())
+        head = {"too_long": self.too_long, "bad": self.bad}
+        head |= {"reasons": dict(reasons.most_common()), "utterances": []}
+        begun = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("]\n}")
+        with whole_file(path) as file:
+            file.write(begun.encode(errors="backslashreplace"))
+            between = "\n"
+            for row in itertools.chain(self.selection.too_long, self._bad_rows()):
+                rejection = dict(zip(("id", "reason", "detail"), row, strict=True))
+                text = json.dumps(rejection, indent=1, ensure_ascii=False)
+                indented = between + "  " + text.replace("\n", "\n  ")
+                file.write(indented.encode(errors="backslashreplace"))
+                between = ",\n"
+            file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
+
+    def refuse_too_many(self, num_kept: int, max_bad_fraction: float, path: Path) -> None:
+        """Raises RunError if no utterance is good, or too many are bad, not counting long ones."""
+        total, bad = num_kept + self.selection.bad, self.bad
+        if not total:
+            raise RunError(
+                f"{path.parent} would be empty: no utterance was found, or all are too long."
+            )
+        # Divided, because 0.29 * 100 is less than 29.
+        if bad / total <= max_bad_fraction and bad < total:
+            return
+        first = itertools.islice(self._bad_rows(), _LISTED)
+        listed = "\n".join(f"  {id_}: {reason} ({detail})" for id_, reason, detail in first)
+        more = f"\n  ... and {bad - _LISTED} more" if bad > _LISTED else ""
+        needed = math.ceil(1000 * bad / total) / 1000
+        remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
+        if bad == total:
+            remedy = "Correct them: a split must hold at least one good utterance"
+        foreign: Counter[str] = Counter()
+        for _, reason, detail in self._bad_rows():
+            if reason == OUTSIDE:
+                foreign.update(ast.literal_eval(detail.partition("] in ")[0] + "]"))
+        if foreign:
+            common = ", ".join(f"{c!r} in {n}" for c, n in foreign.most_common(_LISTED))
+            remedy = (
+                f"Utterances with characters outside the alphabet: {common}. Take the alphabet "
+                f"from the text with --alphabet auto, or map characters with --mapping. {remedy}"
+            )
+        raise RunError(
+            f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
+            f"{total} ({bad / total:.2%}):\n{listed}{more}\n"
+            f"All are listed in {path}. {remedy}; finished shards are kept."
+        )
+
+    def _bad_rows(self) -> Iterator[list[Any]]:
+        return itertools.chain(self.selection.unusable, self.selection.unfit, self.unpacked)
 
 
 def pack_split(

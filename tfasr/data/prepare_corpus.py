@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from tfasr.errors import UsageError, stderr_console
 
 if TYPE_CHECKING:
     from tfasr.data.alphabets import AlphabetConfig
-    from tfasr.data.noise import NoiseConfig
+    from tfasr.data.augmentation import NoiseConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
@@ -37,8 +37,6 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a held-out split shares with the training split."""
-
     utterances: list[str]  # ids of the held-out utterances whose audio is trained on too
     of_utterances: int  # how many the held-out split has
     speakers: list[str]  # of both, by name
@@ -54,12 +52,10 @@ class Overlap:
             (self.speakers, f"{self.of_speakers} speakers are heard in training too"),
         )
         return "; ".join(
-            f"{len(names)} of {text} ({_first(names)})" for names, text in counted if names
+            f"{len(names)} of {text} ({', '.join(names[:_SHOWN])}{', ...' * (len(names) > _SHOWN)})"
+            for names, text in counted
+            if names
         )
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
 def overlap(
@@ -67,8 +63,7 @@ def overlap(
 ) -> Overlap:
     """Returns the utterances and speakers that a held-out split shares with the training split.
 
-    Utterances are the same if their features are; without noted features (an older tfasr), if id,
-    transcript, duration and frames are.
+    Utterances are the same by features, or, without noted ones, by id, text, duration and frames.
     """
     content, known = held_out.column("content"), training.column("content")
     if content.all() and known.all():
@@ -102,7 +97,6 @@ def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
-    """Logs what a split shares with the training split, if anything."""
     if shared.utterances or shared.speakers:
         log.warning("%s: %s. Its error rates are lower than those on new data.", split, shared)
 
@@ -193,11 +187,10 @@ def prepare(
     from tfasr.corpora.utterance import check_split
     from tfasr.data.alphabets import TRAINING, AlphabetConfig, alphabet_of
     from tfasr.data.audio import check_audio_reader
-    from tfasr.data.noise import copies_of
-    from tfasr.data.packing import Packing
+    from tfasr.data.augmentation import copies_of
+    from tfasr.data.packing import Packing, check_split_folder
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
-    from tfasr.data.split_folder import check_split_folder
     from tfasr.models.model import MODELS, ModelConfig
 
     check_audio_reader(audio_reader)

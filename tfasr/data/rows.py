@@ -52,7 +52,6 @@ class Rows:
 
 
 def encoded(row: Row) -> bytes:
-    """Returns a row as a line of JSON."""
     try:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # half a surrogate pair, from a file name that isn't valid UTF-8

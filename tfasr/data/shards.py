@@ -141,14 +141,10 @@ class ShardedSplit:
         return self.utterances.texts()
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
-        """Returns the utterances of some positions, as records carry them, or raises KeyError."""
         return self.utterances.at(positions)
 
     def check_unchanged(self) -> None:
-        """Raises RunError if shards are no longer those that were opened, by size and time.
-
-        One whose time alone has changed, as by a copy, is compared by its hash.
-        """
+        """Raises RunError if shards have changed since they were opened, by size, time or hash."""
         hashes = {shard["file"]: shard.get("sha256") for shard in self.index["shards"]}
         changed = []
         for name, state in self.states.items():
@@ -178,16 +174,10 @@ class ShardedSplit:
 
 
 def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> ShardedSplit:
-    """Opens a prepared split and checks that all of it is there.
+    """Opens a prepared split in ``tfasr prepare``'s --shard_dir and checks that all of it is there.
 
-    Args:
-        shard_dir: what ``tfasr prepare`` was given as --shard_dir.
-        split: "train", "validation" or "test".
-        content: whether the records too are compared with their hash; it reads them all.
-
-    Raises:
-        UsageError: if the split was never prepared, or files are missing, damaged or other than
-            they were written.
+    With ``content`` the records too are compared with their hash, which reads them all. Raises
+    UsageError if the split was never prepared, or files are missing, damaged or changed.
     """
     folder = Path(shard_dir) / split
     require_prepared(shard_dir, split)

@@ -33,9 +33,8 @@ class Decoder(Protocol):
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        Args:
-            log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last.
-            lengths: integers ``(batch,)``: valid frames of each utterance.
+        ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank last;
+        ``lengths`` integers ``(batch,)``: valid frames of each utterance.
         """
 
 
@@ -51,8 +50,6 @@ class DecodedUtterance(Protocol):
 
 @dataclass(frozen=True)
 class DecoderKind:
-    """A decoder that can be selected by name."""
-
     # ``make(config, alphabet, lexicon, num_threads)`` with a `tfasr.decoding.choice.DecoderConfig`
     # and the number of threads; None means one per core.
     make: Callable[..., Decoder]
@@ -100,9 +97,8 @@ class BeamSearchDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:
             return [Hypothesis("", 0.0) for _ in lengths]
-        tf = needed(
-            "tensorflow", "The decoder 'beam'"
-        )  # imported late, as other decoders don't need it
+        # Imported late, as other decoders don't need it.
+        tf = needed("tensorflow", "The decoder 'beam'")
         (paths,), scores = tf.nn.ctc_beam_search_decoder(
             tf.constant(np.swapaxes(log_probs, 0, 1)),
             tf.constant(lengths, tf.int32),
@@ -185,8 +181,5 @@ def split_words(text: str, word_characters: str | None = None) -> list[str]:
 def lexicon_from_transcripts(
     transcripts: Iterable[str], word_characters: str | None = None
 ) -> list[str]:
-    """Returns the distinct words of transcripts, sorted, as the paper's dictionary.
-
-    Source: the paper (arXiv 2003.12366), section 2.2.2: built from the training transcripts.
-    """
+    """Returns the distinct words of transcripts, sorted. Source: the paper, section 2.2.2."""
     return sorted({word for text in transcripts for word in split_words(text, word_characters)})

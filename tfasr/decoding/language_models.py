@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.decoding.decoder import split_words
-from tfasr.errors import UsageError
+from tfasr.errors import optional_package
 from tfasr.kit.files import write_whole
 
 MAX_WEIGHT = 10.0
@@ -64,10 +64,7 @@ class KenlmModel:
 
 
 class WordScorer:
-    """Numbers the states of a kenlm model for the compiled core.
-
-    State -1 is the start of a sentence.
-    """
+    """Numbers the states of a kenlm model for the compiled core; -1 is a sentence's start."""
 
     def __init__(self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float):
         self._new_state = kenlm.State
@@ -101,13 +98,10 @@ class WordScorer:
 
 
 def _kenlm() -> Any:
-    try:
+    with optional_package("the kenlm package", "KenlmModel", "'tfasr[kenlm]'"):
         import kenlm
-    except ImportError as error:
-        raise UsageError(
-            f"KenlmModel needs the kenlm package ({error}). Install it: pip install 'tfasr[kenlm]'."
-        ) from error
-    return kenlm
+
+        return kenlm
 
 
 def _check_arpa(path: Path) -> None:
@@ -150,8 +144,6 @@ def _arpa_counts(path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class Order:
-    """The n-grams of one length."""
-
     probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
     # By context: factor for the probabilities, after the shorter context, of words that never
     # followed it.
@@ -201,7 +193,9 @@ class NgramModel:
         write_whole(Path(path), "\n".join([*lines, "", "\\end\\", ""]))
 
     def _order(self, adjusted: Mapping[Words, int]) -> Order:
-        discount = _discount(adjusted)
+        once, twice = (sum(n == times for n in adjusted.values()) for times in (1, 2))
+        # With too few words for an estimate, half a count.
+        discount = once / (once + 2 * twice) if once and twice else 0.5
         totals: Counter[Words] = Counter()
         followers: Counter[Words] = Counter()
         for words, count in adjusted.items():
@@ -255,10 +249,3 @@ def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
         adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
     # Nothing comes before the sentence's start, and nothing needs to predict it.
     return {words: count for words, count in adjusted.items() if words != (BEGIN,)}
-
-
-def _discount(counts: Mapping[Words, int]) -> float:
-    once, twice = (sum(count == times for count in counts.values()) for times in (1, 2))
-    if not once or not twice:  # too few words for an estimate: half a count
-        return 0.5
-    return once / (once + 2 * twice)

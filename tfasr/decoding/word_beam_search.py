@@ -128,11 +128,14 @@ class WordBeamSearch:
             model = _bigram_model(core, mode, language_model, words, smoothing, seed)
         elif language_model is not None:
             raise ValueError("mode='words' takes no language model. Received one; set mode too.")
+        collapse_spaces = collapse_spaces and " " in alphabet.symbols
         self._decoder = core.Decoder(
             words=list(words),
             kinds=_kinds(alphabet, word_characters, words.values()),
             separator=alphabet.separator_id,
-            space=alphabet.symbols.index(" ") if collapse_spaces and _has_space(alphabet) else -1,
+            space=alphabet.symbols.index(" ")
+            if collapse_spaces and " " in alphabet.symbols
+            else -1,
             beam_width=self.beam_width,
             recombine=bool(recombine),
             model=model,
@@ -217,10 +220,6 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
     with np.errstate(over="ignore"):  # values too small for float32 become -inf
         log_probs = np.ascontiguousarray(log_probs, dtype=np.float32)
     return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
-
-
-def _has_space(alphabet: Alphabet) -> bool:
-    return " " in alphabet.symbols
 
 
 def _kinds(

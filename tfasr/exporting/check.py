@@ -15,9 +15,8 @@ from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import RunError, UsageError
 from tfasr.recognising.spec import Acoustics, RecogniserSpec
 from tfasr.reports.charges import measured_energy
-from tfasr.scoring.bootstrap import CONFIDENCE
 from tfasr.scoring.errors import Scored, Transcript, score
-from tfasr.scoring.summary import RateSummary
+from tfasr.scoring.summary import CONFIDENCE, RateSummary
 from tfasr.tta.run import Run, load_run
 
 MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities, from rounding in hundreds of steps
@@ -33,8 +32,6 @@ WORD_LIMITS = (
 
 @dataclass(frozen=True)
 class SplitOutputs:
-    """A model's outputs and greedy transcripts for a split."""
-
     scored: list[Scored]
     log_probs: list[np.ndarray]  # of each utterance, (frames, classes)
     audio_s: float
@@ -143,8 +140,9 @@ def model_card(
         run = load_run(run_dir)
     except UsageError:  # a run without its ledger can still be exported
         run = None
+    samples = None if run is None else run.fact("train_samples")
     rows = [
-        ("trained on", _trained_on(run)),
+        ("trained on", UNKNOWN if samples is None else f"{samples} utterances"),
         ("licence of the data", data_licence or UNKNOWN),
         (f"WER on {split}, greedy", _rate(rates, "wer")),
         (f"CER on {split}, greedy", _rate(rates, "cer")),
@@ -182,11 +180,6 @@ def model_card(
         "`sha256sum --check SHA256SUMS`.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _trained_on(run: Run | None) -> str:
-    samples = run.fact("train_samples") if run is not None else None
-    return UNKNOWN if samples is None else f"{samples} utterances"
 
 
 def _rate(rates: RateSummary, metric: str) -> str:

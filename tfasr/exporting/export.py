@@ -27,20 +27,24 @@ from tfasr.exporting.check import (
 from tfasr.kit.files import LEXICON_FILE, check_owned, make_folder, write_whole
 from tfasr.models.build import SavedRecogniser, build_recogniser
 from tfasr.models.model import portable
-from tfasr.recognising.exported import (
+from tfasr.recognising.runtimes import open_exported, open_model
+from tfasr.recognising.spec import (
     CARD_FILE,
+    FEATURES,
     KERAS,
+    LENGTHS,
     LITERT,
+    LOG_PROBS,
     MODEL_FILES,
     ONNX,
+    OUTPUT_LENGTHS,
     SAVED_MODEL,
     SUMS_FILE,
+    RecogniserSpec,
     model_bytes,
     write_spec,
     write_sums,
 )
-from tfasr.recognising.runtimes import open_exported, open_model
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
 from tfasr.recognising.tensorflow_runtimes import (
     CONTINUED_SIGNATURE,
     NEXT_STATE,
@@ -203,13 +207,7 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
 
 
 def _checked_model(
-    kind: "Kind",
-    run: _Run,
-    source: BatchSource,
-    temporary: Path,
-    progress: Progress,
-    *,
-    int8: bool,
+    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, progress: Progress, *, int8: bool
 ) -> _CheckedModel:
     paths = _written(kind, run, temporary, int8=int8)
     models = [open_model(kind.runtime, path, run.spec) for path in paths]
@@ -306,8 +304,7 @@ class _Onnx(Kind):
         return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        from tfasr.exporting.onnx import converted_graph, metadata, quantised
-        from tfasr.exporting.onnx_models import WRITERS
+        from tfasr.exporting.onnx import WRITERS, converted_graph, metadata, quantised
 
         name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
         if float32 is not None:
@@ -319,7 +316,7 @@ class _Onnx(Kind):
         path.write_bytes(graph)
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
-        from tfasr.exporting.features import checked_feature_graph
+        from tfasr.exporting.onnx import checked_feature_graph
 
         write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
         return super().fill(folder, run, checked)
@@ -443,9 +440,8 @@ class _SavedModel(Kind):
             f"`{file}` needs only TensorFlow: `tf.saved_model.load('{file}')."
             "signatures['serving_default']` takes `features` (float32: batch, frames, "
             f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
-            "and `output_lengths`. Where the model can, the signature `continued` takes the next "
             "and `output_lengths`. If the model can stream, the signature `continued` takes the "
-            "next "
+            "next `features` and the states, and returns `log_probs` and the next states."
         )
 
 

@@ -18,8 +18,7 @@ from tfasr.alphabet import WORD_START, Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import CardForm, SplitOutputs
-from tfasr.exporting.features import checked_feature_graph
-from tfasr.exporting.onnx import GraphWriter, metadata
+from tfasr.exporting.onnx import GraphWriter, checked_feature_graph, metadata
 from tfasr.kit.files import write_whole
 from tfasr.recognising.runtimes import onnx_session
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec
@@ -164,10 +163,7 @@ def token_lines(alphabet: Alphabet) -> str:
 
 
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
-    """Returns the text that sherpa-onnx makes of the encoder's tokens.
-
-    With units, sherpa-onnx writes a space more, before the first word.
-    """
+    """Returns the text that sherpa-onnx makes of the tokens; of units, without its first space."""
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
     return alphabet.decode([token - first for token in ids[: ids.index(_END)]])

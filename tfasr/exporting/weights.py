@@ -15,10 +15,7 @@ _ATTRIBUTES: dict[str, dict[str, int]] = {"LSTM": {}, "GRU": {"linear_before_res
 
 @dataclass(frozen=True)
 class RecurrentWeights:
-    """A recurrent layer's weights, for one direction or both.
-
-    Source: ONNX's operators LSTM-14 and GRU-14.
-    """
+    """A recurrent layer's weights, for both directions or one. Source: ONNX's LSTM-14, GRU-14."""
 
     operator: str  # in ONNX, "LSTM" or "GRU"
     units: int  # width of each direction

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import hashlib
 import importlib
 import inspect
 import json
@@ -69,6 +70,14 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
     if missing:
         raise UsageError(f"{path} lacks {', '.join(missing)}. {remedy}")
     return content
+
+
+def file_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def object_or_empty(path: str | Path) -> dict[str, Any]:
@@ -236,11 +245,8 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
     except OSError as error:
         if error.errno in _HELD:
             raise UsageError(held) from None
-        _log.warning(
-            "%s: this file system has no locks (%s); make sure that no other process writes here.",
-            path,
-            error.strerror,
-        )
+        rule = "%s: this file system has no locks (%s); make sure no other process writes here."
+        _log.warning(rule, path, error.strerror)
 
 
 # The files in a run's folder.
@@ -270,10 +276,7 @@ def worker_events_file(rank: int) -> str:
 
 
 def epoch_name(epoch: float) -> str:
-    """Returns an evaluation's part of a file name: "0003", or "0003-0.5000" for epoch 2.5.
-
-    Names sort in the order of the evaluations.
-    """
+    """Returns an evaluation's part of a file name, which sort: "0003", "0003-0.5000" for 2.5."""
     within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
     return f"{math.ceil(epoch):04d}{within}"
 

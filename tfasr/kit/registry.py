@@ -92,9 +92,8 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def register(self, name, thing=None):
         """Registers an object: ``register(name, thing)``, or ``@register(name)`` above it.
 
-        Raises:
-            UsageError: if the name is taken (with both places) or is not one word, or the check
-                fails. In an interactive session, a name may be registered again.
+        Raises UsageError if the name is taken (with both places) or is not one word, or the check
+        fails. In an interactive session, a name may be registered again.
         """
         file, line, module = _caller()
 
@@ -237,14 +236,10 @@ class Plugin:
 
 
 def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
-    """Imports a plug-in once.
+    """Imports a plug-in once: a module, possibly in the working directory, or a ``.py`` file.
 
-    Args:
-        name: a module, possibly in the working directory, or the path of a ``.py`` file.
-        asked_at: for messages, the flag or line that names the plug-in.
-
-    Raises:
-        UsageError: if the module doesn't exist or can't be imported; it names file and line.
+    ``asked_at`` is the flag or line that names it, for messages. Raises UsageError, with file and
+    line, if the module doesn't exist or can't be imported.
     """
     if name in _loaded:
         return _loaded[name]

@@ -140,7 +140,6 @@ def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
 
 
 def _clock(seconds: float, point: str) -> str:
-    """hours:minutes:seconds, a decimal point or comma, and milliseconds."""
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
@@ -160,10 +159,7 @@ class Outcome:
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """The named recordings and the audio files of named folders; UsageError for a folder without.
-
-    Files in a folder whose names don't end like audio are counted in the log.
-    """
+    """Returns named recordings and named folders' audio; logs how many other files they have."""
     sources = []
     for name in names:
         path = Path(name)
@@ -196,8 +192,7 @@ def transcribe_sources(
 ) -> Outcome:
     """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    ``finished`` receives each transcript once it is complete, ``failed`` each file that can't be
-    read and the reason.
+    ``finished`` receives each complete transcript, ``failed`` each unreadable file and the reason.
     """
     outcome = Outcome()
     durations: dict[int, float] = {}
@@ -259,11 +254,18 @@ class ResultFolder:
         self._format = FORMATS[output_format]
         self._paths = dict(zip(sources, self._named(sources), strict=True))
         settings = folder / SETTINGS_FILE
-        wanted = _settings(output_format, recogniser)
+        spec = recogniser.spec
+        decoder = {n: getattr(spec.decoder, n) for n in ("beam_width", "recombine")}
+        wanted = {"recogniser": spec.identity, "format": output_format}
+        wanted |= {"decoder": spec.decoder.name, **decoder}
         owned = wanted.keys() <= object_or_empty(settings).keys()
         check_owned(folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned)
-        if owned:
-            self._check_settings(wanted)
+        written = read_object(settings, "Choose another --out.") if owned else wanted
+        if differing := [name for name in wanted if written.get(name) != wanted[name]]:
+            raise UsageError(
+                f"The results in --out must come from one recogniser and format. {folder} has "
+                f"others: its {', '.join(differing)} differ. Choose another --out."
+            )
         listed = folder / RESULTS_FILE
         self._hashes = dict(_listed_results(listed))
         if owned and not listed.exists():  # an older tfasr wrote the results, and no list
@@ -297,15 +299,6 @@ class ResultFolder:
             )
         return paths
 
-    def _check_settings(self, wanted: dict[str, Any]) -> None:
-        written = read_object(self._folder / SETTINGS_FILE, "Choose another --out.")
-        differing = [name for name in wanted if written.get(name) != wanted[name]]
-        if differing:
-            raise UsageError(
-                f"The results in --out must come from one recogniser and format. {self._folder} "
-                f"has others: its {', '.join(differing)} differ. Choose another --out."
-            )
-
     def _others(self) -> Iterator[Path]:
         # Texts that the user wrote or changed, and that a new result would replace.
         for source, path in self._paths.items():
@@ -337,17 +330,6 @@ class ResultFolder:
         make_folder(path.parent)
         self._note(path, _hash(text.encode(errors="backslashreplace")))
         write_whole(path, text)
-
-
-def _settings(output_format: str, recogniser: Recogniser) -> dict[str, Any]:
-    spec = recogniser.spec
-    return {
-        "recogniser": spec.identity,
-        "format": output_format,
-        "decoder": spec.decoder.name,
-        "beam_width": spec.decoder.beam_width,
-        "recombine": spec.decoder.recombine,
-    }
 
 
 def _listed_results(path: Path) -> Iterator[tuple[str, str]]:

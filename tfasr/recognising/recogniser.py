@@ -10,19 +10,26 @@ import numpy as np
 
 from tfasr.decoding.choice import read_lexicon, require_lexicon_use, words_hash
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-from tfasr.kit.files import EXPERIMENT_FILE
+from tfasr.kit.files import EXPERIMENT_FILE, file_sha256
 from tfasr.kit.process import load_tensorflow
-from tfasr.recognising.exported import SPEC_FILE, file_hash, is_exported
-from tfasr.recognising.segments import Segment, SegmentModel, cut_segments, recognised_in_batches
+from tfasr.recognising.segments import (
+    EndpointRules,
+    Segment,
+    SegmentModel,
+    Stream,
+    cut_segments,
+    recognised_in_batches,
+)
 from tfasr.recognising.spec import (
+    SPEC_FILE,
     Acoustics,
     RecogniserSpec,
     StreamResult,
     Transcript,
     Word,
     as_samples,
+    is_exported,
 )
-from tfasr.recognising.stream import EndpointRules, Stream
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -99,7 +106,7 @@ def _made(
         spec = replace(spec, lexicon=tuple(read_lexicon(lexicon, spec.alphabet)))
         identity += f", words {words_hash(spec.lexicon)}"
     if model is not None:
-        settings = f"{file_hash(model.path)} {model.weight:g} {model.word_bonus:g}"
+        settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         identity += f", language model {settings}"
     return Recogniser(replace(spec, identity=identity), acoustics, model)
 
@@ -137,8 +144,7 @@ class Recogniser:
     ) -> list[Transcript]:
         """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
 
-        Raises:
-            ValueError: for the first recording that can't be read.
+        Raises ValueError for the first recording that can't be read.
         """
         words = defaultdict(list)
         durations: dict[int, float] = {}
@@ -171,22 +177,13 @@ class Recogniser:
         Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
         ValueError if samples are not finite.
         """
-        seconds = 0.0
-
-        def counted() -> Iterator[np.ndarray]:
-            nonlocal seconds
-            for block in blocks:
-                seconds += len(block) / self.sample_rate_hz
-                yield block
-
-        words = [word for part in self.parts(counted()) for word in part]
-        return Transcript(words, seconds)
+        (transcript,) = self.transcribe_many([iter(blocks)], batch_size=1)
+        return transcript
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
         """Yields a recording's words part by part, each as soon as it is recognised.
 
-        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments, and a few
-        batches are recognised together.
+        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments.
         """
         segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
         keyed = ((None, segment) for segment in segments)
@@ -223,6 +220,9 @@ class Recogniser:
             from tfasr.data.audio import audio_blocks
 
             yield from audio_blocks(audio, self.sample_rate_hz)
+            return
+        if isinstance(audio, Iterator):  # it comes in blocks
+            yield from audio
             return
         samples = np.asarray(audio)
         if samples.ndim != 1:

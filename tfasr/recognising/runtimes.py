@@ -10,20 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import ALPHABET_FILE
 from tfasr.kit.process import load_tensorflow, usable_cores
-from tfasr.recognising.exported import (
+from tfasr.recognising.spec import (
+    FEATURES,
     KERAS,
+    LENGTHS,
     LITERT,
+    LOG_PROBS,
     MODEL_FILES,
     ONNX,
     SPEC_FILE,
+    Acoustics,
+    RecogniserSpec,
+    State,
     check_sums,
     exported_runtime,
+    padded,
     read_spec,
 )
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
 
 NEXT = "next_"  # in ONNX, begins the name of a state after a chunk
 # LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
@@ -68,14 +74,12 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     if runtime == ONNX:
         return OnnxAcoustics(path)
     if runtime == LITERT:
-        return open_litert(path, spec.geometry[1])
-    try:
+        if STEP in litert_interpreter(path, 1).get_signature_list():
+            return LitertAcoustics(path, spec.geometry[1])
+        return LitertUtterances(path)
+    install = "tensorflow. Exports to onnx and litert don't need it"
+    with optional_package("TensorFlow", f"A recogniser exported to {runtime}", install):
         load_tensorflow()
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"A recogniser exported to {runtime} needs TensorFlow, which is not installed: pip "
-            "install tensorflow. Exports to onnx and litert don't need it."
-        ) from error
     from tfasr.recognising.tensorflow_runtimes import SavedModelAcoustics, open_keras_file
 
     return open_keras_file(path) if runtime == KERAS else SavedModelAcoustics(path)
@@ -134,23 +138,11 @@ def onnx_runtime() -> Any:
     """Imports ONNX Runtime, which then sends no telemetry; UsageError if it is missing."""
     # Its own `disable_telemetry_events` comes too late.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
+    install = "'tfasr[export]', or pip install onnxruntime"
+    with optional_package("onnxruntime", "An exported recogniser", install):
         import onnxruntime
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "An exported recogniser needs onnxruntime, which is not installed: pip install "
-            "'tfasr[export]', or pip install onnxruntime."
-        ) from error
-    return onnxruntime
 
-
-def open_litert(
-    graph: str | Path | bytes, stride: int, num_threads: int | None = None
-) -> "LitertAcoustics | LitertUtterances":
-    interpreter = litert_interpreter(graph, 1)
-    if STEP in interpreter.get_signature_list():
-        return LitertAcoustics(graph, stride, num_threads)
-    return LitertUtterances(graph, num_threads)
+        return onnxruntime
 
 
 class _Litert:
@@ -160,6 +152,7 @@ class _Litert:
         self.batches_at_once = num_threads or usable_cores()
         self._graph = graph
         self._signature = signature
+        self._states: dict[str, tuple[int, ...]] = {}
         self._idle: queue.SimpleQueue = queue.SimpleQueue()
 
     @contextlib.contextmanager
@@ -173,6 +166,13 @@ class _Litert:
         yield runner
         self._idle.put(runner)
 
+    def initial_state(self) -> State:
+        return [np.zeros(shape, np.float32) for shape in self._states.values()]
+
+    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        utterances = (row[:length] for row, length in zip(features, lengths, strict=True))
+        return padded([self.continued(frames, self.initial_state())[0] for frames in utterances])[0]
+
 
 class LitertAcoustics(_Litert):
     """Computes log-probabilities with LiteRT, a fixed number of output frames per call."""
@@ -185,20 +185,9 @@ class LitertAcoustics(_Litert):
             frames = int(details[FEATURES]["shape"][1])
             shapes = {name: tuple(detail["shape"]) for name, detail in details.items()}
             self._states = {name: shape for name, shape in shapes.items() if name != FEATURES}
-            steps, self._classes = runner.get_output_details()[LOG_PROBS]["shape"]
-        self._frames, self._steps = frames, int(steps)
+            self._steps = int(runner.get_output_details()[LOG_PROBS]["shape"][0])
+        self._frames = frames
         self._first = frames - (self._steps - 1) * stride  # that the first output frame sees
-
-    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        frames = (features.shape[1] - self._first) // self._stride + 1
-        batch = np.zeros((len(features), frames, self._classes), np.float32)
-        for row, utterance, length in zip(batch, features, lengths, strict=True):
-            log_probs, _ = self.continued(utterance[:length], self.initial_state())
-            row[: len(log_probs)] = log_probs
-        return batch
-
-    def initial_state(self) -> State:
-        return [np.zeros(shape, np.float32) for shape in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         frames = (len(features) - self._first) // self._stride + 1
@@ -223,22 +212,10 @@ class LitertUtterances(_Litert):
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         super().__init__(graph, WHOLE, num_threads)
 
-    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        rows = []
-        with self._runner() as runner:
-            for utterance, length in zip(features, lengths, strict=True):
-                inputs = {FEATURES: utterance[None, :length], LENGTHS: np.array([length], np.int32)}
-                rows.append(runner(**inputs)[LOG_PROBS][0])
-        batch = np.zeros((len(rows), max(map(len, rows)), rows[0].shape[1]), np.float32)
-        for row, log_probs in zip(batch, rows, strict=True):
-            row[: len(log_probs)] = log_probs
-        return batch
-
-    def initial_state(self) -> State:
-        return []
-
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        return self.log_probs(features[None], np.array([len(features)]))[0], state
+        inputs = {FEATURES: features[None], LENGTHS: np.array([len(features)], np.int32)}
+        with self._runner() as runner:
+            return runner(**inputs)[LOG_PROBS][0], state
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
@@ -258,11 +235,8 @@ def _interpreter_class() -> Any:
         from ai_edge_litert.interpreter import Interpreter
 
         return Interpreter
-    try:  # TensorFlow's copy is deprecated, and warns
-        import tensorflow as tf
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "A recogniser exported to LiteRT needs ai-edge-litert, which is not installed: pip "
-            "install 'tfasr[litert]', or pip install ai-edge-litert."
-        ) from error
-    return tf.lite.Interpreter
+    install = "'tfasr[litert]', or pip install ai-edge-litert"
+    with optional_package("ai-edge-litert", "A recogniser exported to LiteRT", install):
+        import tensorflow as tf  # its copy is deprecated, and warns
+
+        return tf.lite.Interpreter

@@ -1,4 +1,4 @@
-"""Cuts recordings into segments and recognises them in batches of similar length."""
+"""Recognises recordings in batches of similar segments, and speech as it comes."""
 
 import dataclasses
 import itertools
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfasr.alphabet import WORD_START, Alphabet, is_unspaced
-from tfasr.data.features import expect_many_frames
+from tfasr.data.features import expect_many_frames, numpy_features
 from tfasr.decoding.choice import make_decoder
-from tfasr.recognising.spec import Acoustics, RecogniserSpec, Word
+from tfasr.decoding.decoder import Decoder, GreedyDecoder
+from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples, padded
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -222,10 +223,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields the spans of each word's characters or units, without separators.
-
-    In scripts without spaces, each character or unit is a word.
-    """
+    """Yields the spans of each word; without spaces, each character or unit is a word."""
     word: list[LabelSpan] = []
     alone = False
     for span in spans:
@@ -289,15 +287,6 @@ class SegmentModel:
         return words_of_segments
 
 
-def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
-    lengths = np.array([len(frames) for frames in features], np.int32)
-    batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
-    for row, frames in zip(batch, features, strict=True):
-        row[: len(frames)] = frames
-    return batch, lengths
-
-
 def recognised_in_batches(
     model: SegmentModel, segments: Iterable[tuple[Any, Segment]], batch_size: int
 ) -> Iterator[tuple[Any, list[Word]]]:
@@ -307,17 +296,38 @@ def recognised_in_batches(
     as many at once as it can use; at most some hundred segments are in memory. An error of
     ``segments`` is raised once everything before it has been yielded.
     """
-    stages = _Stages(model, batch_size)
+    hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
+    decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
+
+    def hear(batch: list[tuple]) -> Future:
+        log_probs, frames = model.log_probs([features for _, _, features in batch])
+        return decoding.submit(model.words, [item[1] for item in batch], log_probs, frames)
+
+    def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
+        # Hands a group's batches to the model; returns keys and where the words will be.
+        long_enough = [n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))]
+        # The longest first, so the threads end at about the same time.
+        long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
+        places: list[_Place] = [None] * len(group)
+        size = max(min(batch_size, -(-len(long_enough) // model.batches_at_once)), 1)
+        for start in range(0, len(long_enough), size):
+            numbers = long_enough[start : start + size]
+            future = hearing.submit(hear, [group[n] for n in numbers])
+            for row, n in enumerate(numbers):
+                places[n] = (future, row)
+        return [item[0] for item in group], places
+
     try:
         waiting: list[tuple[list[Any], list[_Place]]] = []
         for group in _groups(_read_ahead(model, segments), batch_size):
-            waiting.append(stages.begin(group))
+            waiting.append(begin(group))
             if len(waiting) > 1:  # while this group goes through the model, the next is read
                 yield from _finished(*waiting.pop(0))
         for keys, places in waiting:
             yield from _finished(keys, places)
     finally:
-        stages.close()
+        for executor in (hearing, decoding):
+            executor.shutdown(cancel_futures=True)  # waits for running work; drops the rest
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
@@ -380,42 +390,176 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
         raise failure
 
 
-class _Stages:
-    """The threads in which batches go through the model, and the one that decodes."""
-
-    def __init__(self, model: SegmentModel, batch_size: int):
-        self._model = model
-        self._batch_size = batch_size
-        self._hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
-        self._decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
-
-    def begin(self, group: list[tuple]) -> tuple[list[Any], list[_Place]]:
-        """Hands a group's batches to the model; returns keys and where the words will be."""
-        spec = self._model.spec
-        long_enough = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
-        # The longest first, so the threads end at about the same time.
-        long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
-        places: list[_Place] = [None] * len(group)
-        share = -(-len(long_enough) // self._model.batches_at_once)
-        size = max(min(self._batch_size, share), 1)
-        for start in range(0, len(long_enough), size):
-            numbers = long_enough[start : start + size]
-            future = self._hearing.submit(self._hear, [group[n] for n in numbers])
-            for row, n in enumerate(numbers):
-                places[n] = (future, row)
-        return [item[0] for item in group], places
-
-    def _hear(self, batch: list[tuple]) -> Future:
-        log_probs, frames = self._model.log_probs([features for _, _, features in batch])
-        segments = [segment for _, segment, _ in batch]
-        return self._decoding.submit(self._model.words, segments, log_probs, frames)
-
-    def close(self) -> None:
-        """Waits for running work; drops the rest."""
-        for executor in (self._hearing, self._decoding):
-            executor.shutdown(cancel_futures=True)
-
-
 def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list[Word]]]:
     for key, place in zip(keys, places, strict=True):
         yield key, place[0].result().result()[place[1]] if place is not None else []
+
+
+_MOST_S = 5.0  # of a chunk that is processed at a time, so that an hour in one needs little memory
+
+
+@dataclass(frozen=True)
+class EndpointRules:
+    """Three rules, any of which ends an utterance; ``math.inf`` switches one off.
+
+    Silence is time in which the most probable class is a blank, a space or a separator.
+
+    Source: sherpa-onnx's rules 1 to 3 with its defaults, which come from Kaldi's.
+    """
+
+    silence_s: float = 2.4  # of silence, whether or not there was speech before
+    silence_after_speech_s: float = 1.2
+    longest_s: float = 20.0  # of an utterance, silent or not
+
+
+class EndpointDetector:
+    def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
+        self._rules = rules
+        self._step_s = frame_step_s
+        marks = (" ", WORD_START, alphabet.separator)
+        quiet = [i for i, symbol in enumerate(alphabet.symbols) if symbol in marks]
+        self._silent = np.array([*quiet, alphabet.blank_id])
+        self.restart()
+
+    def restart(self) -> None:
+        self._frames = 0
+        self._silence = 0
+        self._spoken = False
+
+    def end(self, log_probs: np.ndarray) -> int | None:
+        """The number of frames until the utterance ends, or None while it goes on."""
+        for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
+            self._frames += 1
+            self._silence = self._silence + 1 if silent else 0
+            self._spoken |= not silent
+            silence_s, rules = self._silence * self._step_s, self._rules
+            if (
+                silence_s >= rules.silence_s
+                or (self._spoken and silence_s >= rules.silence_after_speech_s)
+                or self._frames * self._step_s >= rules.longest_s
+            ):
+                return frame + 1
+        return None
+
+
+class Stream:
+    """One stream of speech.
+
+    It keeps what the next frame needs: samples that don't fill a step yet, features that the
+    convolution still sees, and the recurrence's state. So log-probabilities and texts are those of
+    the whole recording, whatever chunks it comes in. After the end of an utterance the recurrence
+    starts anew, as for a new recording.
+
+    During an utterance the text is what the decoder would return if it ended now; a decoder that
+    needs all frames runs only at the end, and greedy decoding until then. Without endpoints only
+    `finish` ends an utterance. Raises UsageError for a model that can't stream.
+    """
+
+    def __init__(
+        self,
+        spec: RecogniserSpec,
+        acoustics: Acoustics,
+        decoder: Decoder,
+        endpoints: EndpointRules | None = None,
+    ):
+        spec.check_streams()
+        self._spec = spec
+        self._acoustics = acoustics
+        self._decoder = decoder
+        self._begin_decoding = getattr(decoder, "begin", GreedyDecoder(spec.alphabet).begin)
+        self._detector = endpoints and EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
+        self._samples = np.zeros(0, np.float32)
+        self._features = np.zeros((0, spec.features.num_features), np.float32)
+        self._begun = 0  # the utterance's first feature frame, counted from the stream's start
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state = self._acoustics.initial_state()
+        self._log_probs: list[np.ndarray] = []
+        self._frames = 0
+        self._decoded = self._begin_decoding()
+        self._shown = ""
+        if self._detector is not None:
+            self._detector.restart()
+
+    def push(self, samples: np.ndarray) -> list[StreamResult]:
+        """Takes any number of samples, floats in -1..1 or int16, at the model's rate.
+
+        Returns utterances that ended, and the text of the current one if it has changed.
+        Raises ValueError if samples are not finite.
+        """
+        samples = as_samples(np.asarray(samples))
+        results = []
+        most = int(_MOST_S * self._spec.features.sample_rate_hz)
+        for start in range(0, len(samples), most):
+            self._see(samples[start : start + most])
+            results += self._hear()
+        if self._frames:
+            result = self._result(self._decoded.best().text, final=False)
+            if result.text != self._shown:
+                self._shown = result.text
+                results.append(result)
+        return results
+
+    @property
+    def partial(self) -> str:
+        return self._shown
+
+    def finish(self) -> list[StreamResult]:
+        """Ends the stream; returns its last utterance, which may be empty."""
+        return [self._final()]
+
+    def _see(self, samples: np.ndarray) -> None:
+        config = self._spec.features
+        held = np.concatenate([self._samples, samples])
+        frames = numpy_features(held, config)
+        self._samples = held[len(frames) * config.step_samples :]
+        self._features = np.concatenate([self._features, self._spec.normalised(frames)])
+
+    def _hear(self) -> list[StreamResult]:
+        kernel, stride = self._spec.geometry
+        results = []
+        while count := self._spec.output_frames(len(self._features)):
+            used = self._features[: kernel + (count - 1) * stride]
+            log_probs, state = self._acoustics.continued(used, self._state)
+            end = None if self._detector is None else self._detector.end(log_probs)
+            taken = count if end is None else end
+            self._log_probs.append(log_probs[:taken])
+            self._decoded.hear(log_probs[:taken])
+            self._frames += taken
+            self._features = self._features[taken * stride :]
+            if end is None:
+                self._state = state
+                continue
+            result = self._final()
+            if result.text:
+                results.append(result)
+            self._begun += self._frames * stride
+            self._begin()
+        return results
+
+    def _final(self) -> StreamResult:
+        if hasattr(self._decoder, "begin") or not self._frames:
+            return self._result(self._decoded.best().text, final=True)
+        frames = np.array([self._frames])
+        (hypothesis,) = self._decoder.decode(self.log_probs[None], frames)
+        return self._result(hypothesis.text, final=True)
+
+    def _result(self, text: str, final: bool) -> StreamResult:
+        features = self._spec.features
+        begun_s = self._begun * features.step_samples / features.sample_rate_hz
+        alphabet, step_s = self._spec.alphabet, self._spec.frame_step_s
+        first_s, log_probs = begun_s + self._spec.first_frame_s, list(self._log_probs)
+
+        def align() -> list[Word]:
+            if not log_probs:
+                return []
+            return aligned_words(text, np.concatenate(log_probs), alphabet, first_s, step_s)
+
+        return StreamResult(" ".join(text.split()), final, align)
+
+    @property
+    def log_probs(self) -> np.ndarray:
+        """Log-probabilities of the current utterance, float32 ``(frames, classes)``."""
+        classes = self._spec.alphabet.num_classes
+        return np.concatenate([np.zeros((0, classes), np.float32), *self._log_probs])

@@ -63,10 +63,7 @@ class KerasAcoustics:
 def open_run(
     trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """A run's recogniser from a checkpoint ("best" by validation CER, "last" or a file).
-
-    Raises UsageError if the run or its checkpoint is missing or does not fit.
-    """
+    """A run's recogniser from a checkpoint: "best", "last" or a file; UsageError if it can't."""
     path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
     experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
     geometry = frame_geometry(experiment.model)

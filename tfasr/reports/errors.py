@@ -32,10 +32,12 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
 from tfasr.reports.numbers import RunAnalysis, distinct_names, report_written_to
-from tfasr.scoring.bootstrap import FEWEST_SPEAKERS, RESAMPLES, Interval
 from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
 from tfasr.scoring.summary import (
+    FEWEST_SPEAKERS,
     RATES,
+    RESAMPLES,
+    Interval,
     PairedComparison,
     RateSummary,
     SpeakerRow,

@@ -1,16 +1,35 @@
-"""Which runs belong together: runs of one configuration, whatever their seeds."""
+"""Finds and analyses a report's runs, and which belong together, whatever their seeds."""
 
+import gc
 import json
+import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from tfasr.display.table import REFUSED
-from tfasr.kit.files import EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
-from tfasr.reports.numbers import Report, RunAnalysis, target_label
+from tfasr.errors import UsageError
+from tfasr.kit.files import EVENTS_FILE, EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
+from tfasr.kit.process import available_cores, end_with
+from tfasr.kit.registry import load_plugin, loaded_plugins
+from tfasr.ledger.declared import experiment_folders, sealed_folder, study_sentence
+from tfasr.reports.charges import Machines, charges_of
+from tfasr.reports.numbers import (
+    Question,
+    Report,
+    RunAnalysis,
+    analyse_run,
+    distinct_names,
+    make_report,
+    merged_targets,
+    target_label,
+)
 from tfasr.tta.comparison import (
     TEST_NAMES,
     GroupComparison,
@@ -21,9 +40,10 @@ from tfasr.tta.comparison import (
 )
 from tfasr.tta.decomposition import FACTORS, Decomposition, decompose
 from tfasr.tta.groups import FEWEST_FOR_INTERVAL, FEWEST_FOR_TEST, GroupStatistics, group_statistics
-from tfasr.tta.metrics import Target
+from tfasr.tta.metrics import Target, check_target, declare, declared
 from tfasr.tta.policies import Bracket
-from tfasr.tta.run import Run
+from tfasr.tta.published import find_logs, load_log
+from tfasr.tta.run import Run, read_metrics, read_targets
 
 # Endings of run names before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
@@ -114,7 +134,6 @@ def colours(report: Report) -> list[int]:
 
 
 def group_results(report: Report) -> list[list[GroupResult]]:
-    """Returns each group's result for each target, groups in the report's order."""
     # A page asks several times; kept with the report, as a cached property would be.
     cache = vars(report)
     if "_group_results" not in cache:
@@ -336,3 +355,145 @@ def _reason(name: str, product: Decomposition) -> str:
     if name == "hardware_throughput":
         return f"has {product.throughput_ratio:.2f} times the steady throughput"
     return f"owes the time a factor of {product.factors[name]:.2f} to {FACTORS[name]}"
+
+
+DEEPEST = 3  # how many folders deep runs are looked for
+
+
+def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
+    """Yields the run folders in a folder, sorted by name; links to folders are not followed."""
+    if (folder / EVENTS_FILE).is_file():
+        yield folder
+    elif deepest:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and not path.is_symlink():
+                yield from run_folders(path, deepest - 1)
+
+
+_FEWEST_FOR_PROCESSES = 64
+_MOST_PROCESSES = 8
+_RUNS_AT_ONCE = 8
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Task:
+    path: Path  # the log
+    name: str  # how the report calls the run
+    folder: str  # the name of the path given to the report: the log, or a folder of logs
+    machines: Machines | None  # how to compute cost and energy; None to leave both out
+    question: Question  # what is asked of it, with the targets
+    optional: bool  # whether a log that cannot be read is left out, rather than ending the report
+    loaded: Run | None = None  # the run, if it is already loaded
+
+
+def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
+    """Returns a log's analysis and `configuration`, or why it can't be read, if it is optional."""
+    try:
+        run = task.loaded or load_log(task.path, task.name)
+        analysis = analyse_run(run, task.question)
+        charges = None
+        if task.machines is not None:
+            machine = task.machines.of(run, task.folder)
+            charges = charges_of(run, machine, [result.until_s for result in analysis.results])
+        return replace(analysis, name=task.name, charges=charges), configuration(run)
+    except UsageError as error:
+        if not task.optional:
+            raise
+        return str(error)
+
+
+def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
+    """Returns each task's result; several processes import the program's main module anew."""
+    if processes > 1:
+        try:
+            context = get_context("spawn")  # a fork would inherit the locks of the parent's threads
+            arguments = os.getpid(), loaded_plugins(), declared()
+            with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
+                return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
+        except BrokenExecutor:
+            _log.warning("The processes that read the runs died; this process reads the rest.")
+    return [analyse(task) for task in tasks]
+
+
+def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
+    end_with(parent)  # its queue would stay open, since the processes hold both ends
+    for name in plugin_names:  # which may register the policy of a task
+        load_plugin(name)
+    declare(metrics, "another run of the report")
+    # A ledger is a hundred thousand objects without a cycle: searching for cycles is in vain.
+    gc.set_threshold(200_000, 20, 20)
+
+
+def load_report(
+    sources: Sequence[str | Path | Run],
+    question: Question,
+    *,
+    machines: Machines | None = None,
+    many: bool = False,
+) -> Report:
+    """Returns the report on runs; those given as paths are released one by one."""
+    loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
+    logs, notes = _logs(sources)
+    # Targets must be known before any run is analysed, and their metrics before that.
+    for log, _ in logs:
+        declare(read_metrics(log), log)
+    wanted = [check_target(*target) for target in question.targets] or merged_targets(
+        loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
+        for log, _ in logs
+    )
+    question = replace(question, targets=tuple(dict.fromkeys(wanted)))
+    tasks = [
+        Task(
+            *(log, name, source.resolve().name, machines, question),
+            optional=log != source,
+            loaded=loaded.get(log.resolve()),
+        )
+        for (log, source), name in zip(logs, _names(logs, loaded), strict=True)
+    ]
+    if machines is not None:
+        machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
+    runs, configurations = [], []
+    several = many and len(tasks) >= _FEWEST_FOR_PROCESSES
+    results = analyse_all(tasks, min(_MOST_PROCESSES, available_cores()) if several else 1)
+    for (log, source), result in zip(logs, results, strict=True):
+        if isinstance(result, str):
+            notes.append(f"{log} is left out. {result}")
+            continue
+        runs.append(result[0])
+        # A folder of runs is a group; single runs are grouped by their configuration.
+        configurations.append(str(source.resolve()) if log != source else result[1])
+    if not runs:
+        raise UsageError(" ".join(notes))
+    return make_report(named_groups(runs, configurations), question, notes=notes)
+
+
+def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
+    named = []
+    for source in sources:
+        if isinstance(source, Run):
+            named.append((source.path, source.path))
+            continue
+        folders = experiment_folders(Path(source)) or [Path(source)]  # of a study: all of them
+        named += [(log, path) for path in folders for log in find_logs(path)]
+    logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
+    if not logs:
+        raise UsageError("A report must be given at least one run folder. Received: none.")
+    studies = dict.fromkeys(filter(None, (sealed_folder(path) for _, path in logs)))
+    notes = [study_sentence(folder) for folder in studies]
+    if len(logs) < len(named):
+        notes.append(f"{len(named) - len(logs)} run folders were named twice and are shown once.")
+        _log.warning(notes[-1])
+    return logs, notes
+
+
+def _names(logs: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
+    paths = [log.with_suffix("") if log.is_file() else log for log, _ in logs]
+    names = []
+    for path, (log, source) in zip(paths, logs, strict=True):
+        if log.resolve() in loaded:
+            names.append(loaded[log.resolve()].name)
+        else:
+            group = "" if log == source else f"{source.resolve().name}/"
+            names.append(group + (path.name if group else path.resolve().name))
+    return names if len(set(names)) == len(names) else distinct_names(paths)

@@ -17,8 +17,7 @@ from tfasr.display.chart import INK, Axis, Chart, Line, Mark, Panel, Points, Rul
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of, to_json_text
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, RUN_FILE, object_or_empty
-from tfasr.reports.groups import configuration
-from tfasr.reports.load import run_folders
+from tfasr.reports.groups import configuration, run_folders
 from tfasr.reports.numbers import (
     difference_text,
     differences,
@@ -44,8 +43,6 @@ _MADE_GOOD = 2.0  # standard errors by which a level may miss the best one and c
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting change of level."""
-
     index: int  # of the first measurement after it
     found_at: int  # of the measurement with which it was found
     before: float  # the median of the level before, since the last change

@@ -9,19 +9,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import check_owned, object_or_empty, read_text
+from tfasr.kit.files import object_or_empty, read_text
 from tfasr.ledger.intervals import EVALUATION
-from tfasr.reports.charges import RunCharges
-from tfasr.reports.cluster import (
+from tfasr.reports.charges import (
     Exchange,
     RoundsOfWorker,
+    RunCharges,
     WorkerMachine,
     WorkerTimes,
     exchange_of,
@@ -58,10 +58,7 @@ _HASHES["start_from"] = "the trained weights that it began with"
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns the differences that make two runs' results incomparable.
-
-    A setting within another is named "decoder.beam_width".
-    """
+    """Returns what makes two runs incomparable; inner settings are named "decoder.beam_width"."""
     if first is None or other is None:
         states = tuple(ABSENT if value is None else "stated" for value in (first, other))
         return {} if first is other else {"comparability": states}
@@ -92,8 +89,7 @@ def _difference_text(key: str, first: str, other: str) -> str:
     return f"{key} ({_HASHES[key]}{lacking})"
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+_json = partial(json.dumps, ensure_ascii=False, default=str)
 
 
 def _shown(first: str, other: str) -> tuple[str, str]:
@@ -382,7 +378,7 @@ class Report:
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
-        """Returns a run's time to a target over the first run's; None without two such times."""
+        """A run's time to a target over the first run's; None without two such times."""
         first = self.runs[0].results[target].tta.seconds
         seconds = self.runs[index].results[target].tta.seconds
         if self.refused(index) or first is None or seconds is None or first <= 0:
@@ -391,16 +387,10 @@ class Report:
 
 
 def rule_of(report: Report) -> str:
-    """Returns which minutes a time to accuracy has, and when its target is met."""
     rule = report.policy.rule
     if report.window != report.policy.window:
         rule += f"; here, by request, the median of the last {report.window}"
     return rule
-
-
-def check_report_folder(out: Path, names: Iterable[str], *, owned: bool) -> None:
-    """Raises UsageError if a report would overwrite other programs' files in ``out``."""
-    check_owned(out, "--out", "report of tfasr", names, owned=owned)
 
 
 def holds_report(out: Path) -> bool:
@@ -431,7 +421,7 @@ def eval_s(intervals_s: Mapping[str, float]) -> float:
     return math.fsum(intervals_s[name] for name in EVALUATION)
 
 
-def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
+def analyse_run(run: Run, question: Question) -> RunAnalysis:
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -441,7 +431,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
     workers = tuple(times_of_workers(files))
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
-        group=group or run.name,
+        group=run.name,
         results=[_result(run, target, question) for target in question.targets],
         intervals_s=run.intervals,
         throughput=run.throughput(),

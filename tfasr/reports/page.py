@@ -24,14 +24,15 @@ from tfasr.display.vega import (
     write_chart,
 )
 from tfasr.kit.files import whole_file
-from tfasr.reports.groups import (
-    Results,
-    colours,
-    finding,
-    group_members,
-    one_run_each,
+from tfasr.reports.groups import Results, colours, finding, group_members, one_run_each
+from tfasr.reports.numbers import (
+    Report,
+    RunAnalysis,
+    difference_text,
+    rule_of,
+    sentence,
+    target_label,
 )
-from tfasr.reports.numbers import Report, difference_text, rule_of, sentence, target_label
 
 _WIDE = ' class="wide"'
 _TIP = '<div id="tip" role="status" hidden></div>\n'  # shown where the reader points
@@ -173,10 +174,9 @@ def write_page(
     charts: Sequence[Chart],
     left_out: Sequence[str],
 ) -> None:
-    """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.
+    """Writes ``report.html``, which refers to no other file, and each figure as a PNG and an SVG.
 
-    The page refers to no other file, and its content policy forbids the browser to fetch anything.
-    What comes from the runs, names and configurations, is escaped.
+    Its content policy forbids the browser to fetch anything; what comes from the runs is escaped.
     """
     drawn = pictures(charts, folder)
 
@@ -197,9 +197,7 @@ def write_page(
 
 
 def answers(report: Report, results: Results) -> list[str]:
-    """Returns a sentence for each target, who met it first and how long the others took, and one
-    for the rule by which that is decided.
-    """
+    """Returns a sentence for each target (who met it first, by how much) and one for its rule."""
     if not report.targets:
         return []
     rule = f"Minutes {rule_of(report)}."
@@ -258,28 +256,28 @@ def _answer(report: Report, target: int) -> str:
 
 
 def _comparability(report: Report) -> str:
-    refused = [index for index, differing in enumerate(report.differences) if differing]
-    shown = "".join(
-        f"<details><summary>{escape(report.runs[index].name)}</summary><pre>"
-        f"{escape(json.dumps(report.runs[index].comparability, indent=1, ensure_ascii=False))}"
-        "</pre></details>\n"
-        for index in ([0, *refused] if refused else [])[:_MOST_CONFIGURATIONS]
-    )
-    return f"<h2>What makes results comparable</h2>\n{shown}" if shown else ""
+    refused = [run for run, differs in zip(report.runs, report.differences, strict=True) if differs]
+    shown = [report.runs[0], *refused][:_MOST_CONFIGURATIONS] if refused else []
+    texts = [json.dumps(run.comparability, indent=1, ensure_ascii=False) for run in shown]
+    return _details("What makes results comparable", shown, texts)
 
 
 def _configurations(report: Report) -> str:
     saved = [run for run in report.runs if run.config is not None]
-    if not saved:
-        return ""
-    most, notes = _MOST_CONFIGURATIONS, []
-    if len(saved) > most:
-        notes = [f"Those of the first {most} of {len(saved)} runs."]
+    shown, notes = saved[:_MOST_CONFIGURATIONS], []
+    if len(saved) > len(shown):
+        notes = [f"Those of the first {len(shown)} of {len(saved)} runs."]
+    return _details("Configurations", shown, [run.config for run in shown], notes)
+
+
+def _details(
+    title: str, runs: Sequence[RunAnalysis], texts: Sequence[str], notes: Sequence[str] = ()
+) -> str:
     shown = "".join(
-        f"<details><summary>{escape(run.name)}</summary><pre>{escape(run.config)}</pre></details>\n"
-        for run in saved[:most]
+        f"<details><summary>{escape(run.name)}</summary><pre>{escape(text)}</pre></details>\n"
+        for run, text in zip(runs, texts, strict=True)
     )
-    return f"<h2>Configurations</h2>\n{shown}{list_element(notes, 'notes')}"
+    return f"<h2>{title}</h2>\n{shown}{list_element(notes, 'notes')}" if shown else ""
 
 
 @dataclass(frozen=True)

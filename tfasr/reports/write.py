@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tfasr.display.table import (
@@ -27,22 +28,29 @@ from tfasr.display.table import (
     to_text,
     values_of,
 )
-from tfasr.kit.files import write_whole
+from tfasr.kit.files import check_owned, write_whole
+from tfasr.ledger.events import last_value
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.card import CARD, CARD_JSON, card_text
 from tfasr.reports.charges import Machines
-from tfasr.reports.groups import GroupResult, Results, finding, group_members, group_results
-from tfasr.reports.load import load_report
+from tfasr.reports.groups import (
+    GroupResult,
+    Results,
+    finding,
+    group_members,
+    group_results,
+    load_report,
+)
 from tfasr.reports.numbers import (
     Report,
+    RunAnalysis,
     ask,
-    check_report_folder,
     eval_s,
     holds_report,
     report_written_to,
+    target_label,
     train_s,
 )
-from tfasr.reports.tables.costs import charges_json, cost_tables
+from tfasr.reports.tables.machines import charges_json, cost_tables, worker_tables
 from tfasr.reports.tables.paper import paper_tables, published_tables
 from tfasr.reports.tables.runs import (
     RunAtTarget,
@@ -55,8 +63,9 @@ from tfasr.reports.tables.runs import (
     throughput_columns,
     time_columns,
 )
-from tfasr.reports.tables.workers import worker_tables
 from tfasr.reports.winners import group_profiles, profile_tables
+from tfasr.scoring.errors import read_transcripts, score
+from tfasr.scoring.summary import summarise_scored
 from tfasr.tta.metrics import Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
@@ -66,6 +75,111 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfasr.display.vega import Drawing
+
+CARD, CARD_JSON = "card", "card_json"
+_RATES = ("wer", "cer")
+
+
+def card(report: Report) -> dict[str, Any]:
+    """Returns a card's values, by groups of runs of one configuration."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for run in report.runs:
+        groups.setdefault(run.group, []).append(_run(run, report))
+    return {
+        "card": 1,
+        "targets": [{"metric": metric, "value": value} for metric, value in report.targets],
+        "groups": [{"name": name, "runs": runs} for name, runs in groups.items()],
+        "notes": report.notes,
+    }
+
+
+def _run(run: RunAnalysis, report: Report) -> dict[str, Any]:
+    from tfasr.reports.errors import best_hypotheses  # imported here: it needs SciPy
+
+    hypotheses = best_hypotheses(run)
+    rates = summarise_scored(score(read_transcripts(hypotheses))) if hypotheses else None
+    system, charges = run.facts.system, run.charges
+    policies = [policy.name for policy in report.question.beside]
+    targets = []
+    for number, result in enumerate(run.results):
+        charge = charges.targets[number] if charges else None
+        targets.append(
+            {
+                "seconds": {name: result.by_policy_s.get(name) for name in policies},
+                "bracket_s": [result.bracket.last_miss_s, result.bracket.first_hit_s],
+                "usd": charge and charge.cost.usd,
+                "kwh": charge and charge.cost.kwh,
+                "kwh_is": charge and charge.cost.kwh_is,
+            }
+        )
+    return {
+        "name": run.name,
+        "seed": last_value(run.path, "seed") if run.path.is_dir() else None,
+        "status": run.status,
+        "sessions": run.sessions,
+        "wall_s": run.wall_s,
+        "error_rates": {
+            name: rates
+            and {
+                "value": getattr(rates.counts, name),
+                "interval": getattr(rates, f"{name}_interval"),
+            }
+            for name in _RATES
+        },
+        "targets": targets,
+        "device": {name: system.get(name) for name in ("processor", "cores", "gpus", "packages")},
+        "utterances": run.facts.train_samples,
+        "batch_size": run.facts.global_batch_size,
+        "decoder": run.facts.decoder,
+    }
+
+
+def card_text(report: Report, output_format: str) -> str:
+    """Returns a card as Markdown, or as JSON for the format "card_json"."""
+    values = card(report)
+    if output_format == CARD_JSON:
+        return to_json_text(values)
+    lines = ["# Training-time card", ""]
+    for group in values["groups"]:
+        runs = group["runs"]
+        device = runs[0]["device"]
+        machine = ", ".join([*(device["gpus"] or ()), f"{device['processor'] or 'n/a'}"])
+        packages = device["packages"] or {}
+        software = ", ".join(f"{name} {packages[name]}" for name in ("tfasr", "tensorflow", "keras")
+                             if name in packages)  # fmt: skip
+        seeds = ", ".join(str(run["seed"]) for run in runs)
+        lines += [f"## {group['name']}", "", "| what | value |", "|---|---|"]
+        lines += [f"| device | {machine}, {device['cores'] or 'n/a'} cores |"]
+        lines += [f"| software | {software or 'n/a'} |", f"| runs, seeds | {len(runs)}: {seeds} |"]
+        for name in _RATES:
+            rates = [rate for run in runs if (rate := run["error_rates"][name])]
+            lines += [f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"]
+        for number, target in enumerate(report.targets):
+            of_runs = [run["targets"][number] for run in runs]
+            for policy in of_runs[0]["seconds"]:
+                label = f"seconds to {target_label(*target)}, {policy}"
+                lines.append(f"| {label} | {_numbers([t['seconds'][policy] for t in of_runs])} |")
+            for unit in ("usd", "kwh"):
+                label = f"{unit} to {target_label(*target)}"
+                lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
+        lines.append("")
+    lines += ["NA: unknown, or never reached.", *values["notes"]]
+    return "\n".join(lines) + "\n"
+
+
+def _rates(rates: list[dict[str, Any]]) -> str:
+    texts = []
+    for rate in rates:
+        interval = rate["interval"]
+        ends = f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})" if interval else ""
+        texts.append(f"{100 * rate['value']:.1f}{ends}")
+    return ", ".join(texts) or "NA"
+
+
+def _numbers(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    texts = ", ".join("NA" if value is None else f"{value:.4g}" for value in values)
+    return f"{texts}; median {median(known):.4g}" if len(known) == len(values) > 1 else texts
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,10 +334,7 @@ def write_tables(tables: Sequence[Table], folder: Path) -> None:
 
 
 def to_json(report: Report) -> str:
-    """Returns an object for each run and target, times in seconds; a run without targets has one.
-
-    ``until_target`` has the times from the first event to the end of the reaching epoch.
-    """
+    """Returns an object for each run and target, in seconds; a run without targets has one."""
     objects = []
     of_target, charges = accuracy_columns(report), charges_json(report)
     of_run = [*time_columns(report), *throughput_columns(report)]
@@ -319,6 +430,7 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     }
 
 
+_OWN = ("--out", "report of tfasr")  # for messages on a folder that holds other files
 # Of every report, or of one on errors; the names of tables and figures are added later.
 _FILES = (
     *("report.html", "report.json", "report.md", "groups.json", "card.md", "card.json"),
@@ -353,7 +465,7 @@ def report(
             of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
             and CSV hold all tables; CSV holds seconds and fractions, unrounded. "card" and
-            "card_json": see `tfasr.reports.card`.
+            "card_json": see `docs/card.schema.json`.
         targets: as ``("cer", 0.10)`` or "cer=0.10"; by default those that the runs set themselves.
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
             If named, the tables show all policies, and JSON is by groups.
@@ -380,7 +492,7 @@ def report(
         check_format(output_format)
     owned = out is not None and holds_report(Path(out))  # before errors_text writes there
     if out is not None:
-        check_report_folder(Path(out), _FILES, owned=owned)
+        check_owned(Path(out), *_OWN, _FILES, owned=owned)
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv", CARD, CARD_JSON)
     policies = POLICIES.values() if full or out is not None else ()
@@ -445,7 +557,7 @@ def _write(
     charts, left_out = report_charts(report, results)
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
-    check_report_folder(out, names, owned=owned)
+    check_owned(out, *_OWN, names, owned=owned)
     with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(report))

@@ -56,10 +56,7 @@ class ErrorCounts:
 
     @property
     def cer(self) -> float:
-        """Character edits over the longer text's characters, a fraction in 0..1.
-
-        Source: the paper, equation 3.
-        """
+        """Character edits over the longer text's characters. Source: the paper, equation 3."""
         return _rate(self.character_edits, self.longer_characters)
 
     @property
@@ -81,12 +78,9 @@ def _rate(edits: int, length: int) -> float:
 
 
 def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Counts word and character edits in jiwer's minimal alignments.
+    """Counts word and character edits in jiwer's minimal alignments of texts in the same order.
 
-    ``references`` and ``hypotheses`` are plain texts in the same order, one per utterance.
-
-    Raises:
-        ValueError: if there are more of one than of the other.
+    Raises ValueError if there are more references than hypotheses, or fewer.
     """
     if len(references) != len(hypotheses):
         raise ValueError(
@@ -187,13 +181,11 @@ def matched(
     Ids that are paths are compared in full, then by file name. Raises UsageError unless both have
     the same utterances with the same references.
     """
-    for key in (str, _stem):
+    for key in (str, lambda identity: PurePosixPath(identity.replace("\\", "/")).stem):
         by_key = {key(transcript.id): transcript for transcript in first}
         others = {key(transcript.id): transcript for transcript in other}
-        if by_key.keys() == others.keys() and (len(by_key), len(others)) == (
-            len(first),
-            len(other),
-        ):
+        distinct = len(by_key) == len(first) and len(others) == len(other)
+        if distinct and by_key.keys() == others.keys():
             pairs = [(transcript, others[name]) for name, transcript in by_key.items()]
             _check_references(pairs)
             return pairs
@@ -234,10 +226,6 @@ def _transcript(line: str, where: str) -> Transcript:
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "
         "tfasr evaluate --hypotheses writes such a file."
     )
-
-
-def _stem(identity: str) -> str:
-    return PurePosixPath(identity.replace("\\", "/")).stem
 
 
 def _count(ids: Sequence[str]) -> str:

@@ -25,10 +25,8 @@ from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import STREAMING_PRESET
-from tfasr.serving import openai
-from tfasr.serving.conversation import converse
-from tfasr.serving.service import Limits, Service, client_may_leave
-from tfasr.serving.uploads import transcribe
+from tfasr.serving.service import Limits, Service, client_may_leave, converse
+from tfasr.serving.uploads import OPENAI_PREFIX, openai_error, transcribe, transcriptions
 
 # Bytes that the system buffers for a client that doesn't read; it doubles the number.
 _UNREAD_BYTES = 1 << 16
@@ -125,11 +123,13 @@ def make_application(
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
         headers, metrics = request.headers, service.metrics
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
-        path, began_s = _route(request), time.monotonic()
+        # The path of a page that the server has; "other" keeps the number of names small.
+        resource, began_s = request.match_info.route.resource, time.monotonic()
+        path = "other" if resource is None else resource.canonical
         if refused is not None:
             metrics.requests[path, 403] += 1
-            if request.path.startswith(openai.PREFIX):
-                return openai.error_answer(refused, 403)
+            if request.path.startswith(OPENAI_PREFIX):
+                return openai_error(refused, 403)
             return web.json_response({"error": refused}, status=403)
         transport = request.transport  # which the request forgets when the client is gone
         service.busy.add(transport)
@@ -143,8 +143,8 @@ def make_application(
             return response
         except web.HTTPException as error:
             status = error.status
-            if request.path.startswith(openai.PREFIX):
-                return openai.error_answer(f"{request.method} {request.path}: {error}", status)
+            if request.path.startswith(OPENAI_PREFIX):
+                return openai_error(f"{request.method} {request.path}: {error}", status)
             raise
         finally:
             service.busy.discard(transport)
@@ -177,17 +177,11 @@ def make_application(
     application.router.add_get("/favicon.ico", no_icon)
     application.router.add_get("/health", health)
     application.router.add_get("/metrics", metrics)
-    transcriptions = functools.partial(openai.transcriptions, service=service)
-    application.router.add_post(f"{openai.PREFIX}audio/transcriptions", transcriptions)
-    application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
     application.router.add_get("/stream", functools.partial(converse, service=service))
+    application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
+    form = functools.partial(transcriptions, service=service)
+    application.router.add_post(f"{OPENAI_PREFIX}audio/transcriptions", form)
     return application
-
-
-def _route(request: web.Request) -> str:
-    """The path of a page that the server has; "other" keeps the number of names small."""
-    resource = request.match_info.route.resource
-    return "other" if resource is None else resource.canonical
 
 
 async def _sent(request: web.Request, response: web.Response) -> None:

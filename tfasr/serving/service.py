@@ -1,11 +1,14 @@
-"""What all clients share: the recogniser, its threads and the limits."""
+"""What all clients share (the recogniser, its threads, the limits), and a client's stream."""
 
 import asyncio
 import bisect
 import contextlib
 import itertools
+import json
+import logging
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +16,14 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
+import soxr
+from aiohttp import WSMessage, WSMsgType, web
 
 from tfasr.errors import UsageError
+from tfasr.recognising.files import stream_json
 from tfasr.recognising.recogniser import Recogniser
-from tfasr.recognising.stream import EndpointRules
+from tfasr.recognising.segments import EndpointRules, Stream
+from tfasr.recognising.spec import StreamResult, as_samples
 
 _LATENCIES_S = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0, math.inf)
 _LARGEST = 1e9  # of any limit: 31 years, or a million gigabytes
@@ -67,8 +74,6 @@ def client_may_leave(request: Any) -> Iterator[None]:
 
 
 class Places:
-    """Admits a number of streams or files at once; refuses more."""
-
     def __init__(self, count: int, what: str):
         self._count = count
         self._what = what
@@ -103,7 +108,6 @@ class Metrics:
         self._sums_s: Counter[str] = Counter()
 
     def took(self, path: str, seconds: float) -> None:
-        """Counts an answer by its latency."""
         counts = self._latencies_s.setdefault(path, [0] * len(_LATENCIES_S))
         counts[bisect.bisect_left(_LATENCIES_S, seconds)] += 1
         self._sums_s[path] += seconds
@@ -179,3 +183,216 @@ class Service:
     def close(self) -> None:
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)
+
+
+LOWEST_HZ, HIGHEST_HZ = 8000, 192000
+# Above this size aiohttp closes the connection without an answer.
+_ROOM = 4
+_CLOSING_S = 2.0
+_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
+
+log = logging.getLogger("tfasr")
+
+
+class IncomingSpeech:
+    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
+
+    def __init__(self, rate_hz: object, model_rate_hz: int):
+        if type(rate_hz) is float and rate_hz.is_integer():  # as some write 16000.0
+            rate_hz = int(rate_hz)
+        if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
+            received = rate_hz if isinstance(rate_hz, int | float) else type(rate_hz).__name__
+            limits = f"{LOWEST_HZ} to {HIGHEST_HZ}. Received: {received}."
+            raise RefusedError(f"sample_rate must be a whole number of Hz, {limits}", code=1007)
+        self._rate_hz = rate_hz
+        self._half = b""
+        self._count = 0
+        self._resampler = None
+        if rate_hz != model_rate_hz:
+            rates = rate_hz, model_rate_hz
+            self._resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
+
+    @property
+    def seconds(self) -> float:
+        return self._count / self._rate_hz
+
+    def samples(self, data: bytes) -> np.ndarray:
+        """The next bytes as samples, float32 ``(samples,)``; half a sample waits."""
+        data = self._half + data
+        count = len(data) // 2
+        self._half = data[2 * count :]
+        self._count += count
+        samples = as_samples(np.frombuffer(data, "<i2", count).astype(np.int16, copy=False))
+        if self._resampler is None or not len(samples):
+            return samples
+        return self._resampler.resample_chunk(samples)
+
+    def rest(self) -> np.ndarray:
+        """The rest of the samples in the resampling filter at the end, float32 ``(samples,)``."""
+        nothing = np.zeros(0, np.float32)
+        if self._resampler is None or not self._count:
+            return nothing
+        return self._resampler.resample_chunk(nothing, last=True)
+
+
+async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
+    socket = web.WebSocketResponse(
+        timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
+    )
+    await socket.prepare(request)
+    conversation = Conversation(socket, service)
+    with client_may_leave(request):
+        try:
+            with service.streams.place():
+                await conversation.run()
+        except RefusedError as refusal:
+            await conversation.end(refusal)
+        except (ConnectionError, asyncio.TimeoutError):
+            raise
+        except Exception:
+            log.exception("A stream failed.")
+            conversation.forget()
+            message = "The server failed at this stream; its log says how. Others go on."
+            await conversation.end(RefusedError(message, code=1011))
+    return socket
+
+
+class Conversation:
+    """One stream, by Vosk's protocol.
+
+    Every message with samples is answered: with the utterances that ended in it, else with the text
+    of the one that goes on. The next message is read only after the answers have been sent, and
+    only the system's buffer holds unread ones: a client that doesn't read can't send either.
+    """
+
+    def __init__(self, socket: web.WebSocketResponse, service: Service):
+        self._socket = socket
+        self._service = service
+        self._limits = service.limits
+        self._model_rate_hz = service.recogniser.sample_rate_hz
+        self._incoming: IncomingSpeech | None = None
+        self._stream: Stream | None = None
+        self._opened = self._heard = time.monotonic()
+
+    async def run(self) -> None:
+        """Processes messages until the client ends the stream, disconnects or is rejected."""
+        if self._service.why_no_streams is not None:
+            raise RefusedError(self._service.why_no_streams, code=1003)
+        self._ending = asyncio.ensure_future(self._service.ending.wait())
+        try:
+            while (message := await self._next()) is not None:
+                if message.type is WSMsgType.BINARY:
+                    await self._hear(message.data)
+                elif self._is_end(message.data):
+                    await self._finish()
+                    await self._close(1000)
+                    return
+        finally:
+            self._ending.cancel()
+            if self._incoming is not None:
+                self._service.metrics.audio_s["stream"] += self._incoming.seconds
+
+    def forget(self) -> None:
+        self._stream = None
+
+    async def end(self, refusal: RefusedError) -> None:
+        """Sends the text recognised so far, then the reason why the stream ends."""
+        await self._finish(only_words=True)
+        await self._say(json.dumps({"error": str(refusal)}))
+        await self._close(refusal.code)
+
+    async def _next(self) -> WSMessage | None:
+        """The next message with text or samples; None if the client has closed."""
+        last = self._heard + self._limits.idle_s, self._opened + self._limits.max_stream_s
+        left_s = min(last) - time.monotonic()
+        if left_s <= 0 or self._service.ending.is_set():  # whatever still comes
+            raise self._why_not_waited()
+        receiving = asyncio.ensure_future(self._socket.receive())
+        try:
+            either = {receiving, self._ending}
+            await asyncio.wait(either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                raise self._why_not_waited()
+        finally:
+            receiving.cancel()
+            await asyncio.wait({receiving})  # two may not receive at once
+        message = receiving.result()
+        return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
+
+    def _why_not_waited(self) -> RefusedError:
+        if self._service.ending.is_set():
+            return RefusedError("The server is being shut down.", code=1001)
+        if time.monotonic() - self._opened >= self._limits.max_stream_s:
+            return self._too_long()
+        return RefusedError(
+            f"A client must send samples at least every {self._limits.idle_s:g} s (--idle_s), or "
+            'end its stream by {"eof": 1}. No samples came for so long.'
+        )
+
+    def _too_long(self) -> RefusedError:
+        most = f"{self._limits.max_stream_s:g} s (--max_stream_s)"
+        return RefusedError(f"A stream may last at most {most}. Open another one.")
+
+    def _is_end(self, text: str) -> bool:
+        """Processes a text message; returns whether it ends the stream."""
+        try:
+            command = json.loads(text)
+        except (ValueError, RecursionError):
+            command = None
+        if command == {"eof": 1}:
+            return True
+        config = command.get("config") if isinstance(command, dict) and len(command) == 1 else None
+        if not isinstance(config, dict) or set(config) != {"sample_rate"}:
+            message = f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}."
+            raise RefusedError(message, code=1007)
+        if self._incoming is not None:
+            raise RefusedError("The sample_rate must come once, before the samples.", code=1007)
+        self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
+        return False
+
+    async def _hear(self, data: bytes) -> None:
+        if len(data) > self._limits.max_message_bytes:
+            raise RefusedError(
+                f"A message must have at most {self._limits.max_message_bytes} bytes. Received: "
+                f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
+                code=1009,
+            )
+        began_s = time.monotonic()
+        answers = await self._service.soon(self._push, data)
+        self._service.metrics.took("/stream", time.monotonic() - began_s)
+        await self._say(*answers)
+        if data:
+            self._heard = time.monotonic()
+        if self._incoming is not None and self._incoming.seconds > self._limits.max_stream_s:
+            raise self._too_long()
+
+    def _push(self, data: bytes) -> list[str]:
+        if self._incoming is None:
+            self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
+        if self._stream is None:
+            self._stream = self._service.recogniser.open_stream(EndpointRules())
+        results = self._stream.push(self._incoming.samples(data))
+        ended = [stream_json(result) for result in results if result.final]
+        return ended or [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
+
+    async def _finish(self, *, only_words: bool = False) -> None:
+        """Sends the final text of the utterance that went on, even if it is empty."""
+        if self._stream is None:
+            answers = [] if only_words else ['{"text": ""}']
+        else:
+            stream, self._stream = self._stream, None
+            answers = await self._service.soon(self._last, stream, only_words)
+        await self._say(*answers)
+
+    def _last(self, stream: Stream, only_words: bool) -> list[str]:
+        pushed = stream.push(self._incoming.rest()) if self._incoming is not None else []
+        results: list[StreamResult] = [result for result in pushed if result.final]
+        results += [result for result in stream.finish() if result.text or not only_words]
+        return [stream_json(result) for result in results]
+
+    async def _say(self, *answers: str) -> None:
+        for answer in answers:
+            await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
+
+    async def _close(self, code: int) -> None:
+        await asyncio.wait_for(self._socket.close(code=code), self._limits.idle_s + _CLOSING_S)

@@ -35,8 +35,7 @@ from tfasr.kit.gin import fill, make, presets_folder, read_gin
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, sha256
 from tfasr.ledger.events import chain_of, read_events
-from tfasr.reports.card import CARD, CARD_JSON
-from tfasr.reports.write import report
+from tfasr.reports.write import CARD, CARD_JSON, report
 from tfasr.scoring.errors import read_transcripts
 from tfasr.studies.perform import decision, decision_text, study
 from tfasr.studies.plan import Plan, plan_of

@@ -22,8 +22,7 @@ from tfasr.kit.files import write_whole
 from tfasr.ledger.declared import sealed_folder, study_sentence
 from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
-from tfasr.reports.groups import colours, group_results
-from tfasr.reports.load import load_report
+from tfasr.reports.groups import colours, group_results, load_report
 from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentence
 from tfasr.reports.page import Section, answers, write_sections
 from tfasr.reports.tables.paper import (

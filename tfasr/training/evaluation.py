@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import BatchSource, Reading
+from tfasr.data.batches import BatchSource, Reading, Share
 from tfasr.data.shards import ShardedUtterance
-from tfasr.data.shares import Share
 from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, Hypothesis
 from tfasr.errors import RunError

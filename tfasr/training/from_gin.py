@@ -10,7 +10,7 @@ import gin
 import keras
 
 from tfasr.data.alphabets import AlphabetConfig
-from tfasr.data.noise import NoiseConfig
+from tfasr.data.augmentation import NoiseConfig
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
 from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, peek, read_gin

@@ -12,9 +12,8 @@ import keras
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import Batch, BatchSource, Reading
+from tfasr.data.batches import Batch, BatchSource, Reading, Share
 from tfasr.data.shards import ShardedSplit, open_split
-from tfasr.data.shares import Share
 from tfasr.decoding.choice import read_lexicon, require_lexicon_use
 from tfasr.decoding.decoder import lexicon_from_transcripts
 from tfasr.errors import UsageError

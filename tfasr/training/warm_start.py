@@ -33,7 +33,7 @@ from tfasr.tta.run import load_run
 
 _FIELD = "TrainingConfig.start_from"
 _OTHER = f"Name another run, or leave {_FIELD} out."
-# In the folder of `tfasr.recognising.exported`, which is above this module.
+# In the folder of `tfasr.recognising.spec`, which is above this module.
 _SPEC, _KERAS, _SUMS = "recogniser.json", "model.keras", "SHA256SUMS"
 
 

@@ -18,7 +18,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import read_object
 from tfasr.kit.process import call
 from tfasr.ledger.intervals import evaluated_epoch
-from tfasr.reports.cluster import worker_times
+from tfasr.reports.charges import read_worker_files, times_of_workers
 from tfasr.reports.numbers import difference_text, differences
 from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.metrics import Target, parse_target
@@ -73,7 +73,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
     if workers == 1:
         data.weight_bytes.append(4 * int(run.fact("parameters") or 0))
     else:
-        parts = worker_times(run.path)
+        parts = times_of_workers(read_worker_files(run.path))
         if len(parts) != workers:
             raise UsageError(
                 f"A run of {workers} workers needs all its events-worker-*.jsonl in its folder. "

@@ -50,7 +50,6 @@ class Band:
 
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
-    """Returns the curve of each group, in the report's order."""
     groups = [(name, n, runs) for n, (name, runs) in enumerate(group_members(report.runs).items())]
     if len(groups) > MOST_GROUPS:
         indices = list(range(len(report.runs)))

@@ -28,9 +28,9 @@ FIGURES: Registry[Figure] = Registry(
         "error_rates": f"{_HOME}.curves:error_rate_charts",
         "train_loss": f"{_HOME}.curves:loss_chart",
         "throughput": f"{_HOME}.time:throughput_charts",
-        "brackets": f"{_HOME}.why:bracket_chart",
+        "brackets": f"{_HOME}.time:bracket_chart",
         "profile": "tfasr.reports.winners:profile_charts",
-        "why": f"{_HOME}.why:waterfall_charts",
+        "why": f"{_HOME}.time:waterfall_charts",
         "intervals": f"{_HOME}.time:interval_chart",
         "utilisation": f"{_HOME}.time:utilisation_chart",
     },
@@ -38,9 +38,9 @@ FIGURES: Registry[Figure] = Registry(
 
 
 def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[str]]:
-    """Returns the charts of all figures, and a sentence for each figure that is missing.
+    """Returns all figures' charts, and a sentence for each figure that is missing.
 
-    If a user's figure fails or can't be drawn, only that figure is missing, and the log names it.
+    If a user's figure fails, only that figure is missing, and the log names it.
     """
     charts: dict[str, Chart] = {}
     left_out = []

@@ -222,8 +222,6 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of runs after their training."""
-
     widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
     scores: Sequence[Row] = ()  # of the best checkpoints, one row per split
 
@@ -241,12 +239,10 @@ class _Line:
 _Made = tuple[list[Column[_Line]], list[_Line]]
 
 
-def published_tables(
-    report: Report, source: PublishedSource, measured: Measured | None = None
-) -> list[Table]:
+def published_tables(report: Report, source: PublishedSource) -> list[Table]:
     """Returns a source's tables, the report's rows first; shares never cross between the two."""
     names = [name for name, table in source.tables.items() if table.kind in _KINDS]
-    return [published_table(report, source, name, measured) for name in names]
+    return [published_table(report, source, name) for name in names]
 
 
 def published_table(

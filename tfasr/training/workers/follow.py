@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.cluster.transport import START_S, Link, knock, shared_secret
+from tfasr.data.batches import Share
 from tfasr.data.shards import content_hashes
-from tfasr.data.shares import Share
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import make_folder, worker_events_file
 from tfasr.ledger.events import Ledger

@@ -18,7 +18,7 @@ import numpy as np
 
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.transport import Door, Link
-from tfasr.data.shares import Share
+from tfasr.data.batches import Share
 from tfasr.errors import RunError, UsageError
 
 log = logging.getLogger("tfasr")

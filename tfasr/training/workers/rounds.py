@@ -9,8 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfasr.data.batches import Batch, Reading
-from tfasr.data.shares import Share
+from tfasr.data.batches import Batch, Reading, Share
 from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel

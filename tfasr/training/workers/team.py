@@ -22,7 +22,7 @@ from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch
 from tfasr.cluster.transport import START_S, await_peers, knock, shared_secret
 from tfasr.cluster.transport import Link as ToChief
-from tfasr.data.shares import Share
+from tfasr.data.batches import Share
 from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
 from tfasr.training.averaging import check_averaging

@@ -1,7 +1,10 @@
-"""The table of cost and energy to each target, and the same for a program."""
+"""The tables of machines: cost and energy to each target; who waited for whom in a cluster."""
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from tfasr.display.chart import INTERVAL_LABELS
 from tfasr.display.table import (
@@ -10,14 +13,16 @@ from tfasr.display.table import (
     UNKNOWN,
     Column,
     Table,
+    fixed,
     for_readers,
+    percent,
     table_of,
     values_of,
 )
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import TargetCharge
 from tfasr.reports.groups import of_single_runs
-from tfasr.reports.numbers import Report, target_label
+from tfasr.reports.numbers import Report, RunAnalysis, target_label
 from tfasr.reports.tables.runs import RunAtTarget, minutes_of
 from tfasr.tta.costs import relative_cost
 from tfasr.tta.energy import EnergyUse
@@ -167,3 +172,150 @@ def _notes(report: Report) -> list[str]:
 
 def _figure(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+class _Row(NamedTuple):
+    index: int
+    run: RunAnalysis
+    part: Any  # a `WorkerTimes`, `Exchange` or `WorkerMachine` of the run
+
+
+_WAITED = [
+    "Over the steps that all workers recorded, without compilation. waited: for the worker that "
+    "was last, a lower bound; held up: what the first of the others waited for this one, where it "
+    "was last; exchange: from then until all gradients were summed and applied. No clock is "
+    "compared with another's: a step ends for all workers at once."
+]
+
+_IN_ROUNDS = [
+    "From the chief's ledger. held up: what the chief waited where this worker came last; "
+    "staleness: the most changes of others that were added to the weights during one of its "
+    "rounds; left out: how often the others went on without it."
+]
+
+_EXCHANGED = [
+    "MB a step: gradients that each worker has and all sum up. sent: what each sends for it in a "
+    "ring of n workers, 2 (n - 1) / n of them. achieved: in the time of the exchange, which holds "
+    "the update of the weights too; link: the same bytes summed up by themselves before the first "
+    "step. latency: of a sum of 4 kB."
+]
+
+_USED = [
+    "While each worker ran, including evaluations; 100 % of the cores are all of the host's. "
+    "Energy: of the counters of the worker's host, each counted once; of a host with several "
+    "workers it stands with the first."
+]
+_NO_SUM = "no sum of energy, because not every host has a counter"
+
+
+def worker_tables(report: Report) -> list[Table]:
+    runs = list(enumerate(report.runs))
+    parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
+    exchanges = [_Row(index, run, run.exchange) for index, run in runs if run.exchange is not None]
+    rounds = [_Row(index, run, part) for index, run in runs for part in run.rounds]
+    machines = [_Row(index, run, machine) for index, run in runs for machine in run.machines]
+    used = list(_USED)
+    for run in report.runs:
+        if run.worker_joules:
+            total = _watt_hours(math.fsum(run.worker_joules.values()))
+            complete = all(machine.measured for machine in run.machines)
+            sum_of = f"{total} Wh over all hosts" if complete else _NO_SUM
+            used.append(f"{run.name}: {sum_of}.")
+    return [
+        table_of(title, columns, rows, notes, name=name, colours=[row.index for row in rows])
+        for title, name, columns, rows, notes in (
+            ("Workers: who waited for whom", "workers", _WAITS, parts, _WAITED),
+            ("Workers: rounds", "worker_rounds", _ROUNDS, rounds, _IN_ROUNDS),
+            ("Workers: exchange of gradients", "exchange", _EXCHANGES, exchanges, _EXCHANGED),
+            ("Workers: machines", "worker_machines", _MACHINES, machines, used),
+        )
+        if rows
+    ]
+
+
+def _called(row: _Row) -> str:
+    rank = row.part.rank
+    return f"{row.run.name}, {rank}{' (chief)' if rank == 0 else ''}"
+
+
+def _watt_hours(joules: float) -> str:
+    return f"{joules / 3600:.4g}"
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.4g}"
+
+
+def _joules(row: _Row) -> float | None:
+    return row.run.worker_joules.get(row.part.rank)
+
+
+def _used_energy(row: _Row) -> str:
+    if row.part.shares_with is not None:
+        return f"with {row.part.shares_with}"
+    joules = _joules(row)
+    return UNKNOWN if joules is None else _watt_hours(joules)
+
+
+def _part(heading: str, name: str, text: Callable[[Any], str] = str, of: str = "") -> Column[_Row]:
+    return Column(heading, name, attrgetter(f"part.{of or name}"), text)
+
+
+_WAITS: list[Column[_Row]] = [
+    Column("Worker", "run", lambda row: row.run.name, shown=_called),
+    _part("", "rank"),
+    _part("steps", "steps"),
+    _part("utterances", "utterances"),
+    _part("input wait\ns", "input_wait_s", fixed(2)),
+    _part("steps\ns", "step_s", fixed(1)),
+    _part("waited\ns", "waited_s", fixed(2)),
+    _part("waited\n% of steps", "", percent, "waited_share"),
+    _part("held up\ns", "held_up_s", fixed(2)),
+    _part("exchange\ns", "exchange_s", fixed(2)),
+]
+
+
+_ROUNDS: list[Column[_Row]] = [
+    Column("Worker", "run", lambda row: row.run.name, shown=_called),
+    _part("", "rank"),
+    _part("rounds", "rounds"),
+    _part("utterances", "utterances"),
+    _part("steps\ns", "train_s", fixed(1)),
+    _part("link\ns", "link_s", fixed(2)),
+    _part("held up\ns", "held_up_s", fixed(2)),
+    _part("staleness", "staleness"),
+    _part("left out", "left"),
+]
+
+
+_EXCHANGES: list[Column[_Row]] = [
+    Column("Exchange", "run", lambda row: row.run.name),
+    _part("workers", "workers"),
+    _part("MB\na step", "gradient_bytes", _megabytes),
+    _part("", "steps"),
+    replace(
+        _part("exchange\nms a step", "exchange_s"),
+        shown=lambda row: f"{1e3 * row.part.exchange_s / row.part.steps:.2f}",
+    ),
+    _part("exchange\n% of steps", "share", percent),
+    _part("achieved\nMB/s sent", "achieved_bytes_per_s", _megabytes),
+    _part("link\nMB/s sent", "measured_bytes_per_s", _megabytes),
+    _part("latency\nms", "latency_s", fixed(2, 1e3)),
+]
+
+
+_MACHINES: list[Column[_Row]] = [
+    Column("Machines", "run", lambda row: row.run.name, shown=_called),
+    _part("", "rank"),
+    _part("host", "host", of="hostname"),
+    _part("host's cores\n% busy", "cpu_percent", fixed(1)),
+    _part("by the worker\n%", "process_percent", fixed(1)),
+    _part("GPUs\n% busy", "gpu_percent", fixed(1)),
+    Column(
+        "energy\nWh",
+        "energy_joules",
+        lambda r: r.run.worker_joules.get(r.part.rank),
+        shown=_used_energy,
+    ),
+    _part("", "energy_with_rank", of="shares_with"),
+]
