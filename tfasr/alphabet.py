@@ -283,10 +283,10 @@ class Alphabet:
         (scores, _), names = self._scores, list(word)
         while True:
             pairs = [(scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))]
-            known = [pair for pair in pairs if pair[0] is not None]
-            if not known:
+            scored = [pair for pair in pairs if pair[0] is not None]
+            if not scored:
                 return names
-            first = -max(known)[1]
+            first = -max(scored)[1]
             names[first : first + 2] = ["".join(names[first : first + 2])]
 
     def decode(self, labels: Sequence[int]) -> str:
@@ -307,10 +307,10 @@ class Alphabet:
 
     def to_json(self) -> dict[str, Any]:
         """Returns ``characters``, ``separator`` and the other fields that aren't the default."""
-        both = {"characters": self.characters, "separator": self.separator}
+        always = {"characters": self.characters, "separator": self.separator}
         others = ("units", "units_kind", "mapping", "keep_case", "punctuation")
         plain = {name: getattr(self, name) for name in others}
-        return both | {n: value for n, value in plain.items() if value != getattr(Alphabet, n)}
+        return always | {n: value for n, value in plain.items() if value != getattr(Alphabet, n)}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Alphabet":

@@ -60,9 +60,9 @@ def id_of(path: str) -> str:
 
 def _columns(manifest: Path, header: bytes) -> list[str]:
     columns = [name.strip() for name in header.decode(errors="replace").split("\t")]
-    known = [name for name in columns if name in COLUMNS]
-    missing = [name for name in REQUIRED if name not in known]
-    if missing or len(known) != len(set(known)):
+    recognised = [name for name in columns if name in COLUMNS]
+    missing = [name for name in REQUIRED if name not in recognised]
+    if missing or len(recognised) != len(set(recognised)):
         fault = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
         raise UsageError(
             f"A tab-separated list must begin with a header that names the columns path and text "

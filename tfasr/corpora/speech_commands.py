@@ -111,11 +111,11 @@ def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, 
                 rejections[split].append(utterance_id)
             elif listed[split].setdefault(utterance_id, place) != place:
                 rejections[split].append(Rejection(utterance_id, DUPLICATE_ID, place))
-    both = sorted(set(listed.get("validation", {})) & set(listed.get("test", {})))
-    if both:
+    twice = sorted(set(listed.get("validation", {})) & set(listed.get("test", {})))
+    if twice:
         raise UsageError(
             f"A recording may stand in one of {' and '.join(_LISTS.values())} only. "
-            f"Received: {len(both)} in both in {corpus_dir}: {', '.join(both[:5])}."
+            f"Received: {len(twice)} in both in {corpus_dir}: {', '.join(twice[:5])}."
         )
     return listed, rejections
 

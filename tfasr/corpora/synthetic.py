@@ -76,13 +76,13 @@ class Grammar:
 
 def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
     """Returns a language's grammar, with the given voices if any; UsageError if it's unknown."""
-    known = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
-    known[ENGLISH] = {"forms": _FORMS, "slots": _SLOTS, "accents": _ACCENTS}
-    if language not in known:
+    languages = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
+    languages[ENGLISH] = {"forms": _FORMS, "slots": _SLOTS, "accents": _ACCENTS}
+    if language not in languages:
         raise UsageError(
-            f"--language must be one of {', '.join(sorted(known))}. Received: {language!r}."
+            f"--language must be one of {', '.join(sorted(languages))}. Received: {language!r}."
         )
-    content = known[language]
+    content = languages[language]
     usual = [f"{accent}+{variant}" for accent in content["accents"] for variant in _VARIANTS]
     return Grammar(content["forms"], content["slots"], tuple(voices) or tuple(usual))
 
@@ -181,9 +181,9 @@ class Parameters:
 
     def to_json(self) -> dict[str, Any]:
         # As before there were other languages.
-        both = {"language": self.language, "voices": list(self.voices)}
-        changed = both if (self.language, *self.voices) != (ENGLISH,) else {}
-        return {n: v for n, v in asdict(self).items() if n not in both} | changed
+        optional = {"language": self.language, "voices": list(self.voices)}
+        changed = optional if (self.language, *self.voices) != (ENGLISH,) else {}
+        return {n: v for n, v in asdict(self).items() if n not in optional} | changed
 
     def __post_init__(self):
         counts = (self.num_train, self.num_validation, self.num_test)

@@ -263,27 +263,27 @@ def _complete(units: tuple[tuple[str, float], ...], alphabet: Alphabet) -> tuple
     longer = [unit for unit in units if len(unit[0]) > 1]
     given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
     least = min(score for _, score in units)
-    kept = tuple(unit for unit in units if unit not in given_up)
-    return (*kept, *((character, least) for character in missing))
+    remaining = tuple(unit for unit in units if unit not in given_up)
+    return (*remaining, *((character, least) for character in missing))
 
 
 def _report(
     alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], transcripts: int
 ) -> Iterator[str]:
-    kept = [c for c in alphabet.characters if c != alphabet.separator]
+    spoken = [c for c in alphabet.characters if c != alphabet.separator]
     units = f", in {len(alphabet.units)} {alphabet.units_kind} units" if alphabet.units else ""
     yield (
-        f"alphabet {config.source}: {len(kept)} characters{units}, from {transcripts} training "
-        f"transcripts: {counted(dict.fromkeys(kept, 0))}"
+        f"alphabet {config.source}: {len(spoken)} characters{units}, from {transcripts} training "
+        f"transcripts: {counted(dict.fromkeys(spoken, 0))}"
     )
     drops = alphabet.punctuation != "refused"
-    left = {c: n for c, n in counts.items() if c not in kept}
-    dropped = {c: n for c, n in left.items() if drops and (c == " " or is_punctuation(c))}
+    outside = {c: n for c, n in counts.items() if c not in spoken}
+    dropped = {c: n for c, n in outside.items() if drops and (c == " " or is_punctuation(c))}
     if alphabet.mapping:
         yield "  mapped: " + ", ".join(f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN])
     if dropped:
         yield f"  dropped, or a space for a dash: {counted(dropped)}"
-    if foreign := {c: n for c, n in left.items() if c not in dropped}:
+    if foreign := {c: n for c, n in outside.items() if c not in dropped}:
         yield (
             f"  outside the alphabet, so their utterances are left out: {counted(foreign)}. Map "
             "them, add them to the alphabet, or use --alphabet auto"

@@ -303,8 +303,8 @@ class Copies:
         path = self.noises[0]
         for _ in range(_MOST_DRAWS):
             path = self.noises[rng.integers(len(self.noises))]
-            there = int(audio_duration_s(path) * rate_hz)
-            begin, read, parts = int(rng.integers(max(there - length, 0) + 1)), 0, []
+            available = int(audio_duration_s(path) * rate_hz)
+            begin, read, parts = int(rng.integers(max(available - length, 0) + 1)), 0, []
             for block in audio_blocks(path, rate_hz):
                 parts.append(block[max(begin - read, 0) :])
                 read += len(block)

@@ -419,11 +419,11 @@ def pack_split(
         with _threads(header_readers()) as threads:
             normalise = packing.alphabet.normalise
             selection = select(corpus, why_not, folder, threads, on_listed, normalise)
-        kept = selection.kept
+        chosen = selection.kept
         if packing.copies is not None:
-            kept = packing.copies.rows(kept, folder, lambda row: why_not(utterance_of(row)))
-        num_kept = len(kept)
-        order = packing_order(kept, split, packing, folder)
+            chosen = packing.copies.rows(chosen, folder, lambda row: why_not(utterance_of(row)))
+        num_kept = len(chosen)
+        order = packing_order(chosen, split, packing, folder)
         size = packing.shards.utterances_per_shard
         shards = -(-num_kept // size)
         plan = ShardPlan(folder, split, packing, order.resume_key)

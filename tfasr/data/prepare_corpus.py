@@ -69,8 +69,8 @@ def overlap(
     if content.all() and known.all():
         same = _among(content, known)
     else:
-        both = set(map(_described, held_out)).intersection(map(_described, training))
-        same = np.array([_described(utterance) in both for utterance in held_out], bool)
+        shared = set(map(_described, held_out)).intersection(map(_described, training))
+        same = np.array([_described(utterance) in shared for utterance in held_out], bool)
     named, first = np.unique(held_out.column("speaker"), return_index=True)
     heard = first[(named != 0) & _among(named, training.column("speaker"))]
     return Overlap(

@@ -99,7 +99,7 @@ def needs_lexicon(config: DecoderConfig) -> bool:
 def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     """Reads a file with one word per line, normalised like transcripts; UsageError if it can't."""
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
-    found = set()
+    vocabulary = set()
     for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
         word = alphabet.normalise(line)
         if len(words(word)) > 1 or alphabet.foreign_characters(word):
@@ -107,12 +107,12 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
                 f"Every line of {path} must be a word in the letters of the alphabet. Line "
                 f"{number} is {line.strip()!r}. {remedy}"
             )
-        found.add(word)
-    found.discard("")
-    if not found:
+        vocabulary.add(word)
+    vocabulary.discard("")
+    if not vocabulary:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")
-    _check_lengths(found, Path(path), remedy)
-    return sorted(found)
+    _check_lengths(vocabulary, Path(path), remedy)
+    return sorted(vocabulary)
 
 
 def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:

@@ -231,9 +231,9 @@ def check_study(folder: Path) -> StudyCheck:
         check.problems += [f"{name} {problem}" for problem in problems]
     for run in starts.keys() - folders.keys():
         check.problems.append(f"{run[0]} seed {run[1]} was begun and is not in the latest plan")
-    known = {folder / place for place in folders.values()}
+    declared_folders = {folder / place for place in folders.values()}
     for path in sorted((folder / "runs").rglob(EVENTS_FILE)):
-        if path.parent not in known:
+        if path.parent not in declared_folders:
             check.problems.append(
                 f"{path.parent.relative_to(folder)} is extra: no plan declares it"
             )

@@ -219,8 +219,8 @@ class RecurrentStack(Network):
         if not self.config.bidirectional:
             return forward
         backward = self.one_way(seeds, go_backwards=True, name=f"{name}_backward", **options)
-        both = {"backward_layer": backward, "name": f"bidirectional_{number}", **policy}
-        return keras.layers.Bidirectional(forward, **both)
+        keywords = {"backward_layer": backward, "name": f"bidirectional_{number}", **policy}
+        return keras.layers.Bidirectional(forward, **keywords)
 
     def build(self, input_shape: Any = None) -> None:
         self.convolution.build(input_shape)

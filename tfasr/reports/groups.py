@@ -185,8 +185,8 @@ def equal_seeds(
 ) -> tuple[list[int], list[int]]:
     """Returns the places of runs that have a partner of the same seed, by their seeds."""
     places: tuple[list[int], list[int]] = ([], [])
-    known = ({seed for seed in seeds if isinstance(seed, int)} for seeds in (first, second))
-    for seed in sorted(set.intersection(*known)):
+    seed_sets = ({seed for seed in seeds if isinstance(seed, int)} for seeds in (first, second))
+    for seed in sorted(set.intersection(*seed_sets)):
         of_seed = [[n for n, s in enumerate(seeds) if s == seed] for seeds in (first, second)]
         for pair in zip(*of_seed, strict=False):
             for chosen, place in zip(places, pair, strict=True):

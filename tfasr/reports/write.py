@@ -177,9 +177,9 @@ def _rates(rates: list[dict[str, Any]]) -> str:
 
 
 def _numbers(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     texts = ", ".join("NA" if value is None else f"{value:.4g}" for value in values)
-    return f"{texts}; median {median(known):.4g}" if len(known) == len(values) > 1 else texts
+    return f"{texts}; median {median(numbers):.4g}" if len(numbers) == len(values) > 1 else texts
 
 
 @dataclass(frozen=True, repr=False)

@@ -229,9 +229,9 @@ def study(
 
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
     # What the sealed plan says of each experiment; {} if an older tfasr trained runs without one.
-    known = folder / SEALED_FILE
-    if known.exists():
-        return read_object(known, "Restore it from a copy.", ("trained",))["trained"]
+    sealed = folder / SEALED_FILE
+    if sealed.exists():
+        return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
     if any((folder / run.folder).exists() for run in plan.runs):
         log.warning("%s was begun without a sealed plan: nothing shows what was declared.", folder)
         return {}
@@ -253,8 +253,8 @@ def perform(
     with contextlib.closing(progress):
         for step in steps:
             if step.done():
-                known = step.run_dir is not None and finished(step.run_dir)
-                progress.skip(load_run(step.run_dir).wall_s if known else None)
+                has_times = step.run_dir is not None and finished(step.run_dir)
+                progress.skip(load_run(step.run_dir).wall_s if has_times else None)
                 continue
             progress.begin(step.name)
             reason = step.needs() or _command(step, progress, held, starts)

@@ -344,12 +344,12 @@ def _check_described(config: StudyConfig, lines: GinText) -> None:
     # left over the name is misspelt.
     default = ExperimentConfig.__name__ in bound_names(lines) and len(unknown) == 1
     if unknown and not (default and set(described) <= set(config.experiments)):
-        known = ", ".join(described) or "none"
+        names = ", ".join(described) or "none"
         raise UsageError(
             f"{binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
             f"name experiments that the file describes, as {unknown[0]}/ExperimentConfig.gin_files "
             f"= ('demo.gin',) does. Received: {unknown[0]!r}, of which nothing is bound. "
-            f"Described: {known}."
+            f"Described: {names}."
         )
     if config.beam_widths_of not in ("", *config.experiments):
         raise UsageError(

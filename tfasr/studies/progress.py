@@ -36,15 +36,15 @@ def time_left_s(
 ) -> tuple[float, bool]:
     """Returns the seconds left, and whether all are known; ``share`` of ``running`` is done."""
     now: list[Lap] = list(done)
-    left: list[float | None] = []
+    left_s: list[float | None] = []
     if running is not None:
         usual = expected_s(running, done)
         if usual is None and share > 0:
             usual = elapsed_s / share
             now.append(Lap(running.kind, running.alike, usual))
-        left.append(None if usual is None else max(0.0, usual - elapsed_s))
-    left += [expected_s(step, now) for step in waiting]
-    return sum((s for s in left if s is not None), 0.0), None not in left
+        left_s.append(None if usual is None else max(0.0, usual - elapsed_s))
+    left_s += [expected_s(step, now) for step in waiting]
+    return sum((s for s in left_s if s is not None), 0.0), None not in left_s
 
 
 def time_text(seconds: float) -> str:

@@ -106,17 +106,17 @@ class TrackConfig:
 def tracks(records: Path) -> dict[str, Path]:
     """Returns the files of tfasr's tracks, and of those that a folder of records adds."""
     added = {path.parent.name: path for path in records.glob(f"*/{TRACK_FILE}")}
-    own = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
-    return dict(sorted({**added, **own}.items()))
+    shipped = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
+    return dict(sorted({**added, **shipped}.items()))
 
 
 def load_track(name: str, records: Path) -> TrackConfig:
-    known = tracks(records)
-    if name not in known:
-        remedy = did_you_mean(name, known, f"Tracks: {', '.join(known)}.")
+    by_name = tracks(records)
+    if name not in by_name:
+        remedy = did_you_mean(name, by_name, f"Tracks: {', '.join(by_name)}.")
         raise UsageError(f"A record needs a track. Received: {name!r}.{remedy}")
-    config = fill(read_gin([str(known[name])]), partial(make, TrackConfig)).configs
-    near = (known[name].parent / file for file in config.baseline)  # of a track in --records
+    config = fill(read_gin([str(by_name[name])]), partial(make, TrackConfig)).configs
+    near = (by_name[name].parent / file for file in config.baseline)  # of a track in --records
     files = zip(near, config.baseline, strict=True)
     return replace(config, baseline=tuple(str(n) if n.is_file() else f for n, f in files))
 
@@ -216,15 +216,15 @@ def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, ag
 
 
 def _outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
-    found = decision(plan, folder)
-    compared = found.comparison
+    decided = decision(plan, folder)
+    compared = decided.comparison
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
     # The challenger's statements that had an effect, which make it a recipe again.
     effective = statements([str(folder / run.folder / GIN_GIVEN_FILE)])[: -len(track.bindings) - 1]
     return {
-        "verdict": {"first": "refuted", "second": "record", None: "undecided"}[found.sooner],
-        "decision": decision_text(plan, found),
-        "runs": found.runs,
+        "verdict": {"first": "refuted", "second": "record", None: "undecided"}[decided.sooner],
+        "decision": decision_text(plan, decided),
+        "runs": decided.runs,
         "ratio": compared and compared.ratio,
         "interval": compared and compared.interval,
         "statements": effective,
@@ -247,10 +247,10 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
 def pack(folder: Path) -> bytes:
     """Returns the study as an archive; equal contents give equal bytes."""
     paths = (p for p in sorted(folder.rglob("*")) if p.is_file())
-    kept = [p for p in paths if not {*p.relative_to(folder).parts} & {*_LEFT_OUT}]
+    members = [p for p in paths if not {*p.relative_to(folder).parts} & {*_LEFT_OUT}]
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
-        for path in sorted(kept, key=lambda p: (p.suffix, p.name, str(p))):
+        for path in sorted(members, key=lambda p: (p.suffix, p.name, str(p))):
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             member.size = path.stat().st_size
             archive.addfile(member, io.BytesIO(path.read_bytes()))
@@ -317,8 +317,11 @@ class _Race:
     def files(self) -> str:
         stated = self.stated["files"]
         paths = (path for path in self.folder.rglob("*") if path.is_file())
-        there = {path.relative_to(self.folder).as_posix() for path in paths} - {SUBMISSION_FILE}
-        must(there == stated.keys(), f"files are missing or extra: {sorted(there ^ stated.keys())}")
+        present = {path.relative_to(self.folder).as_posix() for path in paths} - {SUBMISSION_FILE}
+        must(
+            present == stated.keys(),
+            f"files are missing or extra: {sorted(present ^ stated.keys())}",
+        )
         changed = [name for name in stated if file_sha256(self.folder / name) != stated[name]]
         must(not changed, f"changed after the submission was written: {', '.join(changed)}")
         return f"{len(stated)} files as they were written"
@@ -342,9 +345,9 @@ class _Race:
 
     def check_track(self) -> str:
         name = self.stated["track"]
-        known = tracks(self.records).get(name)
-        must(known is not None, f"there is no track {name!r}")
-        same = (self.folder / TRACK_FILE).read_bytes() == known.read_bytes()
+        track_file = tracks(self.records).get(name)
+        must(track_file is not None, f"there is no track {name!r}")
+        same = (self.folder / TRACK_FILE).read_bytes() == track_file.read_bytes()
         must(same, f"{TRACK_FILE} is not the track {name} that tfasr has")
         return name
 
@@ -386,8 +389,8 @@ class _Race:
 
     def check_against(self) -> str:
         earlier = submissions(self.records, self.stated["track"])
-        own = [n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]]
-        reigning, texts = _reigning(self.track, earlier[: own[0]] if own else earlier)
+        places = [n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]]
+        reigning, texts = _reigning(self.track, earlier[: places[0]] if places else earlier)
         must(self.stated["against"] == reigning, f"{reigning or 'the baseline'} reigned, but "
              f"{self.stated['against'] or 'the baseline'} was raced: name --records")  # fmt: skip
         must(_own_statements(self.plan, REIGNING, self.track) == texts,
@@ -395,8 +398,8 @@ class _Race:
         return reigning or "the baseline"
 
     def check_verdict(self) -> str:
-        found = decision(self.plan, self.place)
-        must(found.over, f"the race is not decided yet: {found.verdict}")
+        decided = decision(self.plan, self.place)
+        must(decided.over, f"the race is not decided yet: {decided.verdict}")
         again = json.loads(json.dumps(_outcome(self.plan, self.place, self.track)))
         wrong = [name for name in again if self.stated.get(name) != again[name]]
         must(not wrong, f"{SUBMISSION_FILE} states another {', '.join(wrong)} than the runs give")
@@ -417,12 +420,12 @@ class _Race:
         copied = [text for text in long if f" {text} " in joined]
         must(not copied, f"the code contains the validation transcript {copied[:1]}")
         vocabulary = {word for text in references for word in text.split() if len(word) > 3}
-        known = vocabulary.intersection(words)
-        many = len(known) >= _VOCABULARY[0] and len(known) > _VOCABULARY[1] * len(vocabulary)
-        must(not many, f"the code contains {len(known)} of {len(vocabulary)} validation words")
+        leaked = vocabulary.intersection(words)
+        many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(vocabulary)
+        must(not many, f"the code contains {len(leaked)} of {len(vocabulary)} validation words")
         shared = (run.fact("shared_with_training") or {}).get("utterances")
         must(not shared, f"{shared} recordings are in both training and validation")
-        return f"{len(known)} of {len(vocabulary)} validation words are in the code"
+        return f"{len(leaked)} of {len(vocabulary)} validation words are in the code"
 
     def check_data(self) -> str | None:
         if self.shard_dir is None:
@@ -433,8 +436,8 @@ class _Race:
             folder = self.shard_dir / split
             shards_hash(folder)
             rows.append(list(read_manifest(folder, read_index(folder))))
-            found = references_hash((row.id, row.text) for row in rows[-1])
-            must(found == wanted, f"{split} has other utterances than the track's")
+            references = references_hash((row.id, row.text) for row in rows[-1])
+            must(references == wanted, f"{split} has other utterances than the track's")
         shared = {}
         for name in ("content", "speaker", "text"):
             train, held_out = ({getattr(row, name) for row in split} for split in rows)

@@ -181,7 +181,7 @@ def _sections(
     kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
     runs = [run for part in parts for run in part.report.runs]
     everything = make_report(runs, parts[0].report.question)
-    whole = [
+    of_everything = [
         published_table(report, source, kinds[kind], measured)
         for kind, report in (
             ("systems", parts[0].report),
@@ -190,7 +190,7 @@ def _sections(
         )
         if kind in kinds
     ]
-    sections = [Section("Systems", (), whole, colours(everything))] if whole else []
+    sections = [Section("Systems", (), of_everything, colours(everything))] if of_everything else []
     for part in parts:
         results, paper = group_results(part.report), {}
         if source is not None and part.published_table:

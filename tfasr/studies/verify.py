@@ -249,8 +249,8 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     path = run_dir / GIN_GIVEN_FILE
     lines = [statement.text for statement in read_gin([str(path)]).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
-    given = path.read_text(encoding="utf-8").splitlines()
-    without_effect = {line.partition(": ")[2] for line in given if line.startswith(DROPPED)}
+    read_lines = path.read_text(encoding="utf-8").splitlines()
+    without_effect = {line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)}
     planned = [s for s in named["statements"] if s.splitlines()[0] not in without_effect]
     must(lines == planned, f"{GIN_GIVEN_FILE} has other statements than the plan")
     trained, shards = plan["trained"][named["experiment"]], run.fact("shards")

@@ -257,8 +257,12 @@ def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -
             "TrainingConfig.evaluations_per_epoch must leave each of them a step of its epoch. "
             f"Received: {training.evaluations_per_epoch}, and epochs of {most} whole batches."
         )
-    whole = splits["validation"]
-    return whole.part(training.evaluation_utterances) if training.evaluation_utterances else whole
+    validation = splits["validation"]
+    return (
+        validation.part(training.evaluation_utterances)
+        if training.evaluation_utterances
+        else validation
+    )
 
 
 def check_batch_size(experiment: Experiment) -> None:

@@ -230,8 +230,8 @@ class TrainingConfig:
             require(0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit")
         of_targets = bool(self.targets) or not self.give_up_after_hours
         require(of_targets, self, "targets", "stated where give_up_after_hours is")
-        known = not self.second_decoder or self.second_decoder in DECODERS
-        require(known, self, "second_decoder", f'"" or a known decoder: {DECODERS.listed()}')
+        is_decoder = not self.second_decoder or self.second_decoder in DECODERS
+        require(is_decoder, self, "second_decoder", f'"" or a known decoder: {DECODERS.listed()}')
         named = all(_DEVICE.fullmatch(name) for name in self.evaluation_devices)
         require(named, self, "evaluation_devices", 'names such as "cpu:3" or "gpu:1"')
         beside = self.evaluation_placement == "beside"
@@ -281,8 +281,8 @@ class Experiment:
         saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
         changed = {}
         for group, values in BEFORE.items():
-            known = saved.get(group) if isinstance(saved.get(group), dict) else {}
-            missing = {name: value for name, value in values.items() if name not in known}
+            recorded = saved.get(group) if isinstance(saved.get(group), dict) else {}
+            missing = {name: value for name, value in values.items() if name not in recorded}
             changed[group] = dataclasses.replace(getattr(self, group), **missing)
         return dataclasses.replace(self, **changed)
 
@@ -328,8 +328,8 @@ class Experiment:
         name = content.get("recogniser", defaults["recogniser"]).get("name")
         if name in MODELS:
             fields = dataclasses.fields(MODELS[name])
-            known = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-            defaults["model"] = json.loads(json.dumps(known))
+            of_model = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+            defaults["model"] = json.loads(json.dumps(of_model))
         return {
             group: {**values, **BEFORE.get(group, {}), **content.get(group, {})}
             for group, values in defaults.items()

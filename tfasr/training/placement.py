@@ -350,13 +350,13 @@ class OtherProcess(Placement):
 
     def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
         """Starts the process, and has it evaluate what earlier sessions left."""
-        kept = {self._held(epoch) for epoch in unscored}
+        to_score = {self._held(epoch) for epoch in unscored}
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
-            if path not in kept:
+            if path not in to_score:
                 path.unlink()  # its scores are in the checkpoint, or its epoch is trained again
-        left = [self._left(epoch) for epoch in unscored]
+        pending = [self._left(epoch) for epoch in unscored]
         self._start()
-        return left
+        return pending
 
     def start(self, epoch: float, checkpoint: Path) -> PendingScores:
         held = self._held(epoch)

@@ -207,14 +207,14 @@ def claim_run_folder(
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
     # A setting that this tfasr no longer has is not compared.
-    known = _flat(now)
-    before = {name: value for name, value in _flat(then).items() if name in known}
+    settings = _flat(now)
+    before = {name: value for name, value in _flat(then).items() if name in settings}
     session = next_session(read_events(run_dir))
-    differing = differences(before, known)
+    differing = differences(before, settings)
     if not differing:
         return Claim(session, history)
     free = {f"training.{name}" for name in _SCHEDULE}
-    others = {name: value for name, value in known.items() if name not in free}
+    others = {name: value for name, value in settings.items() if name not in free}
     others = differences({name: before.get(name) for name in others}, others)
     done = epochs_done(history or [])
     if others or history is None or experiment.training.epochs <= done:

@@ -80,9 +80,9 @@ class WatchTargets(Hook):
         for number in range(self._seen + 1, len(history) + 1):
             epoch = history[number - 1].get("epoch", number)
             elapsed_s = run.clock.elapsed_s()
-            known = {(target.metric, target.value) for target in self.met}
+            already_met = {(target.metric, target.value) for target in self.met}
             for target in run.training.targets:
-                if tuple(target) not in known and rule_met(
+                if tuple(target) not in already_met and rule_met(
                     history[:number], [target], window, per_epoch
                 ):
                     self.met.append(MetTarget(*target, epoch, elapsed_s))

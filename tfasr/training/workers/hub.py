@@ -153,8 +153,8 @@ class Hub:
                 return -1
             if not any(map(self._late, self._members.values())):
                 return None
-            left = self._wait(lambda: not any(map(self._late, self._members.values())), self._late)
-            return left[0] if left else self._delivered[-1].rank
+            late = self._wait(lambda: not any(map(self._late, self._members.values())), self._late)
+            return late[0] if late else self._delivered[-1].rank
 
     def collect(self) -> list[Delivery]:
         """Returns what has been delivered since the last time."""
@@ -268,10 +268,10 @@ class Hub:
             return False
         message, (*changes, losses, positions) = member.link.receive()
         took_s = time.monotonic() - began
-        known = ("steps", "utterances", "of_utterances", "numbers", "ends")
+        names = ("steps", "utterances", "of_utterances", "numbers", "ends")
         delivery = Delivery(
             rank=member.rank,
-            **{name: message[name] for name in known},
+            **{name: message[name] for name in names},
             changes=changes,
             losses=losses,
             positions=positions,
@@ -326,10 +326,10 @@ class Hub:
         while not self._changed.wait_for(done, _LOOK_S):
             if time.monotonic() < deadline_s:
                 continue
-            left = [m for m in self._members.values() if m.rank and m.share and late(m)]
-            for member in left:
+            overdue = [m for m in self._members.values() if m.rank and m.share and late(m)]
+            for member in overdue:
                 self._leave_out(member, f"nothing from it for {self.timeout_s:g} s")
-            return [member.rank for member in left]
+            return [member.rank for member in overdue]
         return []
 
     def _leave_out(self, member: _Member, why: str) -> None:
