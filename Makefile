@@ -11,7 +11,7 @@ demo: $(VENV)/demo.installed
 test: $(VENV)/dev.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # Every command of docs/sources.md, and studies that are killed: about half an hour on two cores.
 test-long: $(VENV)/dev.installed

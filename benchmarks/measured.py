@@ -20,6 +20,7 @@ run goes on where it stopped. The page marks the others as stale, and a test fai
 import argparse
 import ast
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -309,11 +310,12 @@ def code_hash(paths: Iterable[str]) -> str:
         for file in files:
             if file.suffix == ".py":
                 digest.update(_without_prose(file.read_text(encoding="utf-8")).encode())
-            elif file.suffix in {".cc", ".cpp", ".h", ".gin"}:
+            elif file.suffix in {".cpp", ".hpp", ".inc", ".gin"}:
                 digest.update(b"".join(file.read_bytes().split()))
     return digest.hexdigest()[:16]
 
 
+@functools.cache
 def _without_prose(source: str) -> str:
     """Returns a module's source without comments, docstrings and white space."""
     lines = [line.encode() for line in source.splitlines(keepends=True)]

@@ -6,6 +6,18 @@ from pathlib import Path
 
 import pytest
 
+# Files that take more than 20 s: they come first, so that no core waits for one at the end.
+_LONGEST = (
+    *("test_workers", "test_rounds", "test_resume", "test_other_models", "test_examples"),
+    *("test_any_model", "test_train", "test_finer_grid", "test_short_campaigns", "test_placement"),
+    *("test_warm_start", "test_own_workload", "test_wheel", "test_signals", "test_streams"),
+    *("test_model_files", "test_silence"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in _LONGEST)
+
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:

@@ -18,7 +18,7 @@ def test_the_first_notebook_keeps_a_picture_of_figure_3s_three_panels():
     assert len(picture) > 50_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 # The kernel's own machinery warns of its event loop and of sockets closed late.
 @pytest.mark.filterwarnings("default")
 def test_the_notebooks_run(tmp_path):

@@ -118,6 +118,7 @@ def test_a_search_over_nothing_is_refused(wrong):
         DeepMarkConfig(**wrong)
 
 
+@pytest.mark.long
 def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
     command = [sys.executable, "-m", "tfasr.cli", "bench", "--gin_file", "bench/ds2_small.gin"]
     for binding in (

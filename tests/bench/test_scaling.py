@@ -237,7 +237,7 @@ def test_the_full_preset_has_the_studys_numbers():
     assert default_counts(16) == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_slices_of_a_processor_train_together():
     loaders = [*((loader, 0) for loader in ("", FROM_SHARDS)), (SORTING, 2)]
     task = ScalingTask(

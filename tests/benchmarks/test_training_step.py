@@ -113,7 +113,7 @@ def test_layers_that_are_set_to_a_precision_compute_as_those_made_in_it(shard_di
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
     peer = "torch" if HAS_TORCH else "stock_keras"
     command = [sys.executable, str(BENCHMARKS / "training_step.py"), "--size", "8x2x60"]

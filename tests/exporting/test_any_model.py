@@ -95,7 +95,7 @@ def check_converted(config) -> None:
 
 @pytest.mark.parametrize(
     "name", ["lstm both ways", "separable convolutions", "conformer",
-             "deep speech 2"],
+             pytest.param("deep speech 2", marks=pytest.mark.long)],
 )  # fmt: skip
 def test_converted_graphs_say_what_a_family_says(name):
     check_converted(CONFIGS[name])

@@ -270,6 +270,7 @@ def gin_file(folder, text):
     return path
 
 
+@pytest.mark.long
 def test_deep_speech_2_trains_is_killed_resumes_is_evaluated_and_reported(shard_dir, tmp_path):
     config, run_dir = gin_file(tmp_path, DS2), tmp_path / "run"
     arguments = (shard_dir, run_dir, "--no_memory_probe")

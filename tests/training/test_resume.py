@@ -70,7 +70,12 @@ def before_the_first_checkpoint(events):
 
 
 @pytest.mark.parametrize(
-    "moment", [in_the_middle_of_an_epoch, in_an_evaluation, before_the_first_checkpoint]
+    "moment",
+    [
+        in_the_middle_of_an_epoch,
+        pytest.param(in_an_evaluation, marks=pytest.mark.long),
+        before_the_first_checkpoint,
+    ],
 )
 def test_a_killed_run_reaches_the_same_accuracy(start_training, uninterrupted, tmp_path, moment):
     run_dir = tmp_path / "killed"
@@ -99,6 +104,7 @@ def test_a_killed_run_reaches_the_same_accuracy(start_training, uninterrupted, t
         assert (Timeline(events).interval_seconds()["lost_work"] > 0) == lost
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_in_its_schedule_of_batch_sizes(start_training, tmp_path):
     run_dir = tmp_path / "killed"
     words = ["--gin_binding", "PipelineConfig.batch_size_schedule = [(2, 4)]"]
