@@ -90,6 +90,7 @@ def test_sizes_that_make_no_batch_are_refused(sizes):
         measure_step(Experiment(model=MODEL), StepConfig(**sizes), 16, 60, "float32")
 
 
+@pytest.mark.long
 def test_the_command_answers_with_json_and_a_folder(tmp_path):
     (tmp_path / "mine.gin").write_text(
         "AcousticModelConfig.conv_filters = 16\nAcousticModelConfig.num_lstm_layers = 1\n"

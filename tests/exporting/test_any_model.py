@@ -94,9 +94,13 @@ def check_converted(config) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lstm both ways", "separable convolutions", "conformer",
-             pytest.param("deep speech 2", marks=pytest.mark.long)],
-)  # fmt: skip
+    "name",
+    [
+        *("separable convolutions", "conformer"),
+        pytest.param("lstm both ways", marks=pytest.mark.long),
+        pytest.param("deep speech 2", marks=pytest.mark.long),
+    ],
+)
 def test_converted_graphs_say_what_a_family_says(name):
     check_converted(CONFIGS[name])
 
@@ -168,6 +172,7 @@ def test_a_model_of_your_own_writes_what_it_writes_on_keras(to, own_run, work, t
     assert starts == [[word.start_s for word in one.words] for one in expected]
 
 
+@pytest.mark.long
 def test_sherpa_and_int8_take_it_too(own_run, work, tmp_path, capsys):
     assert export(work, own_run, "sherpa", tmp_path / "sherpa") == 0
     assert "6 of 6 utterances" in capsys.readouterr().out

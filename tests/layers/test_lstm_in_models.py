@@ -109,6 +109,7 @@ def test_fit_compiled_as_a_whole():
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_fit_on_two_devices_learns_what_keras_own_learns():
     run_python(
         """

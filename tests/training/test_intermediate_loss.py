@@ -113,7 +113,10 @@ def test_steps_lower_what_is_minimised():
     [
         (experiment(0.3, layers=1), r"two layers .*AcousticModel"),
         (of(SeparableConvConfig()), r"two layers .*SeparableConv"),
-        (of(DeepSpeech2Config()), r"call_with_intermediate.*DeepSpeech2"),
+        pytest.param(
+            *(of(DeepSpeech2Config()), r"call_with_intermediate.*DeepSpeech2"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_models_without_a_middle_layer_are_refused_before_training(one, message):

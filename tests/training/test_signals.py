@@ -109,7 +109,10 @@ def test_a_signal_in_an_evaluation_keeps_it(uninterrupted, tmp_path):
     assert same_weights(run_dir, uninterrupted)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)],
+)
 def test_a_process_exits_with_the_documented_code(tmp_path, number, code):
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(OLD / "tones.gin")]
