@@ -29,7 +29,6 @@ from tfasr.display.table import (
     values_of,
 )
 from tfasr.kit.files import check_owned, write_whole
-from tfasr.ledger.events import last_value
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
 from tfasr.reports.groups import (
@@ -114,7 +113,7 @@ def _run(run: RunAnalysis, report: Report) -> dict[str, Any]:
         )
     return {
         "name": run.name,
-        "seed": last_value(run.path, "seed") if run.path.is_dir() else None,
+        "seed": run.facts.seed,
         "status": run.status,
         "sessions": run.sessions,
         "wall_s": run.wall_s,
@@ -134,11 +133,7 @@ def _run(run: RunAnalysis, report: Report) -> dict[str, Any]:
     }
 
 
-def card_text(report: Report, output_format: str) -> str:
-    """Returns a card as Markdown, or as JSON for the format "card_json"."""
-    values = card(report)
-    if output_format == CARD_JSON:
-        return to_json_text(values)
+def card_to_markdown(values: dict[str, Any]) -> str:
     lines = ["# Training-time card", ""]
     for group in values["groups"]:
         runs = group["runs"]
@@ -154,7 +149,7 @@ def card_text(report: Report, output_format: str) -> str:
         for name in _RATES:
             rates = [rate for run in runs if (rate := run["error_rates"][name])]
             lines += [f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"]
-        for number, target in enumerate(report.targets):
+        for number, target in enumerate(map(dict.values, values["targets"])):
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
                 label = f"seconds to {target_label(*target)}, {policy}"
@@ -519,7 +514,8 @@ def report(
     if errors:
         return wrong
     if cards:
-        return card_text(analysed, output_format)
+        values = card(analysed)
+        return to_json_text(values) if output_format == CARD_JSON else card_to_markdown(values)
     if output_format == JSON:
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
     return WRITERS.call(output_format, _tables(analysed, full, power, source))
@@ -563,8 +559,9 @@ def _write(
         write_whole(out / "report.json", to_json(report))
         write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
-        write_whole(out / "card.md", card_text(report, CARD))
-        write_whole(out / "card.json", card_text(report, CARD_JSON))
+        values = card(report)
+        write_whole(out / "card.md", card_to_markdown(values))
+        write_whole(out / "card.json", to_json_text(values))
         write_tables(shown, out)
         drawn = {"charts": charts, "left_out": left_out}
         write_page(report, out, shown, appendix, results=results, **drawn)

@@ -27,7 +27,7 @@ def paired_difference(
     can shift the mean. That is the sum for both groups, and no less than a bracket if all pairs are
     as many evaluations apart: then it is unknown by which part of one they differ.
     """
-    from scipy.stats import t
+    from scipy.special import stdtr, stdtrit
 
     means = [bracketed_mean(*ends) for ends in (first, second)]
     middles = [(low + high) / 2 for low, high in (first, second)]
@@ -37,10 +37,10 @@ def paired_difference(
     error = np.sqrt(np.maximum(spread**2, hidden) / n)
     share = np.divide(spread, width, out=np.full_like(width, np.inf), where=width > 0)
     bound = np.maximum(sum(m.bound for m in means), width * np.exp(-2 * (np.pi * share) ** 2))
-    reach = np.hypot(t.ppf((1 + confidence) / 2, n - 1) * error, bound)
+    reach = np.hypot(stdtrit(n - 1, (1 + confidence) / 2) * error, bound)
     beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        p_value = np.where(beyond > 0, 2 * t.sf(beyond / error, n - 1), 1.0)
+        p_value = np.where(beyond > 0, 2 * stdtr(n - 1, -beyond / error), 1.0)
     return MeanDifference(shift, reach, p_value)
 
 
