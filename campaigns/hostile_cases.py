@@ -1,9 +1,9 @@
 """The cases of `campaigns.hostile`: what a hurried, unlucky or hostile user types, and the answer.
 
-``{name}`` stands for what lies in the campaign's world: ``{corpus}``, ``{shards}``, ``{run}``,
-``{recorded}``, ``{export}``, ``{each_step}`` (a gin file), ``{study}`` (another), ``{words}`` (a
-lexicon), ``{wav}`` (a recording), ``{presets}``; ``{p}`` is the case's own folder, where
-``mine/text.txt`` is the user's.
+``{name}`` stands for the path of what the campaign has prepared: ``{corpus}``, ``{shards}``,
+``{run}``, ``{recorded}``, ``{export}``, ``{each_step}`` (a gin file), ``{study}`` (another),
+``{words}`` (a lexicon), ``{wav}`` (a recording), ``{presets}``; ``{w}`` is the folder of these. In
+``{p}``, the case's own folder, ``mine/text.txt`` is a file of the user.
 """
 
 import json
@@ -25,9 +25,10 @@ class Case:
     Attributes:
         name: what is hostile about it.
         words: a command of tfasr; the text of a program; a shell's line; or a request.
-        statuses: the exit statuses that are right, or those of HTTP's answers.
-        facts: what the answer must hold, in any case of letters.
-        make: prepares the case's folder, and gets it and the world.
+        statuses: the expected exit statuses, or for a request the expected HTTP statuses.
+        facts: texts that the answer must contain, in upper or lower case.
+        make: a function that prepares the case's folder; its arguments are this folder and the
+            campaign's `World`.
         kind: COMMAND, PYTHON, SHELL or HTTP.
         changes: names below the folder that may change.
     """
@@ -50,7 +51,7 @@ _DONE, _FAILED, _REFUSED = (0,), (1,), (2,)
 
 
 def _rows(prefix: str, *rows: tuple, **common: Any) -> list[Case]:
-    """Returns a case for each row: its name, words, and what it must come to."""
+    """Returns a case for each row: name, words, and optionally statuses and facts."""
     cases = []
     for name, words, *more in rows:
         statuses = more[0] if more else _REFUSED
@@ -64,7 +65,7 @@ def _copied(name: str) -> Callable[[Path, Any], None]:
 
 
 def _edited(name: str, file: str, edit: Callable[[bytes], bytes]) -> Callable[[Path, Any], None]:
-    """Returns what copies a folder of the world, and changes the bytes of one of its files."""
+    """Returns a function that copies a folder of the world and edits one of its files."""
 
     def make(place: Path, world: Any) -> None:
         _copied(name)(place, world)
@@ -75,7 +76,7 @@ def _edited(name: str, file: str, edit: Callable[[bytes], bytes]) -> Callable[[P
 
 
 def _instead(name: str, file: str, put: Callable[[Path], object]) -> Callable[[Path, Any], None]:
-    """Returns what copies a folder of the world, and puts something in the place of a file."""
+    """Returns a function that copies a folder of the world and replaces one of its files."""
 
     def make(place: Path, world: Any) -> None:
         _copied(name)(place, world)
@@ -113,7 +114,7 @@ def _sparse(name: str, size: int) -> Callable[[Path, Any], None]:
 
 
 def _corpus(lines: str | bytes, **files: bytes) -> Callable[[Path, Any], None]:
-    """Returns what makes a tsv corpus of these lines, whose ``a.wav`` is a good recording."""
+    """Returns a function that makes a tsv corpus of these lines; ``a.wav`` is a good recording."""
 
     def make(place: Path, world: Any) -> None:
         folder = place / "corpus"
@@ -140,7 +141,7 @@ def _wav(rate_hz: int = 16000, seconds: float = 0.1, channels: int = 1) -> bytes
 
 
 EMPTY = _rows(
-    "an empty word",
+    "an empty argument",
     ("evaluate --out", f"{_EVALUATE} --out ''", _REFUSED, "--out"),
     ("evaluate --hypotheses", f"{_EVALUATE} --hypotheses ''", _REFUSED, "--hypotheses"),
     ("evaluate --run_dir", "evaluate --run_dir '' --split validation", _REFUSED, "--run_dir"),
@@ -390,15 +391,15 @@ PLACES = [
         ("export --out holds files", "export --to onnx --run_dir {run} --out {p}/mine", _REFUSED,
          "text.txt"),
         ("export into the run", "export --to onnx --run_dir {run} --out {run}", _REFUSED, "{run}"),
-        ("export into a missing disk", "export --to onnx --run_dir {run} --out /proc/none/x",
+        ("export into /proc", "export --to onnx --run_dir {run} --out /proc/none/x",
          _REFUSED, "/proc"),
         ("bench --out is a file", "bench step --gin_file {each_step} --rounds 1 --out "
          "{p}/mine/text.txt", _REFUSED, "text.txt"),
         ("ngram --out a folder", "ngram --shard_dir {shards} --out {p}/mine", _REFUSED, "--out"),
-        ("ngram --out in no folder", "ngram --shard_dir {shards} --out {p}/no/a", _REFUSED,
+        ("ngram --out in a missing folder", "ngram --shard_dir {shards} --out {p}/no/a", _REFUSED,
          "--out"),
         ("doctor --out a folder", "doctor --out {p}/mine", (1, 2), "{p}/mine"),
-        ("doctor --out in no folder", "doctor --out {p}/no/x.json", (1, 2), "--out"),
+        ("doctor --out in a missing folder", "doctor --out {p}/no/x.json", (1, 2), "--out"),
         ("demo --demo_dir a file", "demo --demo_dir {p}/mine/text.txt", (1, 2), "text.txt"),
         ("study --run_dir a file", "study --gin_file {study} --shard_dir {shards} --run_dir "
          "{p}/mine/text.txt", _REFUSED, "text.txt"),
@@ -419,13 +420,13 @@ PLACES = [
         ("a recorded run served", "serve --run_dir {recorded} --port 0", _REFUSED, "{recorded}"),
         ("training into a recorded run", "train --gin_file {each_step} --shard_dir {shards} "
          "--run_dir {recorded}", _REFUSED, "{recorded}"),
-        ("training on into a recorded run", "train --gin_file {each_step} --shard_dir {shards} "
+        ("resuming a recorded run", "train --gin_file {each_step} --shard_dir {shards} "
          "--run_dir {recorded} --resume", _REFUSED, "{recorded}"),
         ("training into shards", "train --gin_file {each_step} --shard_dir {shards} --run_dir "
          "{shards} --dry_run", (0, 2)),
-        ("preparing into the corpus", "prepare --gin_file {each_step} --corpus tsv --corpus_dir "
-         "{corpus} --shard_dir {run} --split checkpoints --manifest train.tsv", _REFUSED,
-         "checkpoints"),
+        ("preparing over a run's checkpoints", "prepare --gin_file {each_step} --corpus tsv "
+         "--corpus_dir {corpus} --shard_dir {run} --split checkpoints --manifest train.tsv",
+         _REFUSED, "checkpoints"),
         ("a split outside the folder", f"{_PREPARE} --corpus tsv --corpus_dir {{corpus}} --split "
          "../outside --manifest train.tsv", _REFUSED, "--split"),
         ("an absolute split", f"{_PREPARE} --corpus tsv --corpus_dir {{corpus}} --split "
@@ -473,17 +474,17 @@ PLACES = [
          "no.wav"),
         ("transcribe twice the same", "transcribe {wav} {wav} --run_dir {export} --out {p}/o",
          (0, 2)),
-        ("serve at an address of others", "serve --run_dir {export} --port 0 --host 192.0.2.1",
+        ("serve at another machine's address", "serve --run_dir {export} --port 0 --host "
+         "192.0.2.1", _REFUSED, "--host"),
+        ("serve at an impossible address", "serve --run_dir {export} --port 0 --host 'a b'",
          _REFUSED, "--host"),
-        ("serve at no address", "serve --run_dir {export} --port 0 --host 'a b'", _REFUSED,
-         "--host"),
         ("serve --allow_host with a path", "serve --run_dir {export} --port 0 --allow_host "
          "http://example.org/", _REFUSED, "--allow_host"),
         ("serve --allow_host blank", "serve --run_dir {export} --port 0 --allow_host ' '", _REFUSED,
          "--allow_host"),
         ("serve --allow_host a port alone", "serve --run_dir {export} --port 0 --allow_host :80",
          _REFUSED, "--allow_host"),
-        ("a scheduler at no address", "prepare --corpus tsv --corpus_dir {corpus} --shard_dir "
+        ("a scheduler without a port", "prepare --corpus tsv --corpus_dir {corpus} --shard_dir "
          "{p}/s --scheduler nowhere", _REFUSED, "--scheduler"),
         ("a scheduler and threads", f"{_PREPARE} --corpus tsv --corpus_dir {{corpus}} --scheduler "
          "tcp://127.0.0.1:1", _REFUSED, "--num_workers"),
@@ -553,16 +554,16 @@ FILES = [
          "{shards} --run_dir {p}/r", facts=("a.gin",), make=_file("a.gin", "include 'a.gin'\n")),
     Case("a file: a gin file of 3 GB", "train --gin_file {p}/a.gin --shard_dir {shards} --run_dir "
          "{p}/r", facts=("a.gin",), make=_sparse("a.gin", 3 << 30)),
-    Case("a file: a macro of itself", "train --gin_file {p}/a.gin --shard_dir {shards} --run_dir "
-         "{p}/r --dry_run", facts=("a.gin",),
+    Case("a file: a macro that refers to itself", "train --gin_file {p}/a.gin --shard_dir "
+         "{shards} --run_dir {p}/r --dry_run", facts=("a.gin",),
          make=_file("a.gin", "N = %N\nTrainingConfig.epochs = %N\n")),
     Case("a file: macros in a circle", "train --gin_file {p}/a.gin --shard_dir {shards} --run_dir "
          "{p}/r --dry_run", facts=("a.gin",),
          make=_file("a.gin", "A = %B\nB = (%C, 1)\nC = %A\nTrainingConfig.epochs = %A\n")),
-    Case("a file: a study's macro of itself", "study --gin_file {p}/s.gin --shard_dir {shards} "
-         "--run_dir {p}/s", facts=("s.gin",),
+    Case("a file: a study's macro that refers to itself", "study --gin_file {p}/s.gin --shard_dir "
+         "{shards} --run_dir {p}/s", facts=("s.gin",),
          make=_file("s.gin", "E = %E\nStudyConfig.experiments = %E\n")),
-    Case("a file: a machine's macro of itself", "report {run} --hardware {p}/m.gin",
+    Case("a file: a machine's macro that refers to itself", "report {run} --hardware {p}/m.gin",
          facts=("m.gin",), make=_file("m.gin", "P = %P\nHardwareConfig.price_usd_per_hour = %P")),
     Case("a file: a study without experiments", "study --gin_file {p}/s.gin --shard_dir {shards} "
          "--run_dir {p}/s", facts=("experiments",),
@@ -594,7 +595,7 @@ FILES = [
          make=_edited("recorded", "events.jsonl", lambda c: c.partition(b"\n")[2])),
     Case("a file: a ledger of Windows' line ends", "report {p}/recorded", facts=("events.jsonl",),
          make=_edited("recorded", "events.jsonl", lambda c: c.replace(b"\n", b"\r\n"))),
-    Case("a file: a ledger twice over", "report {p}/recorded", facts=("line",),
+    Case("a file: a ledger with all lines repeated", "report {p}/recorded", facts=("line",),
          make=_edited("recorded", "events.jsonl", lambda content: content * 2)),
     Case("a file: a ledger that is a folder", "report {p}/recorded", facts=("{p}/recorded",),
          make=_instead("recorded", "events.jsonl", Path.mkdir)),
@@ -603,9 +604,9 @@ FILES = [
          make=_instead("recorded", "events.jsonl", lambda path: path.symlink_to(path.name))),
     Case("a file: run.json a list", "report {p}/run", (0, 2), ("run.json",),
          _edited("run", "run.json", lambda content: b"[]")),
-    Case("a file: run.json of 400 levels", "report {p}/run", (0, 2), ("run.json",),
+    Case("a file: run.json of 100 000 nested lists", "report {p}/run", (0, 2), ("run.json",),
          _edited("run", "run.json", lambda content: b"[" * 100_000)),
-    Case("a file: statistics of texts", "evaluate --run_dir {p}/run --split validation",
+    Case("a file: statistics that are a text", "evaluate --run_dir {p}/run --split validation",
          (0, 2), ("",), make=_edited("run", "run.json", _json_edited(statistics="x"))),
     Case("a file: an alphabet of one letter twice", "evaluate --run_dir {p}/run --split validation",
          facts=("alphabet.json",),
@@ -618,7 +619,7 @@ FILES = [
     Case("a file: checkpoints a file", "evaluate --run_dir {p}/run --split validation",
          facts=("checkpoint",),
          make=_instead("run", "checkpoints", lambda path: path.write_bytes(b""))),
-    Case("a file: experiment.json of another class", "evaluate --run_dir {p}/run --split "
+    Case("a file: experiment.json with an unknown field", "evaluate --run_dir {p}/run --split "
          "validation", facts=("experiment.json",),
          make=_edited("run", "experiment.json", lambda content: content.replace(
              b"num_lstm_layers", b"num_lstm_layerz"))),
@@ -632,7 +633,7 @@ FILES = [
          facts=("export",), make=_instead("export", "model.onnx", lambda path: None)),
     Case("a file: an export whose model is a folder", "transcribe {wav} --run_dir {p}/export",
          facts=("model.onnx",), make=_instead("export", "model.onnx", Path.mkdir)),
-    Case("a file: an export whose model is another's", "transcribe {wav} --run_dir {p}/export",
+    Case("a file: an export whose model is all zeros", "transcribe {wav} --run_dir {p}/export",
          facts=("model.onnx",), make=_edited("export", "model.onnx", lambda content: b"\0" * 99)),
     Case("a file: SHA256SUMS empty", "transcribe {wav} --run_dir {p}/export",
          facts=("SHA256SUMS",), make=_edited("export", "SHA256SUMS", lambda content: b"")),
@@ -651,7 +652,7 @@ FILES = [
     Case("a file: the list of results is a folder", "transcribe {wav} --run_dir {export} --out "
          "{p}/o", facts=("transcribe-results.jsonl",),
          make=_file("o/transcribe-results.jsonl/x", "")),
-    Case("a file: log-probabilities of objects", "bench decoder --log_probs {p}/a.npz",
+    Case("a file: log-probabilities in an empty archive", "bench decoder --log_probs {p}/a.npz",
          facts=("a.npz",), make=_file("a.npz", b"PK\x05\x06" + b"\0" * 18)),
     Case("a file: log-probabilities that are a text", "bench decoder --log_probs {words}",
          facts=("words.txt",)),
@@ -659,7 +660,7 @@ FILES = [
          facts=("events.jsonl",)),
     Case("a file: hypotheses of numbers", "report --errors {p}/h.jsonl", facts=("h.jsonl",),
          make=_file("h.jsonl", '{"text": 1, "hypothesis": 2}\n')),
-    Case("a file: hypotheses of one side", "report --errors {p}/h.jsonl", facts=("h.jsonl",),
+    Case("a file: references without hypotheses", "report --errors {p}/h.jsonl", facts=("h.jsonl",),
          make=_file("h.jsonl", '{"text": "a"}\n')),
     Case("a file: an MLPerf log of one line", "report {p}/result_0.txt", facts=("result_0.txt",),
          make=_file("result_0.txt", ":::MLLOG {}\n")),
@@ -690,7 +691,13 @@ CORPORA = [
         ("audio that is a folder", _HEAD + ".\ts\t0.3\tab\n", {}, (1, 2), "bad"),
         ("audio that is /dev/zero", _HEAD + "/dev/zero\ts\t0.3\tab\n", {}, (1, 2), "bad"),
         ("a text without letters", _HEAD + "a.wav\ts\t0.3\t\n", {}, (1, 2), "bad"),
-        ("a text of controls", _HEAD + "a.wav\ts\t0.3\t\x1b[31m\x07\n", {}, (1, 2), "bad"),
+        (
+            "a text of control characters",
+            _HEAD + "a.wav\ts\t0.3\t\x1b[31m\x07\n",
+            {},
+            (1, 2),
+            "bad",
+        ),
         (
             "a text of a million letters",
             _HEAD + f"a.wav\ts\t0.3\t{'a' * 10**6}\n",
@@ -752,7 +759,7 @@ def _python(name: str, text: str, statuses: tuple[int, ...] = _REFUSED, *facts: 
 
 
 def _refused(call: str) -> str:
-    """Returns a program for what is documented to raise another error than UsageError."""
+    """Returns a program for a call that is documented to raise one of Python's own errors."""
     errors = "(ValueError, TypeError, FileNotFoundError)"
     return f"try:\n    {call}\nexcept {errors} as error:\n    print('refused', error)\n"
 
@@ -882,7 +889,7 @@ SHELLS = _rows(
     ("a terminal of no columns", "COLUMNS=0 LINES=0 tfasr report {run}", _DONE),
     ("a terminal of one column", "COLUMNS=1 tfasr report {run}", _DONE),
     ("a terminal of -5 columns", "COLUMNS=-5 tfasr watch --once {run}", _DONE),
-    ("a terminal of no number", "COLUMNS=wide tfasr report {run}", _DONE),
+    ("a terminal whose width is not a number", "COLUMNS=wide tfasr report {run}", _DONE),
     ("a temporary folder that is missing", "TMPDIR={p}/no tfasr report {run} --out {p}/o",
      (0, 1, 2)),
     ("a working directory that is gone", "mkdir gone; cd gone; rmdir ../gone; tfasr report {run}",
@@ -895,7 +902,7 @@ SHELLS = _rows(
     ("a broken TF_CONFIG without --cluster", "TF_CONFIG='{{' tfasr report {run}", _DONE),
     ("TF_CONFIG a list", f"TF_CONFIG='[]' tfasr {_TRAIN} --cluster tf_config", _REFUSED,
      "TF_CONFIG"),
-    ("TF_CONFIG of a million workers", "export TF_CONFIG=$(python3 -c \"import json; print(json."
+    ("TF_CONFIG of 9000 workers", "export TF_CONFIG=$(python3 -c \"import json; print(json."
      "dumps({'cluster': {'worker': ['h:1'] * 9000}, 'task': {'type': 'worker', 'index': 0}}))\"); "
      f"tfasr {_TRAIN} --cluster tf_config", _REFUSED, "address"),
     ("an instruction set of no machine", f"TFASR_INSTRUCTION_SET=z80 tfasr {_DRY}", (0, 2)),
@@ -913,8 +920,8 @@ SHELLS = _rows(
      (0, 1)),
     ("no samples", "true | tfasr transcribe - --run_dir {export}", (0, 1)),
     ("a text as samples", "cat {words} | tfasr transcribe - --run_dir {export}", (0, 1)),
-    ("a stream of a model that hears to the end", "tfasr transcribe {wav} --run_dir {export} "
-     "--stream", (0, 2)),
+    ("--stream with a model that needs whole recordings", "tfasr transcribe {wav} --run_dir "
+     "{export} --stream", (0, 2)),
     ("transcribe stopped by SIGINT", "sleep 9 | timeout -s INT 4 "
      "tfasr transcribe - --run_dir {export}", (0, 1, 124, 130)),
     kind=SHELL,
@@ -982,10 +989,11 @@ REQUESTS = [
         ("a length and chunks", _get(b"/transcribe", b"Content-Length: 3",
                                      b"Transfer-Encoding: chunked", method=b"POST",
                                      body=b"0\r\n\r\n"), (400,)),
-        ("chunks of no number", _get(b"/transcribe", b"Transfer-Encoding: chunked", method=b"POST",
-                                     body=b"zz\r\nab\r\n0\r\n\r\n"), (400,)),
+        ("a chunk size that is no number", _get(b"/transcribe", b"Transfer-Encoding: chunked",
+                                                method=b"POST",
+                                                body=b"zz\r\nab\r\n0\r\n\r\n"), (400,)),
         ("an unknown encoding", _post(_wav(), b"Content-Encoding: magic"), (200, 400, 415)),
-        ("gzip that is none", _post(b"hello", b"Content-Encoding: gzip"), (400,)),
+        ("a text sent as gzip", _post(b"hello", b"Content-Encoding: gzip"), (400,)),
         ("a header of 100 kB", _get(b"/", b"X: " + b"a" * 100_000), (400, 431)),
         ("ten thousand headers", _get(b"/", *[b"X: a"] * 10_000), (200, 400, 431)),
         ("a line of 100 kB", _get(b"/" + b"a" * 100_000), (400, 414)),
@@ -1002,11 +1010,11 @@ REQUESTS = [
         ("a name that leaves the folder", _post(_wav(seconds=1), path=b"/transcribe?name=../../x"),
          (200,)),
         ("a name of a zero byte", _post(_wav(seconds=1), path=b"/transcribe?name=a%00b"), (200,)),
-        ("a name of 60 kB", _post(_wav(), path=b"/transcribe?name=" + b"a" * 6000), (200, 400)),
+        ("a name of 6 kB", _post(_wav(), path=b"/transcribe?name=" + b"a" * 6000), (200, 400)),
         ("a name that is no UTF-8", _post(_wav(seconds=1), path=b"/transcribe?name=%ff"), (200,)),
         ("a rate of 4 GHz", _post(_wav(rate_hz=1000).replace(
             struct.pack("<I", 1000), struct.pack("<I", 4_000_000_000), 1)), (422,)),
-        ("Expect that is no continue", _post(_wav(), b"Expect: magic"), (400, 417)),
+        ("an Expect other than 100-continue", _post(_wav(), b"Expect: magic"), (400, 417)),
     )
 ]  # fmt: skip
 

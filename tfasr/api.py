@@ -1,7 +1,7 @@
-"""What ``import tfasr`` shows: the only list of it, a line for each name.
+"""The public names of ``import tfasr``, one import a line; they are listed nowhere else.
 
-`tfasr` reads these lines and imports each name when it is first used, so that a program that only
-reads runs does not load TensorFlow; type checkers and editors read them as they stand.
+`tfasr` parses these lines and imports each name when it is first used, so that a program that only
+reads runs does not load TensorFlow. Type checkers and editors read them as ordinary imports.
 """
 
 from tfasr._version import __version__ as __version__

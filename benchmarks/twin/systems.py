@@ -28,7 +28,8 @@ def make_step(system: str, size: Size, precision: str, backend: str | None = Non
         precision: "float32"; "bfloat16": float32 weights, and 16 bits where the framework's own
             mixed precision uses them; "bfloat16_weights": everything but the loss in bfloat16. On
             a GPU also "tf32" and "float16", see `twin.worker.precision_environment`.
-        backend: Keras's, other than TensorFlow; None for what ``tfasr train`` and ``fit`` run.
+        backend: another Keras backend than TensorFlow, for `keras_step`. None for the step that the
+            system itself would run, such as that of ``tfasr train`` or ``fit``.
     """
     if backend is not None:
         return keras_step(system, size, made_batch(size), precision)
@@ -37,9 +38,9 @@ def make_step(system: str, size: Size, precision: str, backend: str | None = Non
 
 
 def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
-    """Returns a step on Keras's backend of this process, by the stepper of ``tfasr bench``.
+    """Returns a step on the Keras backend of this process, run by a stepper of ``tfasr bench``.
 
-    tfasr's layers, or stock ones with Keras's CTC loss. float16 is computed without a loss scale.
+    The model has tfasr's layers, or stock layers with Keras's CTC loss. float16 has no loss scale.
     """
     import keras
 
@@ -100,7 +101,10 @@ def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
 
 
 def torch_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns a step of the PyTorch twin; statistics include padded frames, which is faster."""
+    """Returns a step of the PyTorch twin.
+
+    Its batch normalisation includes padded frames in the statistics, which is faster.
+    """
     import torch
 
     from twin.torch_model import TorchTwin
@@ -138,7 +142,10 @@ def _keras_policy(precision: str) -> str:
 
 
 def repeated(batch: Batch):
-    """Returns an endless dataset of one batch, with shapes as unknown as a corpus's."""
+    """Returns a dataset that repeats one batch without end.
+
+    Batch size and lengths are hidden from TensorFlow, as they would be for a corpus.
+    """
     import tensorflow as tf
 
     def opened(element):

@@ -12,11 +12,11 @@ import torch
 import tfasr
 
 LETTERS = "-abcdefgh"  # the blank first, as torch.nn.CTCLoss has it
-FRAMES = 4  # a letter's
+FRAMES = 4  # per letter
 
 
 def spoken(count: int, seed: int) -> tuple[list[str], torch.Tensor]:
-    """Returns words of five letters, and their frames ``(count, letters, frames)``."""
+    """Returns words of five letters, and their noisy frames ``(count, classes, frames)``."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, len(LETTERS), (count, 5), generator=random)
     frames = torch.nn.functional.one_hot(ids, len(LETTERS)).repeat_interleave(FRAMES, 1).float()

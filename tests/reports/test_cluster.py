@@ -220,7 +220,7 @@ def test_a_second_that_any_host_does_not_know_is_unknown_once(run_dir):
     ("hosts", "said"),
     [
         ({0: "a", 1: "b", 2: None}, "worker 2 (node-None) has no energy counter"),
-        ({0: "a", 1: "b"}, "of the machines of workers 2 nothing is known; copy"),
+        ({0: "a", 1: "b"}, "known about the machines of workers 2; copy"),
     ],
 )
 def test_there_is_no_sum_that_would_be_too_small(run_dir, hosts, said):

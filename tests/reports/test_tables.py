@@ -292,7 +292,9 @@ def test_wrong_use_says_what_is_wrong(small, tmp_path):
     with pytest.raises(UsageError, match="price_usd_per_hour.*-1"):
         report_report([small], price_usd_per_hour=-1)
     broken = ledger_of([0.1] * 3).event("hardware", {"price_usd_per_hour": -2})
-    with pytest.raises(UsageError, match=r"run broken must describe its machine.*greater than 0"):
+    with pytest.raises(
+        UsageError, match=r"run broken recorded a wrong description of its machine.*greater than 0"
+    ):
         report_report([broken.write(tmp_path / "broken")])
 
 

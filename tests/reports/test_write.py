@@ -96,8 +96,8 @@ def test_against_the_reason_stands_what_speaks_against_it(tmp_path):
     assert tfasr.compare(quick, slow).findings == [said]
     assert "no significance possible: fewer than 3 runs in a group" in said
     assert said.endswith(
-        "The reason: slow needs 4.00 times the utterances, against which it has 2.00 times the "
-        "steady throughput."
+        "The reason: slow needs 4.00 times the utterances, but has 2.00 times the steady "
+        "throughput."
     )
 
 
@@ -111,7 +111,7 @@ def test_runs_that_never_arrive_and_runs_that_do_not_compare(tmp_path, small):
         "it (no significance possible: fewer than 3 runs in a group; n = 1 and 1: seeds alone make "
         "such a time vary by 3 to 20 % (CV in published logs))."
     )
-    assert second == "CER 10 %: unlike against small: refused."
+    assert second == "CER 10 %: the comparison of unlike with small is refused."
     (forced,) = tfasr.compare([small, unlike], force=True).findings
     assert "1.00 times as long" in forced
 
@@ -125,10 +125,10 @@ def test_where_one_of_a_group_never_arrives_there_is_no_interval(tmp_path):
     # Until 8 s, when the last quick one arrives, all slow ones are on their way.
     assert said == (
         "CER 10 %: 3 of 3 runs of quick reached it, median 0.133 min, 2 of 3 runs of slow reached "
-        "it, median 0.267 min; of the first 0.133 min, which both were seen for, slow spends 1.00 "
-        "times as much before it arrives (no test: a run never arrived, and fewer than 5 runs in a "
-        "group). By the geometric means of the 3 and 2 runs that arrived, slow needs 2.33 times "
-        "the utterances."
+        "it, median 0.267 min; counting only the first 0.133 min, which both groups ran for, slow "
+        "takes on average 1.00 times as long (no test: a run never arrived, and fewer than 5 runs "
+        "in a group). By the geometric means of the 3 and 2 runs that arrived, slow needs 2.33 "
+        "times the utterances."
     )
 
 

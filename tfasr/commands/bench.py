@@ -114,7 +114,7 @@ def _decoder(arguments: argparse.Namespace) -> str:
     if arguments.run_dir is not None and arguments.split is None:
         raise UsageError("--run_dir must come with --split, as in --split validation.")
     if arguments.log_probs is not None and (arguments.split or arguments.shard_dir):
-        raise UsageError("--split and --shard_dir belong to --run_dir. Received: --log_probs too.")
+        raise UsageError("--split and --shard_dir need --run_dir instead of --log_probs.")
     with wrong_values_are_wrong_use():
         config = DecoderBenchConfig(
             decoders=arguments.decoders.split(","),
@@ -146,7 +146,8 @@ def _inference(arguments: argparse.Namespace) -> str:
     """``tfasr bench inference``: how long a trained recogniser takes to answer.
 
     Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
-    and the same weights in PyTorch's layers: batches, chunks of a stream, cold start and memory.
+    and the same weights in PyTorch's layers. Measures batches, chunks of a stream, cold starts and
+    memory.
     The output names what is not installed or can't run the model.
     """
     with wrong_values_are_wrong_use():
@@ -195,7 +196,7 @@ def _step(arguments: argparse.Namespace) -> str:
 def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs with several batch sizes")
-    measured = "steps in results.json of tfasr bench --gin_file bench/scaling.gin; repeatable"
+    measured = "a results.json that tfasr bench --gin_file bench/scaling.gin wrote; repeatable"
     add("--measured", action="append", default=[], metavar="FILE", help=measured)
     add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: only steps")
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
@@ -217,9 +218,9 @@ def _scaling_flags(parser: argparse.ArgumentParser) -> None:
 def _scaling(arguments: argparse.Namespace) -> str:
     """``tfasr bench scaling``: steps per second and time to accuracy of N workers, predicted.
 
-    From runs that were measured: their steps, the utterances that they needed at their batch sizes,
-    and a link. ``tfasr bench --gin_file bench/scaling.gin`` measures devices of one process
-    instead.
+    The prediction uses recorded runs (how long their steps took, how many utterances they needed at
+    their batch sizes) and the speed of the link between workers. To measure several devices in one
+    process instead, use ``tfasr bench --gin_file bench/scaling.gin``.
     """
     from tfasr.bench.scaling.predict import Asked, predict
 

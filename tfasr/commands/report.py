@@ -22,8 +22,10 @@ def add_target_arguments(
 ) -> None:
     metric = f"such as cer=0.10, a fraction; {targets}"
     add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
-    rule = "the clock and the rule; default: paper"
-    rule += "" if policy else "; naming one also shows the others, and groups the JSON"
+    rule = "how time is counted and when a target is met; default: paper"
+    rule += (
+        "" if policy else "; if given, tables show all policies, and JSON has one object a group"
+    )
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
     median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
     add("--window", type=int, help=median)
@@ -38,14 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=written_as, default="table", help="default: %(default)s")
     add_target_arguments(add, None)
     add("--power", action="store_true", help="also estimate how many runs show a gap of 10 %%")
-    add("--force", action="store_true", help="compare runs that are not comparable, and say why")
+    add(
+        "--force",
+        action="store_true",
+        help="compare runs even if they are not comparable; list what differs",
+    )
     add("--profile", action="store_true", help="also show which group reaches which targets first")
     machine = (
-        "the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
-        "paper_sys1, or a system.json; repeatable; default: what the runs recorded"
+        "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
+        "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
     )
     add("--hardware", action="append", default=[], metavar="[NAME=]FILE", help=machine)
-    add("--price_usd_per_hour", type=float, help="rent of the machines, replacing their files'")
+    add(
+        "--price_usd_per_hour",
+        type=float,
+        help="rent of the machines, instead of the price in their files",
+    )
     published = "show published results in the same tables, without ranking them"
     add("--beside", choices=SOURCES, help=published)
     explain = "instead print how each time came about, with lines of events.jsonl"

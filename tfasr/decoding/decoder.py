@@ -16,7 +16,7 @@ class Hypothesis:
     """The decoded text of one utterance.
 
     Attributes:
-        text: plain spelling, without separators.
+        text: in plain spelling, without the alphabet's separator between doubled letters.
         score: natural logarithm of the decoder's score; larger is better.
     """
 
@@ -39,7 +39,7 @@ class Decoder(Protocol):
 
 
 class DecodedUtterance(Protocol):
-    """An utterance decoded while its frames arrive, with the result of `Decoder.decode`."""
+    """Decodes an utterance while its frames arrive; the result equals that of `Decoder.decode`."""
 
     def hear(self, log_probs: np.ndarray) -> None:
         """Takes the next frames, float32 ``(time, classes)``, natural logarithms, blank last."""
@@ -170,7 +170,10 @@ GREEDY = DecoderKind(
 
 
 def split_words(text: str, word_characters: str | None = None) -> list[str]:
-    """Returns a text's words: runs of ``word_characters``, or with None `tfasr.alphabet.words`."""
+    """Returns a text's words: the longest sequences of ``word_characters``.
+
+    If None, `tfasr.alphabet.words` splits the text.
+    """
     if word_characters is None:
         return words(text)
     if not word_characters:

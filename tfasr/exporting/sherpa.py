@@ -1,6 +1,6 @@
 """A recogniser as the three graphs of a Moonshine model in sherpa-onnx.
 
-Of sherpa-onnx's models for samples at 16 kHz, only Moonshine receives raw samples. sherpa-onnx
+Moonshine is the only kind of model to which sherpa-onnx passes samples at 16 kHz unchanged. It
 calls a preprocessor (samples to features), an encoder, and then a decoder once per token until the
 text ends. Here the encoder computes the whole text, greedily, and the decoder returns its tokens
 one by one; neither adds weights to the recogniser's.
@@ -32,15 +32,18 @@ TOKENS = "tokens"
 _SPACE = " "
 _NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # with fixed ids; the characters' ids follow
 _END = _NOT_CHARACTERS.index("</s>")
-# sherpa-onnx reads at most 6 tokens per 384 x 16000 numbers of encoder output, rounded down. This
-# surplus of numbers lets it read all tokens.
+# From an encoder output of n numbers, sherpa-onnx reads at most n x 384 / 16000 x 6 tokens, about
+# one in 7 numbers. So each token takes up 7 numbers, and 8 more follow.
 _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 
 
 def write_sherpa(
     folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, outputs: SplitOutputs
 ) -> int:
-    """Writes sherpa-onnx's files and returns their graphs' bytes; RunError if a text differs."""
+    """Writes sherpa-onnx's files and returns the size of the graphs in bytes.
+
+    Raises RunError if the graphs recognise other texts than the run's model.
+    """
     files = sherpa_files(spec, model.read_bytes())
     _check_texts(source, outputs, files[ENCODER_FILE], spec.alphabet)
     for name, content in files.items():
@@ -49,7 +52,10 @@ def write_sherpa(
 
 
 def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
-    """Returns the contents of sherpa-onnx's files by name; RunError for a wrong features' graph."""
+    """Returns the contents of sherpa-onnx's files by name.
+
+    Raises RunError if the preprocessor computes other features than tfasr.
+    """
     carried = metadata(spec)
     return {
         PREPROCESSOR_FILE: checked_feature_graph(spec),
@@ -143,8 +149,9 @@ def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> 
 def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
     """Returns the file of the graph that returns the encoder's tokens one by one.
 
-    It maps the previous token ``(1, 1)``, which it ignores, the encoder's tokens and the number of
-    tokens read plus one ``(1,)`` to ``logits`` (1, 1, tokens): 1 for the next token.
+    Inputs: the previous token ``(1, 1)``, which is ignored; the encoder's tokens; and the number of
+    tokens read so far plus one ``(1,)``. Output: ``logits`` (1, 1, tokens), 1 for the next token
+    and 0 for all others.
     """
     writer = GraphWriter()
     count = len(_NOT_CHARACTERS) + alphabet.blank_id
@@ -163,7 +170,10 @@ def token_lines(alphabet: Alphabet) -> str:
 
 
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
-    """Returns the text that sherpa-onnx makes of the tokens; of units, without its first space."""
+    """Returns the text that sherpa-onnx makes of the tokens.
+
+    For sub-word units sherpa-onnx begins it with a space, which is left out here.
+    """
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
     return alphabet.decode([token - first for token in ids[: ids.index(_END)]])
@@ -201,7 +211,7 @@ def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
 
 
 def _shifted(writer: GraphWriter, row: str, edge: str, step: int) -> str:
-    """Adds each number's neighbour before (1) or after (-1) it in a row, with `edge` at the end."""
+    """Adds a row moved one place to the right (1) or left (-1), with `edge` in the free place."""
     ends = (0, -1) if step == 1 else (1, np.iinfo(np.int64).max)
     inner = writer.add("Slice", row, *(writer.constant([end], np.int64) for end in ends))
     return writer.add("Concat", *([edge, inner] if step == 1 else [inner, edge]), axis=0)

@@ -49,7 +49,7 @@ _NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
 | (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? [IW](\d{4}\ [\d:.]+\ +\d+)?\ \S+\.(cc|h):\d+\]
 | (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? E(\d{4}\ [\d:.]+\ +\d+)?\ \S*cuda\w*\.cc:\d+\]\ .*
   (factory|cuInit|CUDA_ERROR_NO_DEVICE)"""
-# Reads standard error in the place of the process, so that what it writes before it dies is shown.
+# Runs in a process of its own, so that messages written just before a crash still appear.
 _FILTER = """\
 import re, sys
 noise = re.compile(sys.argv[1].encode())
@@ -88,7 +88,8 @@ def without_noise() -> Iterator[None]:
         os.dup2(before, 2)
         os.close(before)
         reader.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a process it started has the pipe
+        # A process that was started meanwhile may still hold the pipe open.
+        with contextlib.suppress(subprocess.TimeoutExpired):
             reader.wait(_READS_WITHIN_S)
 
 
@@ -115,7 +116,8 @@ def load_tensorflow() -> None:
 _Result = TypeVar("_Result")
 _SHOWN_MESSAGE = 1000
 # Like `python -m MODULE`, but without importing from the working directory, where a file may shadow
-# a standard module (Python 3.10 has no option for this). tfasr is the parent's.
+# a standard module (Python 3.10 has no option for this). tfasr is imported from the same place as
+# in the parent.
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -412,7 +414,7 @@ def available_cores() -> int:
 
 @functools.cache
 def quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time Linux's control groups grant a container; inf for all."""
+    """Returns how many cores' time Linux's control groups grant a container; inf if unlimited."""
     return min(map(_granted, control_groups("cpu", root)))
 
 

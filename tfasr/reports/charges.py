@@ -1,7 +1,8 @@
 """What each run of a report ran on: its machine, cost and energy, and its cluster's workers.
 
-Workers' clocks are not compared. A step ends for all at the same moment, when the gradients are
-added up: who was ready a longer time before that end waited for who was ready last.
+Workers' clocks are not compared. A step ends for all workers at the same moment, when the gradients
+are added up. Each worker records how long before that end it was ready; what it has more than the
+last worker, it waited.
 """
 
 import itertools
@@ -44,7 +45,7 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
 
 
 def _places(events: Events, key: str) -> Iterator[tuple[tuple[int, int], Any, Any]]:
-    """Yields session and step, value and metadata of the events of steps."""
+    """Yields (session, step), value and metadata of the events of a key that belong to steps."""
     for event in events:
         metadata = event.get("metadata")
         if event["key"] == key and isinstance(metadata, dict):
@@ -59,19 +60,25 @@ Steps = dict[tuple[int, int], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class WorkerTimes:
-    """A worker's part of a run, over the steps that all workers noted and none compiled in."""
+    """A worker's times in a run.
+
+    They are sums over the steps that all workers recorded and in which none compiled.
+    """
 
     rank: int  # of the worker; 0 is the chief
     steps: int  # how many
-    utterances: int  # of its shares
-    input_wait_s: float  # seconds until its shares were there
+    utterances: int  # in its parts of the batches
+    input_wait_s: float  # seconds that it waited for its parts of the batches
     step_s: float  # seconds from then until all workers' gradients were applied
     waited_s: float  # part of step_s spent waiting for the last worker, not for the network
-    held_up_s: float  # seconds that the first of the others waited for this one, where it was last
-    # From when the last worker had its gradients until all were applied; without the statistics of
-    # synchronised batch normalisation
+    # How long the others waited for this one in steps where it was the last: per step, the wait of
+    # the worker that waited longest
+    held_up_s: float
+    # From when the last worker had its gradients until all were applied. The exchange of statistics
+    # of synchronised batch normalisation is not included
     exchange_s: float
-    sent_buffers: float = 0.0  # gradients sent, in buffers: 2 (n - 1) / n a step in a ring of n
+    # How much was sent, as a multiple of all gradients: 2 (n - 1) / n a step in a ring of n
+    sent_buffers: float = 0.0
 
     @property
     def waited_share(self) -> float:
@@ -79,7 +86,7 @@ class WorkerTimes:
 
 
 def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
-    """Returns the parts of a run's workers by rank, [] if fewer than two noted their steps."""
+    """Returns each worker's times in the order of ranks, [] if fewer than two recorded steps."""
     noted = {
         rank: {place: value for place, value, _ in _places(events, "worker_step") if _whole(value)}
         for rank, events in files.items()
@@ -129,9 +136,10 @@ def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerTime
 
 
 def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    # Seconds that each worker waited in a step for the last one. The last to begin has the shortest
-    # step, the last to have its gradients the shortest time from them to the end. With synchronised
-    # batch normalisation workers already wait in the model, and only the first shows it.
+    # Seconds that each worker waited in a step for the last one. Since all end at the same moment,
+    # the worker that begins last has the shortest step, and the one whose gradients come last has
+    # the shortest time from there to the end. With synchronised batch normalisation, workers wait
+    # before they have gradients, so only the lengths of their steps show it.
     from_ready = _from_ready(parts)
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
     return {
@@ -147,13 +155,14 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 @dataclass(frozen=True)
 class Exchange:
     workers: int  # of its last session
-    gradient_bytes: int  # that each worker has, and all sum up in a step
+    gradient_bytes: int  # size of one worker's gradients
     steps: int  # of the chief
     exchange_s: float  # from the last worker's gradients until all were summed and applied
-    share: float  # that part of the chief's steps, a fraction
-    achieved_bytes_per_s: float  # what the chief sent to sum gradients up in a ring, in that time
-    measured_bytes_per_s: float | None  # of the same buffer alone, before the first step
-    latency_s: float | None  # of a sum of a few numbers; None if unknown
+    share: float  # exchange_s as a fraction of the chief's step time
+    achieved_bytes_per_s: float  # what the chief sent (in a ring), divided by exchange_s
+    # The same when as many bytes were exchanged without training, before the first step
+    measured_bytes_per_s: float | None
+    latency_s: float | None  # seconds to sum a few numbers; None if unknown
 
 
 def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
@@ -219,14 +228,14 @@ def _positive(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class WorkerMachine:
-    """A worker's machine, over the sessions in which it noted it."""
+    """A worker's machine, with means over the sessions that recorded it."""
 
     rank: int  # of the worker
     hostname: str  # of its machine; "" if unknown
     cpu_percent: float | None  # how busy all cores of its host were; None if unknown
     process_percent: float | None  # how busy the worker kept them; None if unknown
     gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
-    counters: tuple[str, ...]  # of its host, without those that a lower rank has counted
+    counters: tuple[str, ...]  # its host's energy counters that no lower rank has counted
     shares_with: int | None  # the rank whose counters are this worker's too
     samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
 
@@ -303,7 +312,8 @@ def _steps_s(events: Events) -> dict[tuple[int, int], float]:
 def _offsets_s(
     worker: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
-    # What to add to a worker's clock for the chief's, by session: steps end together.
+    # Seconds to add to a worker's clock to get the chief's, by session. Their steps end at the same
+    # moment.
     offsets: dict[int, list[float]] = {}
     for place in worker.keys() & chief.keys():
         offsets.setdefault(place[0], []).append(chief[place] - worker[place])
@@ -342,7 +352,7 @@ class MeasuredEnergy:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns the energy of a run's start, or None if a host's is unknown."""
+        """Returns the energy that a run used until ``until_us``, or None if a host's is unknown."""
         if self.problem or not self.sources:
             return None
         return energy_of_hosts(self.sources, run.timeline.pieces, until_us=until_us)
@@ -373,8 +383,8 @@ def _problem(workers: int, machines: Sequence[WorkerMachine], chief_measured: bo
     missing = sorted(set(range(workers)) - {m.rank for m in machines})
     if missing:
         return (
-            f"no energy: of the machines of workers {', '.join(map(str, missing))} nothing is "
-            "known; copy their events-worker files into the run's folder"
+            "no energy: nothing is known about the machines of workers "
+            f"{', '.join(map(str, missing))}; copy their events-worker files into the run's folder"
         )
     unmeasured = {m.rank: m for m in machines if not (m.measured if m.rank else chief_measured)}
     if unmeasured:
@@ -440,7 +450,9 @@ class Machines:
         try:
             return HardwareConfig(**{name: fact[name] for name in names} | self._price), []
         except (TypeError, ValueError) as error:
-            raise UsageError(f"The run {run.name} must describe its machine: {error}") from error
+            raise UsageError(
+                f"The run {run.name} recorded a wrong description of its machine: {error}"
+            ) from error
 
     def check_all_used(self, names: Collection[str]) -> None:
         unused = sorted(self._by_name.keys() - set(names) - {""})
@@ -456,7 +468,11 @@ def charges_of(
     machine: tuple[HardwareConfig | None, list[str]],
     untils: Sequence[Mapping[str, float] | None],
 ) -> RunCharges:
-    """Returns a run's charges; ``untils`` has for each target seconds by interval, or None."""
+    """Returns a run's cost and energy for each target.
+
+    ``untils`` has for each target the seconds of each kind of interval until it was met, or None if
+    it never was.
+    """
     hardware, notes = machine[0], list(machine[1])
     measured = measured_energy(run)
     charges: list[TargetCharge | None] = []

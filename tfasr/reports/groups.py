@@ -1,4 +1,4 @@
-"""Finds and analyses a report's runs, and which belong together, whatever their seeds."""
+"""Finds and analyses a report's runs, and groups those that differ only in their seeds."""
 
 import gc
 import json
@@ -45,9 +45,9 @@ from tfasr.tta.policies import Bracket
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.run import Run, read_metrics, read_targets
 
-# Endings of run names before their number.
+# What is cut off the common start of run names, such as "-seed_1" of an4-seed_10 and an4-seed_11.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
-_ALONE = "Delete the file: the run then stands alone."
+_ALONE = "Delete the file; the run is then a group of its own."
 # Seeds, and defaults that an older tfasr did not write.
 _PASSED_OVER = re.compile(
     r'^[\w./@]*seed\s*=|^"seed":|.*\b(evaluations_per_epoch = 1|evaluation_utterances = 0)$'
@@ -77,10 +77,10 @@ def configuration(run: Run) -> str | None:
         return None
     lines = [line for line in text.splitlines() if not _PASSED_OVER.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
-    if units := run.fact("units"):  # the same text in other pieces may still be compared
+    if units := run.fact("units"):  # other sub-word units: a group of its own, but comparable
         facts.append(units)
     cluster = run.fact("cluster")
-    if isinstance(cluster, dict):  # flags name the workers, and no gin file
+    if isinstance(cluster, dict):  # workers are set by flags, in no gin file
         facts.append({name: cluster.get(name) for name in ("gradient_bytes", "workers")})
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
@@ -183,7 +183,7 @@ def _compared(
 def equal_seeds(
     first: Sequence[int | None], second: Sequence[int | None]
 ) -> tuple[list[int], list[int]]:
-    """Returns the places of runs that have a partner of the same seed, by their seeds."""
+    """Returns the indices of each group's runs that have a partner of equal seed, in pairs."""
     places: tuple[list[int], list[int]] = ([], [])
     seed_sets = ({seed for seed in seeds if isinstance(seed, int)} for seeds in (first, second))
     for seed in sorted(set.intersection(*seed_sets)):
@@ -216,7 +216,7 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     """Returns which of two groups reaches a target sooner, how surely, and why."""
     label = target_label(*other.target)
     if other.comparison is None:
-        return f"{label}: {other.group} against {first.group}: {REFUSED}."
+        return f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
     text = f"{label}: {_answer(first, other)}."
     ratio, product = other.comparison.ratio, other.decomposition
     return text + ("" if product is None else _why(other.group, product, ratio))
@@ -269,8 +269,8 @@ def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
         if compared.ratio is not None:
             until_s = min(first.statistics.restriction_s, other.statistics.restriction_s)
             text += (
-                f"; of the first {until_s / 60:.3g} min, which both were seen for, {other.group} "
-                f"spends {_ratio(compared.ratio)} times as much before it arrives"
+                f"; counting only the first {until_s / 60:.3g} min, which both groups ran for, "
+                f"{other.group} takes on average {_ratio(compared.ratio)} times as long"
             )
         text += " ("
     if compared.p_value is None:
@@ -286,8 +286,8 @@ def _tested(compared: GroupComparison) -> str:
     if compared.comparisons > 1:
         text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
     if not compared.decidable:
-        text += f"; so few runs cannot decide, as the smallest p is {compared.least_p:.2g}: take "
-        text += "more runs or fewer comparisons"
+        text += f"; so few runs cannot decide, as no p below {compared.least_p:.2g} is possible: "
+        text += "take more runs or fewer comparisons"
     if compared.test == "welch" and compared.permutation_p is not None:
         text += f"; permutation test p = {compared.permutation_p:.2g}"
     if (pairs := compared.by_pairs) is not None:
@@ -344,9 +344,9 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
         arrived = f"{product.runs[0]} and {product.runs[1]}"
         where = f"By the geometric means of the {arrived} runs that arrived, "
     elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
-        since = "since the model's creation, a clock on which the ratio is"
+        since = "counted from the model's creation, for which the ratio is"
         where = f"{where.removesuffix(', ')} {since} {_ratio(product.ratio)}, "
-    return f" {where}{group} {', against which it '.join(parts)}."
+    return f" {where}{group} {', but '.join(parts)}."
 
 
 def _reason(name: str, product: Decomposition) -> str:
@@ -354,7 +354,7 @@ def _reason(name: str, product: Decomposition) -> str:
         return f"needs {product.utterances_ratio:.2f} times the utterances"
     if name == "hardware_throughput":
         return f"has {product.throughput_ratio:.2f} times the steady throughput"
-    return f"owes the time a factor of {product.factors[name]:.2f} to {FACTORS[name]}"
+    return f"takes {product.factors[name]:.2f} times as long because of {FACTORS[name]}"
 
 
 DEEPEST = 3  # how many folders deep runs are looked for
@@ -417,7 +417,7 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
 
 
 def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
-    end_with(parent)  # its queue would stay open, since the processes hold both ends
+    end_with(parent)  # its queue stays open without it: these processes hold both ends
     for name in plugin_names:  # which may register the policy of a task
         load_plugin(name)
     declare(metrics, "another run of the report")

@@ -1,4 +1,4 @@
-"""Writes the report on runs: text, and with a folder its files and page."""
+"""Writes the report on runs: as text, and as tables, figures and a page in a folder."""
 
 import dataclasses
 import math
@@ -80,7 +80,7 @@ _RATES = ("wer", "cer")
 
 
 def card(report: Report) -> dict[str, Any]:
-    """Returns a card's values, by groups of runs of one configuration."""
+    """Returns a training-time card, see `docs/card.schema.json`: runs grouped by configuration."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for run in report.runs:
         groups.setdefault(run.group, []).append(_run(run, report))
@@ -185,8 +185,9 @@ class Comparison:
 
     Attributes:
         report: everything that is known of the runs.
-        results: for each target a list of what each group says of it: statistics over its runs,
-            brackets, the ratio to the first group with its interval, and the decomposition.
+        results: for each target a list with one result a group: statistics over its runs; for each
+            run the times between which it crossed the target; the ratio to the first group's time
+            with its confidence interval; and the factors that explain this ratio.
     """
 
     report: Report
@@ -294,19 +295,21 @@ def compare(
     force: bool = False,
     test: str = "groups",
 ) -> Comparison:
-    """Returns how the times to accuracy of runs stand to each other.
+    """Compares times to accuracy of runs or groups of runs.
 
     Args:
-        runs: run folders, published logs, folders of either, each of which is a group of runs of
-            one configuration, and runs of `tfasr.load_run`; the first is what the others are
-            compared with. In a list, or each as an argument.
+        runs: run folders, published logs, or runs from `tfasr.load_run`, as a list or as separate
+            arguments. A folder that contains several of them is a group of runs of one
+            configuration. All others are compared with the first.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
-        policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
+        policy: how time is counted and when a target is met: a `tfasr.tta.policies.Policy` or its
+            name.
         window: the evaluations whose median must meet a target; by default the policy's.
         force: compare runs whose results are not comparable.
-        test: on which verdicts stand, declared before the runs: "groups", or "pairs" of equal
-            seeds, or "always_valid", of pairs too, see `tfasr.tta.comparison`.
+        test: which test decides who is faster; choose it before you see the runs. "groups"
+            compares whole groups; "pairs" and "always_valid" compare runs of equal seeds, see
+            `tfasr.tta.comparison`.
 
     Raises:
         UsageError: if there is no run, a path holds none, a target is wrong, there is no such
@@ -329,7 +332,10 @@ def write_tables(tables: Sequence[Table], folder: Path) -> None:
 
 
 def to_json(report: Report) -> str:
-    """Returns an object for each run and target, in seconds; a run without targets has one."""
+    """Returns JSON with an object for each run and target, times in seconds.
+
+    Without targets there is one object for each run.
+    """
     objects = []
     of_target, charges = accuracy_columns(report), charges_json(report)
     of_run = [*time_columns(report), *throughput_columns(report)]
@@ -358,7 +364,7 @@ def groups_to_json(report: Report, results: Results) -> str:
     return to_json_text(objects)
 
 
-# Fields that have another name or are within another object.
+# Columns of tables that JSON has under another name or within another object.
 _TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
 _TIMES |= {f"{name}_s" for name in INTERVALS}
 _AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
@@ -454,16 +460,17 @@ def report(
     """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
 
     Args:
-        run_dirs: run folders, published logs, or folders of either, each of which is a group of
-            runs of one configuration; the others are compared with the first.
+        run_dirs: run folders, published logs, or folders of them. Such a folder is a group of runs
+            of one configuration. All others are compared with the first.
         out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
             of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
             and CSV hold all tables; CSV holds seconds and fractions, unrounded. "card" and
             "card_json": see `docs/card.schema.json`.
         targets: as ``("cer", 0.10)`` or "cer=0.10"; by default those that the runs set themselves.
-        policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
-            If named, the tables show all policies, and JSON is by groups.
+        policy: how time is counted and when a target is met: a `tfasr.tta.policies.Policy` or its
+            name; "paper" by default. If given, the tables show all policies, and JSON has an object
+            for each group instead of each run.
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
@@ -478,8 +485,8 @@ def report(
         beside: whose published results to show too, such as "paper".
 
     Raises:
-        UsageError: if there is no run, a folder holds none, an argument is wrong, or ``out`` holds
-            files of others in the places of the report's.
+        UsageError: if there is no run, a folder holds none, an argument is wrong, or the report
+            would overwrite files in ``out`` that no report has written.
         RunError: if ``out`` cannot be written.
     """
     cards = output_format in (CARD, CARD_JSON)

@@ -13,13 +13,13 @@ from tfasr.kit.files import PROGRESS_FILE, object_or_empty
 
 @dataclass(frozen=True)
 class Lap:
-    kind: str  # of the step; kinds differ by far in what they take
+    kind: str  # of the step; steps of different kinds take very different times
     alike: str = ""  # steps of a kind with the same value take about the same time
-    seconds: float | None = None  # None of what is not done yet
+    seconds: float | None = None  # how long it took; None if it is not done yet
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of steps alike, else of its kind, or None."""
+    """Returns the mean seconds of similar steps, else of steps of its kind, or None without any."""
     of_kind = [
         earlier for earlier in done if earlier.kind == step.kind and earlier.seconds is not None
     ]
@@ -34,7 +34,10 @@ def time_left_s(
     elapsed_s: float = 0.0,
     share: float = 0.0,
 ) -> tuple[float, bool]:
-    """Returns the seconds left, and whether all are known; ``share`` of ``running`` is done."""
+    """Returns the seconds left, and whether each step's time could be estimated.
+
+    ``share`` is the part of ``running`` that is done, from 0 to 1.
+    """
     now: list[Lap] = list(done)
     left_s: list[float | None] = []
     if running is not None:

@@ -41,8 +41,8 @@ class Band:
     runs: int  # how many
     x: np.ndarray  # ascending
     middle: np.ndarray  # the only run's values, or the median of the runs'
-    low: np.ndarray | None = None  # the lowest value, or the 5 % quantile of 20 runs or more
-    high: np.ndarray | None = None  # the highest value, or the 95 % quantile
+    low: np.ndarray | None = None  # the lowest value, or from 20 runs on the 5 % quantile
+    high: np.ndarray | None = None  # the highest value, or from 20 runs on the 95 % quantile
 
     @property
     def label(self) -> str:
@@ -64,7 +64,7 @@ def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) ->
 
 
 def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
-    """Returns the middle and the spread of curves, as far as at least half of them go."""
+    """Returns the median and the spread of curves, wherever at least half of them have a value."""
     if len(curves) == 1:
         return Band(name, number, 1, *curves[0])
     grid = np.unique(np.concatenate([x for x, _ in curves]))
@@ -79,8 +79,8 @@ def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
 
 
 def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarray:
-    # Of each column's first ``counts`` values, which ascend; numpy.nanquantile takes the columns
-    # one by one.
+    # The quantile of the first ``counts`` values of each column, which are sorted. Faster than
+    # numpy.nanquantile, which loops over the columns.
     place = share * (counts - 1)
     below, above = np.floor(place).astype(int), np.ceil(place).astype(int)
     first = np.take_along_axis(ordered, below[None], axis=0)[0]
@@ -94,9 +94,14 @@ def spread_text(bands: Sequence[Band]) -> str:
         return ""
     spread = "all runs"
     if max(sizes) >= FEWEST_FOR_QUANTILES:
-        ranges = " (all runs of groups below 20)" if min(sizes) < FEWEST_FOR_QUANTILES else ""
+        ranges = (
+            " (all runs of groups of fewer than 20)" if min(sizes) < FEWEST_FOR_QUANTILES else ""
+        )
         spread = f"5–95 % of the runs{ranges}"
-    return f"lines are medians of a group's runs, bands contain {spread}, while half of them last"
+    return (
+        f"lines are medians of a group's runs, bands contain {spread}; both end where fewer than "
+        "half of the runs go on"
+    )
 
 
 _MOST_POINTS = 2000
@@ -160,7 +165,10 @@ def series_name(group: str, runs: int, number: int) -> str:
 
 
 def time_axis(report: Report, bands: Bands, axis: str) -> Axis:
-    """Returns the horizontal axis of curves; minutes that span decades are logarithmic."""
+    """Returns the horizontal axis of curves.
+
+    Minutes are on a logarithmic scale if some curves last over 8 times as long as others.
+    """
     labels = {"minutes": clock_label(report), "utterances": "utterances trained on"}
     ends = [float(band.x[-1]) for band in bands[axis] if band.x.size]
     starts = [float(band.x[band.x > 0][0]) for band in bands[axis] if (band.x > 0).any()]
@@ -184,7 +192,7 @@ def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None
     high = 1.12 * float(values.max(initial=0)) or 1.0
     low = float(min(positive, default=high)) / 1.15
     high = high if most is None else min(high, most)
-    # If all values are above what is worth showing, as in the first epochs.
+    # All values may lie above the highest one shown, as in the first epochs.
     return (low, high) if low < high else (high / 10, high)
 
 
@@ -223,7 +231,7 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
     targets = sorted({v * scale for name, v in report.targets if name == metric}, reverse=True)
     caption = f"{sentence(metric_label(metric))} on the validation set"
     if targets:
-        caption += "; dashed lines are targets, rings mark where a target's rule is met"
+        caption += "; dashed lines are targets, rings mark when a target counts as met"
         if any(band.runs > 1 for band in bands["minutes"]):
             caption += " (for a group: its median time)"
     y = _value_axis(metric, bands, values, targets)
@@ -332,9 +340,10 @@ def _rings(
             if not math.isfinite(x):
                 continue
             line = lines[number]
-            # A group's line is of medians at one time, and its own end may be earlier.
+            # A group's line has the median value at each time. At the median time to the target it
+            # may show another value, or have ended.
             y = value * scale if line.runs > 1 else float(np.interp(x, line.x, line.middle))
-            text = f"{group}\ntarget {value * scale:.4g}{unit} met at {axis}: {x:.4g}"
+            text = f"{group}\ntarget {value * scale:.4g}{unit} met after {x:.4g} {axis}"
             look = {"colour": run_colour(number), "series": series_name(group, line.runs, number)}
             marks.append(Points(x=[x], y=[y], symbol="ring", size=11, texts=[text], **look))
     return marks

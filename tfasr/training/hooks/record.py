@@ -61,7 +61,7 @@ def _describe(run: TrainingRun, step: StepResult) -> str:
 
 
 class CheckData(Hook):
-    """Ends the run at an epoch whose shards have changed, or did not hold the split once."""
+    """Ends the run if shards changed, or an epoch did not contain each utterance exactly once."""
 
     def __init__(self) -> None:
         self._positions: list[np.ndarray] = []
@@ -71,13 +71,13 @@ class CheckData(Hook):
         run.splits["train"].check_unchanged()
         self._positions = []
         self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        self._whole = self._whole and run.training.num_replicas == 1  # more leave some out
+        self._whole = self._whole and run.training.num_replicas == 1  # else some are cut off
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)
         self._whole = self._whole and not step.lost_utterances
         if run.state.step % run.training.checkpoint_every_steps == 0:
-            run.splits["train"].check_unchanged()  # before it is saved what was learnt from them
+            run.splits["train"].check_unchanged()  # before a checkpoint is saved
 
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
         for split in run.splits.values():
@@ -89,8 +89,8 @@ class CheckData(Hook):
         if lacking or distinct < len(trained) or distinct > expected:
             raise RunError(
                 f"An epoch must train on each of the {expected} utterances of {split.folder} once. "
-                f"Epoch {epoch} got {len(trained)}, {distinct} of them different: its shards do "
-                "not match its index. Run tfasr prepare into another --shard_dir."
+                f"Epoch {epoch} got {len(trained)}, of which {distinct} distinct: the shards do "
+                "not match their index. Run tfasr prepare into another --shard_dir."
             )
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
@@ -100,10 +100,10 @@ class CheckData(Hook):
 class PrintSentences(Hook):
     """Logs transcripts of the first training utterances, next to their references.
 
-    On a terminal it is one of them.
+    On a terminal, only the first transcript is logged.
 
-    The utterances are read when first needed, apart from training's batches and not augmented; the
-    model works as in an evaluation.
+    The utterances are read when first needed, separately from training's batches and not augmented;
+    the model runs as in an evaluation.
 
     Source: the paper, Figure 6: sentences of the training set, beam width 1.
     """
@@ -131,7 +131,8 @@ class PrintSentences(Hook):
         except KeyError as error:
             raise RunError(
                 f"The shards in {split.folder} must hold what its manifest lists. They hold an "
-                f"utterance of position {error}. Run tfasr prepare into another --shard_dir."
+                f"utterance at position {error}, which it does not list. Run tfasr prepare into "
+                "another --shard_dir."
             ) from None
         log_probs, lengths = (tensor.numpy() for tensor in self._forward())
         hypotheses = self._decoder.decode(log_probs, lengths)
