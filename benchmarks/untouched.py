@@ -66,7 +66,9 @@ def epochs_to_target(dev_runs: list[Path], untouched_runs: list[Path], cer: floa
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scores", type=Path, nargs="+", required=True, help="evaluate's --out")
+    parser.add_argument(
+        "--scores", type=Path, nargs="+", required=True, help="folders of tfasr evaluate --out"
+    )
     parser.add_argument("--dev_runs", type=Path, nargs="+", required=True)
     parser.add_argument("--untouched_runs", type=Path, nargs="+", required=True)
     parser.add_argument("--cer", type=float, default=0.15)
@@ -85,8 +87,8 @@ def main(arguments: list[str] | None = None) -> None:
         | {"columns": [("seed", "seed"), *((split, split) for split in SPLITS)]},
     ]
     notes = [
-        "Trained on 746 utterances of 58 speakers (benchmarks/splits); other work ran meanwhile, "
-        "which moves no error rate and no epoch.",
+        "Trained on 746 utterances of 58 speakers (benchmarks/splits). Other work ran at the "
+        "same time, which doesn't affect error rates or epochs.",
         "fast/an4_accurate.gin with CosineDecay.decay_steps = 2270, since an epoch has 50 steps.",
         "Recipes and targets were chosen on `validation` (dev), nothing on `untouched`.",
     ]

@@ -73,7 +73,7 @@ def pause_of(mark: str) -> str:
 class Alphabet:
     """An ordered set of characters; the CTC blank is the class after the last one.
 
-    With a separator, a character that follows itself is kept apart by it: "cool" is spelled
+    The separator, if there is one, is written between two equal characters: "cool" is spelled
     ``co_ol``, so that a CTC path never needs a blank to tell two equal labels apart. With units,
     the classes are units instead of characters, and the separator is not used.
 
@@ -85,10 +85,11 @@ class Alphabet:
             are among them. Empty for none.
         units_kind: how a word is cut into units: "unigram" for the best sum of scores, "bpe" for
             merging the best pairs.
-        mapping: texts of transcripts that are replaced, and their replacements.
+        mapping: pairs of a text to replace in transcripts and its replacement.
         keep_case: whether transcripts keep upper case.
-        punctuation: "refused", as any character outside the alphabet; "dropped"; or "kept", where
-            only marks outside the alphabet are dropped.
+        punctuation: "refused" treats marks like any other character outside the alphabet;
+            "dropped" removes marks outside it, and apostrophes that aren't between letters; "kept"
+            only removes marks outside it.
 
     Raises:
         ValueError: if a character stands twice, the separator is not one of them, or the units
@@ -107,7 +108,7 @@ class Alphabet:
 
     def __post_init__(self):
         if not isinstance(self.characters, str):
-            raise TypeError(f"Characters must be one text. Received: {self.characters!r:.80}.")
+            raise TypeError(f"Characters must be a string. Received: {self.characters!r:.80}.")
         repeated = sorted(c for c, count in Counter(self.characters).items() if count > 1)
         if not self.characters or repeated:
             raise ValueError(
@@ -132,16 +133,17 @@ class Alphabet:
         double = len(names) - len(set(names))
         if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
             raise ValueError(
-                f"Units must spell the alphabet {self.characters[:80]!r}, each once and within "
-                f"a word. Received: {self.units_kind} units, missing {sorted(missing)[:20]}"
-                f", of another alphabet {sorted(foreign)[:20]}, across words "
-                f"{sorted(crossing)[:5]}, repeated {double}. Train units on this text, or use the "
-                "alphabet of the units."
+                f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
+                "unit must occur once and lie within a word. Received: "
+                f"{self.units_kind} units; missing characters: {sorted(missing)[:20]}; characters "
+                f"of another alphabet: {sorted(foreign)[:20]}; units across words: "
+                f"{sorted(crossing)[:5]}; repeated units: {double}. Train units on this text, or "
+                "use the alphabet of the units."
             )
 
     @property
     def unit_characters(self) -> frozenset[str]:
-        """The characters that units are made of: a mark at the start of words for the space."""
+        """The characters of units: `WORD_START` takes the place of the space."""
         return self._writable - {" "} | set(WORD_START * (" " in self._writable))
 
     @cached_property
@@ -166,7 +168,7 @@ class Alphabet:
 
     @cached_property
     def word_starts(self) -> tuple[bool, ...]:
-        """For each class but the blank, whether it begins a word without a space before it."""
+        """Whether each class but the blank starts a word by itself, with no space label before."""
         marks = ("M", "C")
         return tuple(
             symbol[0] == WORD_START
@@ -184,10 +186,10 @@ class Alphabet:
         return frozenset(self.characters) - {self.separator}
 
     def normalise(self, text: str) -> str:
-        """Returns a transcript as the recogniser is to write it; see `normalise`.
+        """Returns a transcript as the recogniser should write it.
 
-        In addition, the mapping, kept case and dropped punctuation. An apostrophe between letters
-        is no punctuation.
+        This is the function `normalise` with the alphabet's mapping, case and punctuation. An
+        apostrophe between letters is not punctuation.
         """
         if (self.mapping, self.keep_case, self.punctuation) == ((), False, "refused"):
             return normalise(text)
@@ -250,9 +252,9 @@ class Alphabet:
         """
         if foreign := self.foreign_characters(text):
             raise ValueError(
-                f"A transcript must be written in the alphabet {self.characters[:80]!r} "
-                f"(separator {self.separator!r} aside). "
-                f"Received: {text!r} with the characters {foreign}."
+                f"A transcript must be written in the alphabet {self.characters[:80]!r}, without "
+                f"its separator {self.separator!r}. "
+                f"Received: {text!r}, which also has the characters {foreign}."
             )
         if not self.units:
             return [self._ids[character] for character in self.spell(text)]
@@ -298,8 +300,8 @@ class Alphabet:
         wrong = [int(label) for label in labels if not 0 <= label < self.blank_id]
         if wrong:
             raise ValueError(
-                f"Labels must lie in 0..{self.blank_id - 1}: blanks are removed before. "
-                f"Received: {wrong}."
+                f"Labels must lie in 0..{self.blank_id - 1}. Received: {wrong}. Remove blanks "
+                "before decoding."
             )
         separator = self.separator_id
         text = "".join(self.symbols[label] for label in labels if label != separator)

@@ -1,6 +1,7 @@
-"""A complete training run without TensorFlow: tfasr's model on JAX or PyTorch, or the twin.
+"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of its twin.
 
-Both read `gpu.data`'s batches, are evaluated greedily after each epoch, and are recorded by
+The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on the batches
+of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are recorded by
 `tfasr.Recorder`. Neither saves checkpoints.
 """
 
@@ -41,7 +42,7 @@ class _Intermediate(keras.Model):
 
 
 class KerasLearner:
-    """tfasr's model on the Keras backend of this process, by the stepper of ``tfasr bench``."""
+    """Trains tfasr's model on this process's Keras backend, with the steps of ``tfasr bench``."""
 
     def __init__(self, packed: Packed, seed: int, precision: str):
         recipe, self._packed = packed.recipe, packed
@@ -151,8 +152,8 @@ def train(
     """Trains to a target and yields the results after each epoch.
 
     Args:
-        folder: of `gpu.data.pack`.
-        name: of the corpus and recipe there.
+        folder: written by `gpu.data.pack`.
+        name: names the corpus and recipe in that folder.
         system: "tfasr" or "torch".
         targets: metrics and values; the run ends when all are met.
         epochs: limit; None for the recipe's.

@@ -231,7 +231,7 @@ def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind)
         assert [alphabet.symbols[i] for i in alphabet.encode(text)] == theirs.encode_as_pieces(text)
     with pytest.raises(UsageError, match="units.model doesn't fit.*of another alphabet.*ß"):
         made(["hello"], units_model=model)
-    with pytest.raises(UsageError, match=r"doesn't fit.*missing \['q'\]"):
+    with pytest.raises(UsageError, match=r"doesn't fit.*missing characters: \['q'\]"):
         made([*texts, "quer"], source="auto", units_model=model)
     damaged = tmp_path / "damaged.model"
     damaged.write_bytes(b"not a model")

@@ -282,7 +282,7 @@ def test_few_speakers_are_mentioned():
     five = ["ann", "bob", "cat", "dan", "eve"] * 4
     found = compare_pairs(heard([1] * 20, speakers=five), heard([0] * 20, speakers=five))
     # Two of the 32 exchanges of five are as extreme as can be.
-    said = "no difference shown (p = 0.062, by 5 speakers, with whom p can't be below 0.062)"
+    said = "no difference shown (p = 0.062, by 5 speakers, so p can't be below 0.062)"
     assert verdict(found, "one", "two") == said
 
 

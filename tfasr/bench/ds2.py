@@ -23,7 +23,7 @@ from tfasr.errors import RunError
 from tfasr.kit.config import config_class, require
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
-# How many of every hundred utterances last 1, 2, ... 15 s, and the labels of each.
+# How many of every hundred utterances last 1, 2, ... 15 s, and how many labels each of them has.
 COUNTS = (3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1)
 LABEL_LENGTHS = (7, 17, 35, 48, 62, 78, 93, 107, 120, 134, 148, 163, 178, 193, 209)
 LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def utterance_counts(fraction: float) -> list[int]:
     """Returns the numbers of utterances of 1, 2, ... 15 s, rounded by the largest remainder.
 
-    Source: the counts, DeepMark issue 1; the rounding, its torch/audio/Dataset.lua.
+    Source: DeepMark's issue 1 for the counts, its torch/audio/Dataset.lua for the rounding.
     """
     total = max(1, round(Fraction(fraction) * NUM_UTTERANCES))
     shares = [Fraction(count * total, sum(COUNTS)) for count in COUNTS]
@@ -75,8 +75,8 @@ class RandomBlock:
 class DeepMarkConfig:
     """Settings of the benchmark.
 
-    Source: the batch size, DeepMark's torch/audio/benchmark.lua; the search, the remarks on the
-    fastest minibatch in DeepMark's issue 1.
+    Source: DeepMark's torch/audio/benchmark.lua for the batch size, the remarks on the fastest
+    minibatch in its issue 1 for the search.
     """
 
     batch_size: int = 32  # utterances per batch on each device, if `search_batches` is empty
@@ -85,7 +85,7 @@ class DeepMarkConfig:
     search_rounds: int = 2  # measurements of each length for a size
     cliff_tolerance: float = 0.05  # an utterance this much slower in a larger batch is a cliff
     memory_share: float = 0.8  # fraction of the free memory for the search
-    warmup_steps: int = 1  # passes left out for each batch shape
+    warmup_steps: int = 1  # untimed passes for each batch shape
     num_devices: int = 1  # each with its own batch; several only on TensorFlow
     seed: int = 0  # of weights and data
 
@@ -105,9 +105,9 @@ class DeepMarkConfig:
 @dataclass(frozen=True)
 class LengthMeasurement:
     length_s: int  # seconds of an utterance
-    sizes: Sequence[int]  # utterances of each batch; empty if the fraction left none
+    sizes: Sequence[int]  # utterances in each batch; empty if none of this length were run
     forward_s: Sequence[float]  # network and loss, for each batch
-    backward_s: Sequence[float]  # the following gradients
+    backward_s: Sequence[float]  # gradients, after the forward pass
     total_s: Sequence[float]  # forward and backward in one step
 
     @property
@@ -268,7 +268,7 @@ class Search:
 class DeepMarkTimer:
     def __init__(self, network: DeepSpeech2Config, bench: DeepMarkConfig, longest_s, strategy=None):
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
-        self.warmups = 0  # passes that were left out
+        self.warmups = 0  # untimed passes so far
         self._bench = bench
         with strategy.scope() if strategy else contextlib.nullcontext():
             model = DeepSpeech2(network, seed=bench.seed)
@@ -420,9 +420,9 @@ def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend:
 
 def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
     notes = [
-        f"{parameters:,} trainable parameters, after {warmups} warm-up passes, which compile. "
-        "Forward and the following backward are timed separately. Both: the two as one step, used "
-        "for all rates. Weights are not updated, as in DeepMark.",
+        f"{parameters:,} trainable parameters. Not timed: {warmups} warm-up passes, which compile. "
+        "Forward and backward are timed separately. Both: forward and backward as one step; all "
+        "rates use this time. Weights are not updated, as in DeepMark.",
         "Published: DeepMark's figures. They contradict each other: 32 utterances/s in batches of "
         "32 mean 1 s per batch, not 154 ms.",
     ]

@@ -1,7 +1,7 @@
 """Speech from the espeak-ng library, which runs in a separate process.
 
-The library keeps global state and is written in C: in a child process, a crash costs the speech
-and not the caller.
+The library is written in C and keeps global state. In a child process, a crash loses the speech but
+doesn't end the caller.
 """
 
 import base64
@@ -22,7 +22,7 @@ from tfasr.errors import RunError, optional_package
 from tfasr.kit.process import ChildError, Correspondence, received
 
 SAMPLE_RATE_HZ = 22050
-# The library cuts the path of its data off at 160 bytes, with the names of its files appended.
+# The library truncates the paths of its data files to 160 bytes, including the files' names.
 _LONGEST_DATA_PATH_BYTES = 100
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
@@ -46,7 +46,7 @@ class Library:
             _SYNCHRONOUS, 0, os.fsencode(data), ctypes.c_int(_DONT_EXIT)
         )
         if rate_hz != SAMPLE_RATE_HZ:
-            raise OSError(f"espeak-ng must start at {SAMPLE_RATE_HZ} Hz. It answers: {rate_hz}")
+            raise OSError(f"espeak-ng must start at {SAMPLE_RATE_HZ} Hz. Received: {rate_hz}.")
         self._library.espeak_SetSynthCallback(self._callback)
 
     def _collect(self, samples: Any, count: int, events: Any) -> int:
@@ -76,7 +76,8 @@ class Library:
 
 
 def _answers(library_path: str, data: str) -> Iterator[list[str]]:
-    # Yields samples in base64, and what went wrong: first of starting, then of each request.
+    # Yields samples in base64 and an error message, "" if all went well: first for the start, which
+    # has no samples, then for each request.
     try:
         library = Library(library_path, data)
     except OSError as error:
@@ -94,8 +95,8 @@ class Espeak:
     """A child process that speaks; use it as a context manager.
 
     The same sequence of calls gives the same samples in every process, because the library's noise
-    is seeded before each. The sequence matters: the library keeps state between utterances. A
-    missing package espeakng-loader is a UsageError, a library that fails a RunError.
+    is seeded before each. The sequence matters: the library keeps state between utterances. Raises
+    UsageError if the package espeakng-loader is missing, and RunError if the library fails.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Acoustic features: log-mel energies and their cepstra, in TensorFlow, offline and in graph."""
+"""Acoustic features: log-mel energies and MFCCs, computed with TensorFlow or NumPy."""
 
 import functools
 from collections.abc import Callable
@@ -65,7 +65,10 @@ class FeatureConfig:
 
 
 def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
-    """HTK's transform, float32 ``(num_mel_bins, num_mfcc)``; TensorFlow's fails on no frames."""
+    """HTK's cosine transform, float32 ``(num_mel_bins, num_mfcc)``.
+
+    Replaces TensorFlow's, which fails if there are no frames.
+    """
     angles = np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc)) * np.pi / num_mel_bins
     return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
 
@@ -73,10 +76,10 @@ def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
 def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
     """Returns the features of one utterance, before normalisation.
 
-    Log-mel: natural logarithm of the power or magnitude spectrum through triangular filters that
-    are linear in mel (HTK's scale and shape), plus 1e-6. MFCC: HTK's type-II cosine transform of
-    those, scaled by sqrt(2 / num_mel_bins) for every coefficient, the zeroth included, without
-    liftering.
+    Log-mel: the power or magnitude spectrum is summed by triangular filters that are linear in mel
+    (HTK's scale and shape); then comes the natural logarithm of 1e-6 plus that sum. MFCC: HTK's
+    type-II cosine transform of the log-mel energies, scaled by sqrt(2 / num_mel_bins) for every
+    coefficient, the zeroth included, without liftering.
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
@@ -122,7 +125,10 @@ def normalise_features(
 
 
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
-    """`compute_features` in NumPy; parts cut at multiples of ``step_samples`` can be joined."""
+    """`compute_features` in NumPy.
+
+    A part that starts at a multiple of ``step_samples`` has the same frames as the whole.
+    """
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
         return np.zeros((0, config.num_features), np.float32)
@@ -141,7 +147,10 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 
 
 def expect_many_frames() -> None:
-    """Loads SciPy's transform: seven times as fast, worth its loading from 4 minutes of audio."""
+    """Switches to SciPy's transform, seven times as fast.
+
+    Importing it takes time, so this pays from 4 minutes of audio on.
+    """
     from scipy.fft import rfft
 
     _transforms.append(rfft)
@@ -162,14 +171,14 @@ def normalise_frames(
 
 
 def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int) -> None:
-    """Raises ValueError unless features can be normalised by these: a constant one has 0."""
+    """Raises ValueError if these can't normalise features; a constant feature's deviation is 0."""
     shapes = {mean.shape, deviation.shape}
     finite = np.isfinite(mean).all() and np.isfinite(deviation).all()
     possible = finite and (deviation >= 0).all() and deviation.any()
     if shapes != {(num_features,)} or not possible:
         raise ValueError(
-            f"The features' mean and deviation must be {num_features} finite numbers each, no "
-            f"deviation less than 0 and not all of them 0. Received: {mean.size} and "
+            f"The features' mean and deviation must be {num_features} finite numbers each. No "
+            f"deviation may be negative, and not all may be 0. Received: {mean.size} and "
             f"{deviation.size} numbers."
         )
 

@@ -1,9 +1,10 @@
 """A recogniser for LiteRT (formerly TensorFlow Lite), in one of two forms.
 
-A recurrence in one direction is written step by step, because LiteRT needs fixed sizes and its own
-LSTM hides its state. The graph computes `STEP_FRAMES` output frames from states that it is passed,
-and returns the states after each frame. Longer recordings take several calls. If fewer frames
-remain, the caller uses the states after the last one.
+Unidirectional recurrent models get a graph for a fixed number of steps, because LiteRT needs fixed
+sizes and its own LSTM doesn't expose its state. A call takes the recurrent states, computes
+`STEP_FRAMES` output frames, and returns the states after each of them. Longer recordings take
+several calls. If the last call has fewer valid frames, the caller uses the states after the last
+valid one.
 
 All other models are converted: one utterance of any length per call, with LiteRT's own operations.
 """
@@ -38,13 +39,13 @@ def is_stepped(config: Any) -> bool:
 
 
 def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
-    """Returns the file of a one-way `RecurrentStack`'s steps; int8 quantises dynamically."""
+    """Converts a unidirectional `RecurrentStack`; int8 means dynamic-range quantisation."""
     step, signature = _step(FoldedStack.of(model), num_features)
     return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
 
 def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool) -> bytes:
-    """Returns the file of any model, for one utterance per call; RunError if impossible."""
+    """Converts any model, for one utterance per call; RunError if that is impossible."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     features = tf.TensorSpec([1, None, num_features], tf.float32)
     signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}
@@ -65,7 +66,7 @@ def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
-    """Returns the file of a `portable` model's logits for one batch size; RunError if it can't."""
+    """Converts a `portable` model that outputs logits, for one input size; RunError if it fails."""
     features = tf.TensorSpec((batch, frames, num_features), tf.float32)
     signature = [features, tf.TensorSpec((batch,), tf.int32)]
     function = tf.function(lambda features, lengths: model(features, lengths), signature)
@@ -160,7 +161,8 @@ class _Layer:
         self._kernel = _constant(weights.kernel[0])
         self._recurrent_kernel = _constant(weights.recurrent_kernel[0])
         biases = np.split(weights.bias[0], 2)
-        # An LSTM adds both biases at once; a GRU adds the recurrent one after its own product.
+        # An LSTM can add both biases at once. A GRU must add the recurrent bias to the recurrent
+        # product, before the reset gate scales it.
         lstm = weights.operator == "LSTM"
         self._bias = _constant(biases[0] + biases[1] if lstm else biases[0])
         self._recurrent_bias = None if lstm else _constant(biases[1])

@@ -162,11 +162,12 @@ def stream(
     task: str = "",
     show_messages: bool = True,
 ) -> Iterator[Any]:
-    """Calls a function in a new process and yields its results: what it yields, or its one result.
+    """Calls a function in a new process; yields a generator's values, or the one return value.
 
-    Its UsageError or RunError is passed on; any other failure raises ChildError. First it loads
-    ``plugins`` (by default this process's). ``backend`` is its Keras backend, and ``task`` names
-    the work in messages. Without ``show_messages``, its messages appear only in a ChildError.
+    UsageError and RunError are passed on; any other failure raises ChildError. The new process
+    first loads ``plugins`` (by default, those of this process) and uses ``backend`` as its Keras
+    backend. ``task`` names the work in messages. Without ``show_messages``, the new process's
+    messages appear only in a ChildError.
     """
     request = _request(function, arguments, backend, plugins)
     with contextlib.ExitStack() as resources:
@@ -188,7 +189,7 @@ def stream(
 
 
 class Correspondence:
-    """A generator function in a new process, which reads `received` and yields answers."""
+    """A generator function in a new process; it reads from `received` and yields answers."""
 
     def __init__(
         self,
@@ -234,7 +235,7 @@ class Correspondence:
         self._messages.close()
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # reading reports how the process ended
+        with contextlib.suppress(OSError):  # the next read reports how it ended
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
@@ -245,7 +246,7 @@ class Correspondence:
 
 
 def received() -> Iterator[Any]:
-    """Yields the values sent by a `Correspondence`, in its process, until the sender ends."""
+    """Yields the values that a `Correspondence` sends to this process, until the sender ends."""
     for line in sys.stdin:
         yield from_typed_json(json.loads(line))
 
@@ -314,9 +315,9 @@ def run_child(parent: int, module: str) -> None:
 def end_with(parent: int) -> None:
     """Sends this process SIGTERM once the process ``parent`` has ended for any reason.
 
-    A training then saves a checkpoint; after two minutes, the process is killed. The parent's id is
-    polled, because a pipe stays open in other forks of the parent, and Linux's death signal comes
-    as soon as the parent's thread ends.
+    A training run then saves a checkpoint; after two minutes, the process is killed. The parent's
+    id is polled because the alternatives fail: a pipe stays open in the parent's other forks, and
+    Linux's death signal is sent as soon as the thread that started this process ends.
     """
 
     def watch() -> None:
@@ -419,7 +420,7 @@ def quota(root: Path = Path("/")) -> float:
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
-    """Returns the folders of this process's groups and their parents: each sets limits."""
+    """Returns the folders of this process's control groups and parents; each can set limits."""
     top = root / "sys/fs/cgroup"
     # Inside a container the group's own path may lie outside of what is mounted.
     folders = [top, top / controller]

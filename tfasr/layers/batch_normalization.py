@@ -7,19 +7,20 @@ import keras
 class BatchNormalization(keras.layers.BatchNormalization):
     """A `keras.layers.BatchNormalization` that trains faster with a mask.
 
-    Weights, config, results and gradients equal those of Keras's layer, which passes over the batch
-    far more often. On CPUs it is one compiled operation with the following dropout, in float32 and
-    bfloat16; elsewhere it uses TensorFlow's operations. It is Keras's layer in inference, without
-    a mask, with ``renorm``, for inputs other than ``(batch, time, channels)`` and on other
-    backends. With ``synchronized``, statistics cover the unmasked frames of all replicas; Keras's
-    layer with a mask uses only its own replica's.
+    Weights, config, results and gradients equal those of Keras's layer, which makes many more
+    passes over the batch. On CPUs, in float32 and bfloat16, one compiled operation computes this
+    layer together with the dropout after it; elsewhere, TensorFlow's operations do. Keras's own
+    code runs for inference, without a mask, with ``renorm``, for inputs other than
+    ``(batch, time, channels)`` and on other backends. With ``synchronized``, statistics cover the
+    unmasked frames of all replicas; with a mask, Keras's layer uses only its own replica's.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None, dropout=None):
         """Normalises all frames, including masked ones, and applies a `Dropout` if passed.
 
-        ``mask`` and ``valid``: booleans ``(batch, time)``, True for frames in the statistics. Keras
-        passes ``mask``, but not ``valid``, on to all following layers.
+        ``mask`` and ``valid`` are booleans ``(batch, time)``, True for frames that count in the
+        statistics; ``valid`` overrides ``mask``. Keras passes ``mask`` on to all following layers,
+        but not ``valid``.
         """
         mask = mask if valid is None else valid
         if not self._is_masked_training(inputs, training, mask):

@@ -304,7 +304,7 @@ def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 
 def _exchanged(comparison: PairedComparison) -> str:
     if comparison.exchanged == "speaker":
         fewest = 2 ** (1 - comparison.speakers)
-        limit = f", with whom p can't be below {probability_text(fewest)}"
+        limit = f", so p can't be below {probability_text(fewest)}"
         return f"by {comparison.speakers} speakers{'' if fewest < LEVEL else limit}"
     if comparison.speakers is None:
         return "by utterance, speakers unknown"

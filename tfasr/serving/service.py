@@ -33,8 +33,8 @@ _LARGEST = 1e9  # of any limit: 31 years, or a million gigabytes
 class Limits:
     """Bounds that keep memory, disk and time finite whatever clients do; all must be positive."""
 
-    max_streams: int = 16  # at once, and as many files
-    max_stream_s: float = 3600.0  # of a stream, and of the time in which a file must have come
+    max_streams: int = 16  # at once; as many files may be uploaded at once
+    max_stream_s: float = 3600.0  # length of a stream; time to upload a file
     max_upload_mb: float = 500.0  # of a file, millions of bytes
     max_upload_s: float = 4 * 3600.0  # of the audio in a file
     max_message_bytes: int = 1 << 18  # in a stream; 262144 are 8 s at 16 kHz
@@ -63,7 +63,7 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ends the block if the client is gone, or doesn't read and can't be answered."""
+    """Ignores that a client has left during the block; disconnects one that reads no answers."""
     try:
         yield
     except ConnectionError:
@@ -84,7 +84,7 @@ class Places:
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
-                "has as many. Try again later.",
+                "there are that many already. Try again later.",
                 code=1013,
                 status=503,
             )
@@ -141,11 +141,11 @@ class Metrics:
 class Service:
     """A recogniser for many clients at once.
 
-    Its work runs in threads so that the event loop goes on: what takes milliseconds in one pool,
-    parts of files in another, where long recordings take turns and delay no speaker for longer than
-    the processors are busy. Nothing is locked: ONNX Runtime, Keras's traced functions and the
-    decoders may be called from several threads, and what changes belongs to one `Stream`, whose
-    chunks follow each other.
+    Work runs in threads, so that the event loop isn't blocked. One pool does what takes
+    milliseconds, the other recognises files part by part, so that long recordings take turns and
+    delay live speech only while all processors are busy. Nothing is locked: ONNX Runtime, Keras's
+    traced functions and the decoders may be called from several threads, and all changing state
+    belongs to one `Stream`, which processes one chunk at a time.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -186,7 +186,7 @@ class Service:
 
 
 LOWEST_HZ, HIGHEST_HZ = 8000, 192000
-# Above this size aiohttp closes the connection without an answer.
+# aiohttp closes the connection without an answer if a message is this many times too large.
 _ROOM = 4
 _CLOSING_S = 2.0
 _COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
@@ -252,7 +252,7 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
         except Exception:
             log.exception("A stream failed.")
             conversation.forget()
-            message = "The server failed at this stream; its log says how. Others go on."
+            message = "The server failed on this stream; see its log. Other streams continue."
             await conversation.end(RefusedError(message, code=1011))
     return socket
 
@@ -260,9 +260,10 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
 class Conversation:
     """One stream, by Vosk's protocol.
 
-    Every message with samples is answered: with the utterances that ended in it, else with the text
-    of the one that goes on. The next message is read only after the answers have been sent, and
-    only the system's buffer holds unread ones: a client that doesn't read can't send either.
+    Every message with samples is answered with the utterances that ended in it, or, if none did,
+    with the text so far of the current utterance. The next message is read only after the answers
+    have been sent. Unread messages are held only in the system's buffer, so a client that doesn't
+    read its answers soon can't send either.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -305,7 +306,7 @@ class Conversation:
         """The next message with text or samples; None if the client has closed."""
         last = self._heard + self._limits.idle_s, self._opened + self._limits.max_stream_s
         left_s = min(last) - time.monotonic()
-        if left_s <= 0 or self._service.ending.is_set():  # whatever still comes
+        if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
             raise self._why_not_waited()
         receiving = asyncio.ensure_future(self._socket.receive())
         try:
@@ -326,7 +327,7 @@ class Conversation:
             return self._too_long()
         return RefusedError(
             f"A client must send samples at least every {self._limits.idle_s:g} s (--idle_s), or "
-            'end its stream by {"eof": 1}. No samples came for so long.'
+            'end its stream with {"eof": 1}. No samples came in that time.'
         )
 
     def _too_long(self) -> RefusedError:
@@ -376,7 +377,7 @@ class Conversation:
         return ended or [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
 
     async def _finish(self, *, only_words: bool = False) -> None:
-        """Sends the final text of the utterance that went on, even if it is empty."""
+        """Sends the final text of the last utterance; ``only_words``: only if it isn't empty."""
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
         else:

@@ -1,8 +1,8 @@
 """Two groups as pairs of runs: a pair shares its seed, and its runs took turns on one machine.
 
 What both runs of a pair have in common, such as the order of the data or a slow hour of the
-machine, cancels in the difference of their logarithms. All functions take brackets of the pairs as
-arrays ``(..., pairs)``, of which the last axis is in the order in which the pairs were run.
+machine, cancels in the difference of their logarithms. Arrays are ``(..., pairs)``, with the pairs
+in the order in which they were run.
 """
 
 import math
@@ -23,9 +23,10 @@ def paired_difference(
     """Returns the paired t test and interval of the mean of second minus first, on logarithms.
 
     ``first`` and ``second`` are the logarithms of brackets. As in `mean_difference`, the spread is
-    at least what brackets hide, and the interval is widened by the most that a grid of evaluations
-    can shift the mean. That is the sum for both groups, and no less than a bracket if all pairs are
-    as many evaluations apart: then it is unknown by which part of one they differ.
+    at least as large as the width of the brackets can hide, and the interval is widened by the
+    largest bias of the mean that the evaluations' times can cause. This bias is the sum of both
+    groups' biases. It is at least a bracket's width if all pairs differ by the same number of
+    evaluations: by which fraction of an evaluation they differ is then unknown.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -47,9 +48,9 @@ def paired_difference(
 def pair_scores(first: Ends, second: Ends) -> np.ndarray:
     """Returns by how much the second run of each pair is later, as a logarithm of the ratio.
 
-    If one run never arrived, the score is the least by which it is later, or 0 if it was last seen
-    before the other arrived; if both never arrived, it is 0. Exchanging the two runs of a pair only
-    changes the score's sign, which makes tests of these scores exact.
+    If one run never met the target, the score is the least by which it must be later, or 0 if it
+    ended before the other met the target. If neither met it, the score is 0. Exchanging the two
+    runs of a pair only changes the score's sign, which makes tests of these scores exact.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = [
@@ -88,13 +89,14 @@ def least_signed_rank_p(scores: np.ndarray) -> float:
 
 
 def evidence(scores: np.ndarray) -> np.ndarray:
-    """Returns the evidence, after each pair, that second runs are later, and earlier.
+    """Returns the evidence that second runs are later, and that they are earlier, after each pair.
 
-    ``(2, ..., pairs)``; the mean of both is an e-process: one bets on the sign of each score, given
-    its size. If the runs of a pair may as well be exchanged, its sign is a fair coin, whatever the
-    distribution of sizes, and whatever came before; each factor ``exp(b x) / cosh(b x)`` then has
-    mean 1. The probability that the mean of both is ever 20 or more is at most 1 / 20, however
-    often one looks. ``x`` is a score over the median size so far; bets ``b`` are averaged.
+    The shape is ``(2, ..., pairs)``. The mean of the two is an e-process: the winnings of someone
+    who knows the size of each score and bets on its sign. If the two runs of a pair are
+    exchangeable, the sign is a fair coin toss, whatever the distribution of sizes, and whatever
+    came before; each factor ``exp(b x) / cosh(b x)`` then has mean 1. The probability that the mean
+    of the two is ever 20 or more is at most 1 / 20, however often one looks. ``x`` is a score
+    divided by the median size so far; the evidence is averaged over the bets ``b``.
 
     Source: V. Vovk and R. Wang, Nonparametric e-tests of symmetry, 2024 (arXiv 2208.08925);
     J. Ville, Etude critique de la notion de collectif, 1939.
@@ -122,10 +124,11 @@ def _usual(sizes: np.ndarray) -> np.ndarray:
 
 
 def evidence_interval(scores: np.ndarray, level: float) -> tuple[float, float] | None:
-    """Returns the shifts ``(pairs,)`` that no look so far has rejected; None if without an end.
+    """Returns the lowest and highest shift of scores ``(pairs,)`` that no look has rejected so far.
 
-    It covers the true shift with ``1 - level`` at all looks together, if scores spread evenly
-    around it.
+    None if all shifts in one direction, or no shifts, are possible. With a probability of
+    ``1 - level``, the interval contains the true shift at all looks, if the scores are spread
+    symmetrically around it.
     """
     least, most = float(scores.min()), float(scores.max())
     room = 2 * (most - least) or 1e-6 + abs(most)

@@ -1,4 +1,4 @@
-"""Clock policies: which time different benchmarks count, applied to one ledger afterwards."""
+"""Clock policies: which time a benchmark counts. Any of them can be applied to any ledger."""
 
 import math
 import statistics
@@ -73,14 +73,14 @@ class Reading:
 def readings(
     timeline: Timeline, metric: str, *, at_epoch_end: bool, counts_evaluation: bool
 ) -> list[Reading]:
-    """Returns a metric's value and time for each evaluation that counts, as results arrived.
+    """Returns a metric's value and time for each evaluation that counts, in order of arrival.
 
-    Evaluations in lost work don't count. Times are read at the end of the epoch if
-    ``at_epoch_end``, otherwise, and within an epoch, at the end of the evaluation. If the log ends
-    the epoch before its evaluation, as MLPerf's do, the latter is used. An overlapped evaluation's
-    result arrives after further training. A clock that counts evaluation is then read at its
-    arrival; one that doesn't is read where training handed over the weights. Values that are not
-    numbers become NaN.
+    Evaluations in lost work don't count. The time of an evaluation is read when it ends. With
+    ``at_epoch_end``, it is read when the epoch ends, except for evaluations within an epoch, and in
+    logs whose epochs end before their evaluation, such as MLPerf's. An overlapped evaluation's
+    result arrives after further training. Its time is read at the arrival if the clock counts
+    evaluation, otherwise where training handed over the weights. Values that are not numbers become
+    NaN.
     """
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
@@ -113,11 +113,11 @@ def readings(
 
 
 def evaluations_in(window: int, per_epoch: int) -> int:
-    """Returns over how many evaluations the median of a rule is, on a grid of any fineness.
+    """Returns how many evaluations a rule's median covers, if there are several per epoch.
 
-    A window of ``window`` evaluations, one an epoch, is stretched to the evaluations of so many
-    epochs, made odd: so more looks don't make noise meet a target earlier, and the rule is met
-    as long after the crossing as with one evaluation an epoch (docs/statistics.md).
+    It covers the evaluations of ``window`` epochs, plus one if their number is even. Evaluating
+    more often thus doesn't let noise meet a target earlier, and the rule is met as long after the
+    crossing as with one evaluation per epoch (docs/statistics.md).
     """
     return window if per_epoch <= 1 else window * per_epoch | 1
 
@@ -193,7 +193,8 @@ class Bracket:
     windows. If the first window already meets the target, smaller windows before it are used.
     """
 
-    # middle of the last window that misses, or 0; if no window meets the target, of the very last
+    # middle of the last window before the first hit, or 0 without one; if no window meets the
+    # target, middle of the last window of all
     last_miss_s: float
     first_hit_s: float | None  # middle of the first window whose median meets the target
     # where the straight line between the two crosses the target; None without an earlier median
@@ -229,7 +230,7 @@ def brackets_at(
     middles += medians(values, window, kind.worst)
     at = [statistics.median(times[:size]) for size in smaller] + list(medians(times, window))
     first = len(smaller)
-    # The best median so far meets a target for the first time when the median itself does.
+    # `best` never falls, so bisection finds the first median that meets a target.
     best = list(accumulate(map(kind.hardness, middles[first:]), max))
     brackets = []
     for target in targets:
@@ -383,7 +384,7 @@ PAPER = POLICIES["paper"]
 
 class _UtterancesClock(Policy):
     def times_s(self, timeline: Timeline) -> list[float]:
-        """Returns the utterances trained on by each event, lost work left out; not seconds."""
+        """Returns how many utterances were trained on up to each event, without lost work."""
         seen = [0.0] * len(timeline.events)
         for index in timeline.of("train_step"):
             value = timeline.events[index].get("value")
@@ -392,7 +393,7 @@ class _UtterancesClock(Policy):
         return list(accumulate(seen))
 
 
-# Not registered: reports show seconds, and this clock, free of any machine, has none.
+# Not registered: reports show seconds, but this clock counts utterances, whatever the machine.
 UTTERANCES = _UtterancesClock(
     "utterances", start=PROCESS, window=3, at_epoch_end=True, rule="utterances until the target"
 )

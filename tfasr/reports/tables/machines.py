@@ -29,10 +29,10 @@ from tfasr.tta.energy import EnergyUse
 
 _NAMED = 3
 _RULE = (
-    "Charged: from the start of the run's process until the target was met, initialisation, "
-    "evaluation and lost work included under every policy; downtime between sessions is not, "
-    "though a rented machine may cost in it too. Relative: of dollars, else of the machines' "
-    "relative prices. "
+    "Charged: from the start of the run's process until the target was met. Under every policy, "
+    "this includes initialisation, evaluation and lost work. It doesn't include downtime between "
+    "sessions, although a rented machine may cost money then too. Relative: cost in dollars, or "
+    "hours times price if dollars are unknown, compared with the first run. "
     f"{NEVER}: never reached. {UNKNOWN}: not known."
 )
 
@@ -50,7 +50,7 @@ def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns the columns of a run's cost and energy; readers see the energy of ``intervals``."""
+    """Returns the columns of a run's cost and energy; ``intervals`` add columns to shown tables."""
 
     def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
         def value(at: RunAtTarget) -> Any:
@@ -112,10 +112,10 @@ def _table(report: Report, target: int) -> Table:
         intervals=[name for name in INTERVALS if any(joules[name] != 0 for joules in used)],
     )
     single = of_single_runs([1] * len(report.runs))
-    notes = [_RULE, f"Relative costs go with times, of which {single}."][: 2 if single else 1]
+    notes = [_RULE, f"Relative costs depend on times, and {single}."][: 2 if single else 1]
     return table_of(
         f"Cost and energy to {target_label(*report.targets[target])}",
-        # Its CSV has always contained what readers see.
+        # The CSV has the same formatted text as the shown table, as in earlier versions.
         [Column("Run", "", lambda at: at.run.name), *for_readers(columns, lambda at: at)],
         rows,
         [*notes, *_notes(report)],
@@ -181,29 +181,31 @@ class _Row(NamedTuple):
 
 
 _WAITED = [
-    "Over the steps that all workers recorded, without compilation. waited: for the worker that "
-    "was last, a lower bound; held up: what the first of the others waited for this one, where it "
-    "was last; exchange: from then until all gradients were summed and applied. No clock is "
-    "compared with another's: a step ends for all workers at once."
+    "Over the steps that all workers recorded, without compilation. waited: time spent waiting for "
+    "the last worker (a lower bound). held up: how long the first worker to be ready waited for "
+    "this one, over the steps in which this one was last. exchange: from when the last worker was "
+    "ready until all gradients were summed and applied. Workers' clocks are not compared: a step "
+    "ends for all workers at the same time."
 ]
 
 _IN_ROUNDS = [
-    "From the chief's ledger. held up: what the chief waited where this worker came last; "
-    "staleness: the most changes of others that were added to the weights during one of its "
-    "rounds; left out: how often the others went on without it."
+    "From the chief's ledger. held up: how long the chief waited in rounds in which this worker "
+    "came last. staleness: the largest number of other workers' changes that were added to the "
+    "weights during one of its rounds. left out: how often the others went on without it."
 ]
 
 _EXCHANGED = [
-    "MB a step: gradients that each worker has and all sum up. sent: what each sends for it in a "
-    "ring of n workers, 2 (n - 1) / n of them. achieved: in the time of the exchange, which holds "
-    "the update of the weights too; link: the same bytes summed up by themselves before the first "
-    "step. latency: of a sum of 4 kB."
+    "MB a step: size of the gradients that each worker computes and that are summed over all "
+    "workers. sent: in a ring of n workers, each sends 2 (n - 1) / n of that size. achieved: MB "
+    "sent, divided by the time of the exchange, which includes the update of the weights. link: "
+    "the speed of a sum of the same size, measured alone before the first step. latency: time of a "
+    "sum of 4 kB."
 ]
 
 _USED = [
-    "While each worker ran, including evaluations; 100 % of the cores are all of the host's. "
-    "Energy: of the counters of the worker's host, each counted once; of a host with several "
-    "workers it stands with the first."
+    "While each worker ran, including evaluations. 100 % means that all cores of the host are "
+    "busy. Energy: from the counters of the worker's host, each counted once. If several workers "
+    "share a host, its energy is in the row of the first."
 ]
 _NO_SUM = "no sum of energy, because not every host has a counter"
 
