@@ -73,9 +73,9 @@ def pause_of(mark: str) -> str:
 class Alphabet:
     """An ordered set of characters; the CTC blank is the class after the last one.
 
-    With a separator, a character that follows itself is kept apart by it: "cool" is spelled
-    ``co_ol``, so that a CTC path never needs a blank to tell two equal labels apart. With units,
-    the classes are units instead of characters, and the separator is not used.
+    The separator is written between doubled characters: "cool" is spelled ``co_ol``, so that a CTC
+    path never needs a blank to tell two equal labels apart. With units, the classes are units
+    instead of characters, and the separator is not used.
 
     Args:
         characters: the characters in class order, each once; all of length one. Without a space,
@@ -87,8 +87,8 @@ class Alphabet:
             merging the best pairs.
         mapping: texts of transcripts that are replaced, and their replacements.
         keep_case: whether transcripts keep upper case.
-        punctuation: "refused", as any character outside the alphabet; "dropped"; or "kept", where
-            only marks outside the alphabet are dropped.
+        punctuation: "refused" (an error, like any character outside the alphabet), "dropped", or
+            "kept", which drops only marks outside the alphabet.
 
     Raises:
         ValueError: if a character stands twice, the separator is not one of them, or the units
@@ -107,7 +107,7 @@ class Alphabet:
 
     def __post_init__(self):
         if not isinstance(self.characters, str):
-            raise TypeError(f"Characters must be one text. Received: {self.characters!r:.80}.")
+            raise TypeError(f"Characters must be a string. Received: {self.characters!r:.80}.")
         repeated = sorted(c for c, count in Counter(self.characters).items() if count > 1)
         if not self.characters or repeated:
             raise ValueError(
@@ -132,16 +132,16 @@ class Alphabet:
         double = len(names) - len(set(names))
         if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
             raise ValueError(
-                f"Units must spell the alphabet {self.characters[:80]!r}, each once and within "
-                f"a word. Received: {self.units_kind} units, missing {sorted(missing)[:20]}"
-                f", of another alphabet {sorted(foreign)[:20]}, across words "
-                f"{sorted(crossing)[:5]}, repeated {double}. Train units on this text, or use the "
-                "alphabet of the units."
+                f"Units must contain every character of the alphabet {self.characters[:80]!r} and "
+                "no other, must not repeat, and must not cross a space. Received: "
+                f"{self.units_kind} units, missing {sorted(missing)[:20]}, not in the alphabet "
+                f"{sorted(foreign)[:20]}, crossing a space {sorted(crossing)[:5]}, repeated "
+                f"{double}. Train units on this text, or use the alphabet the units were made for."
             )
 
     @property
     def unit_characters(self) -> frozenset[str]:
-        """The characters that units are made of: a mark at the start of words for the space."""
+        """The characters that units are made of; `WORD_START` stands for the space."""
         return self._writable - {" "} | set(WORD_START * (" " in self._writable))
 
     @cached_property
@@ -184,10 +184,10 @@ class Alphabet:
         return frozenset(self.characters) - {self.separator}
 
     def normalise(self, text: str) -> str:
-        """Returns a transcript as the recogniser is to write it; see `normalise`.
+        """Returns a transcript as the recogniser should write it.
 
-        In addition, the mapping, kept case and dropped punctuation. An apostrophe between letters
-        is no punctuation.
+        Does what the function `normalise` does, but follows ``mapping``, ``keep_case`` and
+        ``punctuation``. An apostrophe between letters doesn't count as punctuation.
         """
         if (self.mapping, self.keep_case, self.punctuation) == ((), False, "refused"):
             return normalise(text)
@@ -298,7 +298,7 @@ class Alphabet:
         wrong = [int(label) for label in labels if not 0 <= label < self.blank_id]
         if wrong:
             raise ValueError(
-                f"Labels must lie in 0..{self.blank_id - 1}: blanks are removed before. "
+                f"Labels must lie in 0..{self.blank_id - 1}; remove blanks before decoding. "
                 f"Received: {wrong}."
             )
         separator = self.separator_id
@@ -329,7 +329,7 @@ class Alphabet:
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
         """Reads what `save` wrote; a UsageError names a missing or damaged file."""
-        remedy = "Copy it from where it was written."
+        remedy = "Copy it again from the run or export that it belongs to."
         content = read_object(path, remedy, ("characters", "separator"))
         try:
             return cls.from_json(content)

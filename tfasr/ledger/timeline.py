@@ -225,7 +225,7 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
             return index, f"an event's key must be text, not {_shown(event['key'])}"
         if not _number(event["time_ms"]) or abs(event["time_ms"]) > _LATEST_MS:
             shown = _shown(event["time_ms"])
-            return index, f"time_ms must be a finite number of usual size, not {shown}"
+            return index, f"time_ms must be a finite number up to {_LATEST_MS:g}, not {shown}"
         about = event.get("metadata")
         if about is None:
             continue
@@ -233,7 +233,7 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
             return index, f"an event's metadata must be an object, not {_shown(about)}"
         for name in _METADATA:
             number = about.get(name)
-            # As `_whole`, whose calls would take as long as all else: ledgers have many events.
+            # `_whole` written out: with many events, calling it would take as long as all the rest.
             if number is not None and (type(number) is not int or abs(number) > _LARGEST):
                 return index, f"{name} must be a whole number, not {_shown(number)}"
     return None
@@ -285,7 +285,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "tracked_stats": (
         lambda value: type(value) is not dict or not any(map(_too_large, value.values())),
-        "an object of numbers of usual size",
+        "an object of numbers below 1e300",
     ),
     "opt_name": (lambda value: value is None or type(value) is str, "text"),
 }

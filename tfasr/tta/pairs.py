@@ -1,8 +1,9 @@
 """Two groups as pairs of runs: a pair shares its seed, and its runs took turns on one machine.
 
 What both runs of a pair have in common, such as the order of the data or a slow hour of the
-machine, cancels in the difference of their logarithms. All functions take brackets of the pairs as
-arrays ``(..., pairs)``, of which the last axis is in the order in which the pairs were run.
+machine, cancels in the difference of their logarithms. A run's time is known as a bracket: it lies
+between the last evaluation that missed the target and the first that met it. Arrays are
+``(..., pairs)``, with the pairs in the order in which they were run.
 """
 
 import math
@@ -20,12 +21,14 @@ Ends = tuple[np.ndarray, np.ndarray]
 def paired_difference(
     first: Ends, second: Ends, *, confidence: float = CONFIDENCE
 ) -> MeanDifference:
-    """Returns the paired t test and interval of the mean of second minus first, on logarithms.
+    """Returns the mean of second minus first, on logarithms, with its paired t test and interval.
 
     ``first`` and ``second`` are the logarithms of brackets. As in `mean_difference`, the spread is
-    at least what brackets hide, and the interval is widened by the most that a grid of evaluations
-    can shift the mean. That is the sum for both groups, and no less than a bracket if all pairs are
-    as many evaluations apart: then it is unknown by which part of one they differ.
+    at least what the brackets can hide, and the interval is widened by the largest bias that comes
+    from evaluating only now and then. The bias is at most the sum of both groups' bounds, or, if
+    that is more, ``w exp(-2 pi^2 s^2 / w^2)`` with the differences' spread ``s`` and the wider
+    group's mean bracket ``w``. If all pairs are the same number of evaluations apart, that is a
+    whole bracket: what they differ by within a bracket can't be seen.
     """
     from scipy.stats import t
 
@@ -88,13 +91,14 @@ def least_signed_rank_p(scores: np.ndarray) -> float:
 
 
 def evidence(scores: np.ndarray) -> np.ndarray:
-    """Returns the evidence, after each pair, that second runs are later, and earlier.
+    """Returns the evidence after each pair that second runs are later, and that they are earlier.
 
-    ``(2, ..., pairs)``; the mean of both is an e-process: one bets on the sign of each score, given
-    its size. If the runs of a pair may as well be exchanged, its sign is a fair coin, whatever the
-    distribution of sizes, and whatever came before; each factor ``exp(b x) / cosh(b x)`` then has
-    mean 1. The probability that the mean of both is ever 20 or more is at most 1 / 20, however
-    often one looks. ``x`` is a score over the median size so far; bets ``b`` are averaged.
+    The shape is ``(2, ..., pairs)``. The mean of the two is an e-process: the money of someone who
+    bets on the sign of each score, knowing its size. If the runs of a pair are interchangeable, the
+    sign is a fair coin, whatever the sizes and whatever came before, so each factor
+    ``exp(b x) / cosh(b x)`` has mean 1. The probability that the mean of the two ever reaches 20 is
+    then at most 1 / 20, however often you look. ``x`` is a score divided by the median size so far;
+    the evidence is the mean over the bets ``b``.
 
     Source: V. Vovk and R. Wang, Nonparametric e-tests of symmetry, 2024 (arXiv 2208.08925);
     J. Ville, Etude critique de la notion de collectif, 1939.
@@ -103,7 +107,7 @@ def evidence(scores: np.ndarray) -> np.ndarray:
     usual = np.stack(
         [_usual(sizes[..., : number + 1]) for number in range(scores.shape[-1])], axis=-1
     )
-    with np.errstate(over="ignore"):  # an infinite x is a sure sign, as it should be
+    with np.errstate(over="ignore"):  # an infinite x gives a factor of 2 or 0, its limits
         x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
     signed = np.stack([x, -x])[..., None] * _BETS
     # exp(b x) / cosh(b x) is 2 / (1 + exp(-2 b x)).
@@ -122,10 +126,10 @@ def _usual(sizes: np.ndarray) -> np.ndarray:
 
 
 def evidence_interval(scores: np.ndarray, level: float) -> tuple[float, float] | None:
-    """Returns the shifts ``(pairs,)`` that no look so far has rejected; None if without an end.
+    """Returns the interval of shifts that no look so far has rejected; None if empty or unbounded.
 
-    It covers the true shift with ``1 - level`` at all looks together, if scores spread evenly
-    around it.
+    ``scores`` are those of one comparison, ``(pairs,)``. If they are symmetric around the true
+    shift, the probability that the interval contains it at every look is at least ``1 - level``.
     """
     least, most = float(scores.min()), float(scores.max())
     room = 2 * (most - least) or 1e-6 + abs(most)
