@@ -331,7 +331,7 @@ class Alphabet:
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
         """Reads what `save` wrote; a UsageError names a missing or damaged file."""
-        remedy = "Copy it from where it was written."
+        remedy = "Copy it again from the run or export that it belongs to."
         content = read_object(path, remedy, ("characters", "separator"))
         try:
             return cls.from_json(content)

@@ -1,4 +1,4 @@
-"""A corpus and a recipe for a machine without TensorFlow, which makes batches with NumPy.
+"""Packs a corpus and a recipe for a machine without TensorFlow, and makes batches there with NumPy.
 
     python -m gpu.data --corpus_dir an4 --gin_file fast/an4.gin --folder packed --name an4
 
@@ -50,9 +50,10 @@ def pack(
     """Writes a corpus and a recipe for `Packed`; needs TensorFlow.
 
     Args:
-        corpus_dir: has ``splits/train.tsv`` and ``splits/dev.tsv``: path, seconds and text.
-        gin_file: of an LSTM model.
-        part_mib: of a part of the recordings at most.
+        corpus_dir: contains ``splits/train.tsv`` and ``splits/dev.tsv`` with the columns path,
+            seconds and text.
+        gin_file: a configuration with an LSTM model.
+        part_mib: how large one archive of recordings may be.
         limit: utterances of each split; None for all.
     """
     import keras
@@ -80,7 +81,7 @@ def pack(
         "validation": bucket_boundaries(frames["validation"], pipeline.num_buckets),
     }
     optimizer = keras.optimizers.serialize(training.optimizer())
-    # Averaged weights would need support for each backend's optimizer.
+    # Averaging weights would need extra code for each backend's optimizer.
     optimizer["config"]["use_ema"] = False
     recipe = {
         "gin_file": gin_file,
@@ -150,7 +151,10 @@ class Packed:
         with ThreadPoolExecutor() as pool:
             for split, rows in self.recipe["splits"].items():
                 if missing := [path for path, _ in rows if path not in recordings]:
-                    raise FileNotFoundError(f"{name}: no part in {folder} has {missing[0]}.")
+                    raise FileNotFoundError(
+                        f"{missing[0]} is in none of the archives {name}-*.zip in {folder}. Copy "
+                        "all of them there."
+                    )
                 inputs = [(recordings[path], self.config) for path, _ in rows]
                 made = pool.map(_features, inputs)
                 self.splits[split] = [

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
     """Returns a functional model from features to logits, built of stock layers.
 
-    Layers are named as in `tfasr.models.recurrent.AcousticModel`. Padded frames count for the batch
-    statistics, as they do unless a mask is passed through the convolution by hand.
+    Layers are named as in `tfasr.models.recurrent.AcousticModel`. The batch statistics include
+    padded frames, because Keras's convolution doesn't pass a mask on.
 
     Args:
         config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.

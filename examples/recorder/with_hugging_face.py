@@ -1,4 +1,6 @@
-"""Hugging Face's ``Trainer``, recorded by one callback: which half of a vector is larger.
+"""Records Hugging Face's ``Trainer`` with one callback.
+
+The model learns which half of a vector has the larger sum.
 
 Run ``python examples/recorder/with_hugging_face.py runs/halves``, then ``tfasr report
 runs/halves``.

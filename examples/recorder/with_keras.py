@@ -1,4 +1,6 @@
-"""Keras's ``fit``, recorded by one callback, on any backend: which half of a vector is larger.
+"""Records Keras's ``fit`` with one callback, on any backend.
+
+The model learns which half of a vector has the larger sum.
 
 Run ``python examples/recorder/with_keras.py runs/halves``, then ``tfasr report runs/halves``.
 """

@@ -110,5 +110,5 @@ def test_an_exported_folder_is_measured_as_it_is(exported_tones, recordings, tmp
 def test_it_must_be_given_a_run_and_recordings(tmp_path):
     with pytest.raises(UsageError, match="--run_dir None"):
         next(run(CONFIG, Context()))
-    with pytest.raises(ValueError, match="of keras, onnx, onnx_int8"):
+    with pytest.raises(ValueError, match="one or more of keras, onnx, onnx_int8"):
         InferenceConfig(backends=("abacus",))

@@ -513,7 +513,7 @@ def test_a_long_value_is_shown_in_part_and_a_time_is_a_number(tmp_path):
     for time_ms in ([1], "1", True, None, 10**16, -(10**16)):
         ledger.events[2]["time_ms"] = time_ms
         with pytest.raises(
-            UsageError, match="In line 3 .* time_ms must be a finite number of usual"
+            UsageError, match="In line 3 .* time_ms must be a finite number up to 1e.15"
         ):
             load_run(ledger.write(tmp_path))
     for time_ms in (10**15, -(10**15), 1.5):

@@ -431,7 +431,7 @@ def not_finite(trained, folder):
         (damaged, "weights can be read.*damaged.*Name another run"),
         (changed_ledger, r"Line 11 of .*events.jsonl is damaged"),
         (untrained, "no checkpoint that can be read.*Name another run"),
-        (not_finite, "must name finite weights.*Name another run"),
+        (not_finite, "must name a run whose weights are finite.*Name another run"),
         (lambda t, f: tones_experiment(start_from=str(f / "none")), "which is no folder"),
         (lambda t, f: tones_experiment(start_from=str(f)), "which holds neither"),
         (

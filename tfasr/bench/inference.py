@@ -42,7 +42,7 @@ class InferenceConfig:
 
     def check(self) -> None:
         valid = bool(self.backends) and set(self.backends) <= set(BACKENDS)
-        require(valid, self, "backends", f"of {', '.join(BACKENDS)}, at least one")
+        require(valid, self, "backends", f"one or more of {', '.join(BACKENDS)}")
         for field in ("batches", "chunks_ms"):
             require(all(n > 0 for n in getattr(self, field)), self, field, "at least 1 each")
         for field in ("recordings", "rounds", "cold_starts"):
@@ -153,7 +153,7 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
     return float(np.median(seconds))
 
 
-# Order of PyTorch's gates within ONNX's: i, f, g, o in i, o, f, c; r, z, n in z, r, h.
+# Where PyTorch's gates (LSTM i, f, g, o; GRU r, z, n) are in ONNX's order (i, o, f, c; z, r, h).
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
 
 
@@ -177,8 +177,8 @@ class TorchTwin:
         one_way = all(len(weights[f"{node.name}_w"]) == 1 for node in layers)
         if "convolution_kernel" not in weights or not one_way:
             raise UsageError(
-                "PyTorch's twin needs a convolution and recurrent layers in one direction. "
-                "This model is different."
+                "The backend torch only runs models with a convolution and recurrent layers in one "
+                "direction. This model is different."
             )
         convolution = next(node for node in content.node if node.op_type == "Conv")
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")

@@ -71,8 +71,8 @@ def read_split(
 
     ``manifest`` is the list of a corpus such as "tsv": absolute, or relative to ``corpus_dir`` or
     else to the working directory; by default ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir``
-    or its folder ``splits``. ``subsets`` are the folders to read of a corpus such as "librispeech",
-    where each folder is a split too, such as "test-other".
+    or its folder ``splits``. ``subsets`` names the folders that make up the split of a corpus such
+    as "librispeech". Each of its folders, such as "test-other", is also a split by itself.
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -135,4 +135,4 @@ def find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Pat
         if path.is_file():
             return path
     tried = " and ".join(map(str, candidates))
-    raise UsageError(f"--manifest must be a file. Received: {manifest}. There is no {tried}.")
+    raise UsageError(f"--manifest must be a file. Received: {manifest}. Looked for {tried}.")

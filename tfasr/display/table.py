@@ -70,13 +70,14 @@ class Table:
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    # the run whose colour each row has, by index, or None; by default the row's own index
+    # for each row, the index of the run whose colour it gets, or None for no colour; by default the
+    # row's own index
     colours: list[int | None] | None = None
     name: str = ""  # of its files; by default its title
-    records: Records | None = None  # the same for programs; None if they get the text
-    # what each column belongs to, such as a target, for a page's second header; or ""
+    records: Records | None = None  # what programs get instead of the text, if anything
+    # for each column, what the HTML page writes above its heading, such as a target; or ""
     groups: list[str] | None = None
-    # columns that a page shows on demand, by the label of the switch
+    # columns that the HTML page folds away, by the label that unfolds them
     details: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
@@ -89,7 +90,7 @@ class Column(Generic[Row]):
     value: Callable[[Row], Any]  # unrounded, in SI units and fractions; None if unknown
     text: Callable[[Any], str] = str  # formats a value that is not None
     missing: str | Callable[[Row], str] = UNKNOWN  # shown to readers for None
-    # shown to readers instead, such as an interval of two columns
+    # text for readers in place of ``value``, such as an interval made of two values
     shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:
@@ -152,7 +153,7 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
-    """Adapts readers' columns to other rows, which ``row_of`` converts."""
+    """Returns the columns that readers see, for rows that ``row_of`` converts to ``columns``'s."""
     return [
         Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
         for c in columns
@@ -221,7 +222,7 @@ def harmless(text: str) -> str:
     """Prefixes an apostrophe to text that spreadsheets would run as a formula.
     Source: OWASP, "CSV Injection".
     """
-    # Readers end lines at both, but the writer quotes only line feeds.
+    # Spreadsheets end lines at carriage returns too, but the writer quotes only line feeds.
     text = text.replace("\r", "\n")
     if not text.startswith(_FORMULA):
         return text
@@ -394,7 +395,7 @@ WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
     {"table": "tfasr.display.table:to_text", "markdown": "tfasr.display.table:to_markdown",
      "latex": "tfasr.display.table:to_latex", "csv": "tfasr.display.table:to_csv"},
 )  # fmt: skip
-"""Functions that write tables as text, by format; JSON is a format too.
+"""Functions that write tables as text, by format; `JSON` is missing, as it gets values, not text.
 
 Register your own::
 

@@ -1,4 +1,4 @@
-"""A recurrent model's weights for graphs, with batch normalisation folded into the next layer."""
+"""Weights for ONNX and LiteRT graphs, with batch normalisation folded into the next layer."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-# ONNX's order of gates in Keras's: i, o, f, c in i, f, c, o; z, r, h in z, r, h.
+# Where ONNX's gates (LSTM i, o, f, c; GRU z, r, h) are in Keras's order (i, f, c, o; z, r, h).
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2)}
 _STATES = {"LSTM": ("h", "c"), "GRU": ("h",)}
 # Keras applies the reset gate after the recurrent product, as cuDNN does.
@@ -32,7 +32,7 @@ class RecurrentWeights:
         return _ATTRIBUTES[self.operator]
 
     def behind(self, affine: "Affine") -> "RecurrentWeights":
-        """Returns weights for inputs before scaling and shifting."""
+        """Returns the weights with ``affine``, which comes before the layer, folded in."""
         bias = self.bias.copy()
         bias[:, : self.kernel.shape[1]] += self.kernel @ affine.shift
         return replace(self, kernel=self.kernel * affine.scale, bias=bias)
@@ -88,11 +88,11 @@ class Affine:
         return cls(scale, shift)
 
     def before(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel ``(inputs, outputs)`` and bias of the next layer for raw inputs."""
+        """Folds this into the next layer; returns its kernel ``(inputs, outputs)`` and bias."""
         return kernel * self.scale[:, None], bias + self.shift @ kernel
 
     def behind(self, kernel: np.ndarray, bias: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel ``(..., outputs)`` and bias of the previous layer, normalised."""
+        """Folds this into the previous layer; returns its kernel ``(..., outputs)`` and bias."""
         return kernel * self.scale, bias * self.scale + self.shift
 
 

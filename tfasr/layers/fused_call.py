@@ -1,4 +1,4 @@
-"""The work of Keras's recurrent layers around their steps, for layers with their own steps."""
+"""Runs a fused loop in place of a Keras recurrent layer's, and draws dropout with fewer bits."""
 
 import keras
 
@@ -15,8 +15,8 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     """Calls ``run`` in place of Keras's loop, and returns what Keras expects.
 
     ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
-    outputs and last states; ``gates`` is the width of the weights in units. Returns the last
-    output, all outputs and the last states.
+    outputs and last states; the weights are ``gates * units`` wide. Returns the last output, all
+    outputs and the last states.
     """
     import tensorflow as tf
 

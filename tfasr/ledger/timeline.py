@@ -225,7 +225,10 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
             return index, f"an event's key must be text, not {_shown(event['key'])}"
         time_ms = event["time_ms"]
         if (type(time_ms) is not int and not _number(time_ms)) or abs(time_ms) > _LATEST_MS:
-            return index, f"time_ms must be a finite number of usual size, not {_shown(time_ms)}"
+            return (
+                index,
+                f"time_ms must be a finite number up to {_LATEST_MS:g}, not {_shown(time_ms)}",
+            )
         about = event.get("metadata")
         if about is None:
             continue
@@ -286,7 +289,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "tracked_stats": (
         lambda value: type(value) is not dict or not any(map(_too_large, value.values())),
-        "an object of numbers of usual size",
+        "an object of numbers below 1e300",
     ),
     "opt_name": (lambda value: value is None or type(value) is str, "text"),
 }

@@ -55,7 +55,7 @@ HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 @dataclass(frozen=True)
 class System:
     name: str  # distinct within the report
-    path: Path  # the file they were read from
+    path: Path  # the file of its hypotheses
     scored: list[Scored]  # the utterances in the file's order
     summary: RateSummary  # error rates and intervals
     notes: list[str]  # caveats for readers
@@ -106,7 +106,7 @@ def best_hypotheses(run: RunAnalysis) -> Path | None:
     files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
     points = [point for point in run.curves.get("cer", []) if point.epoch in files]
     if points:
-        # The first of equals, as training keeps its best checkpoint; NaN is never the best.
+        # The earliest of equal epochs, as for the best checkpoint; NaN is never the best.
         return files[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
     return files[max(files)] if files else None
 
@@ -117,7 +117,7 @@ def _system(name: str, path: Path, notes: list[str]) -> System:
 
 
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
-    notes = [f"epoch {_epoch(path)}, the one with the lowest CER of those with hypotheses"]
+    notes = [f"its hypotheses of epoch {_epoch(path)} are scored, those with the lowest CER"]
     expected = (run.comparability or {}).get("validation_utterances")
     written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:
@@ -132,7 +132,7 @@ def _epoch(path: Path) -> float:
     return int(parts[1]) - 1 - float(parts[2]) if parts[2] else int(parts[1])
 
 
-# Systems whose speakers, confusions and alignments are shown; files have them all
+# How many systems are shown with speakers, confusions and alignments; errors.json covers them all
 MOST_IN_DETAIL = 6
 _MOST_CONFUSIONS = 10
 
@@ -152,10 +152,11 @@ def error_tables(report: ErrorReport) -> list[Table]:
 
 def _rates_table(report: ErrorReport) -> Table:
     notes = [
-        f"95 %: from {RESAMPLES} bootstrap resamples of utterances, which allow for other "
-        "utterances of the same speakers, not for other seeds of training. By speaker: of "
-        f"speakers as a whole, from {FEWEST_SPEAKERS} on, which also allows for other speakers. "
-        "Both widened for few (expanded percentiles). CER: over the longer of reference and "
+        f"95 %: bootstrap interval from {RESAMPLES} resamples of the utterances. It applies to "
+        "other utterances of the same speakers, not to models trained with other seeds. 95 % by "
+        "speaker: resamples whole speakers, so it also applies to other speakers; needs "
+        f"{FEWEST_SPEAKERS} or more. With few utterances or speakers, the intervals are widened "
+        "(expanded percentiles). CER: edits per character of the longer of reference and "
         "hypothesis.",
         *(f"{system.name}: {note}." for system in report.systems for note in system.notes),
         *report.notes,
@@ -198,11 +199,12 @@ def _comparison_table(report: ErrorReport) -> Table:
         else:
             notes.append(f"{system.name}: {verdict(comparison, first, system.name, tests)}.")
     notes.append(
-        "WER difference in points, below 0 is better than the first. Better: share of resamples in "
-        "which it is. z and p: matched-pairs test on errors per utterance, whole utterances as "
-        "segments. Permutation p: exchanging the two systems by speaker where "
-        f"{FEWEST_SPEAKERS} or more are known, else by utterance; the verdict goes by it. It "
-        "is about these hypotheses; other seeds of training would give others."
+        "WER difference: in percentage points; below 0, the system is better than the first. "
+        "Better: share of resamples in which it is better, counting ties half. z and p: "
+        "matched-pairs test on the errors of whole utterances. Permutation p: from swapping the "
+        f"two systems' results, speaker by speaker if all are known and there are "
+        f"{FEWEST_SPEAKERS} or more, otherwise utterance by utterance; the verdict uses this p. "
+        "It applies to these hypotheses; models trained with other seeds would give others."
     )
     if tests > 1:
         notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")
@@ -244,7 +246,7 @@ _COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
 
 
 def _speaker_table(system: System) -> Table:
-    # By speaker, as NIST's sclite has it; without speakers its last row.
+    # Laid out as by NIST's sclite. If no speaker is known, only the row Sum/Avg is left.
     by_speaker = speaker_rows(system.scored)
     sum_row, *others = summary_rows(system.scored, by_speaker)
     rows = [_speaker_cells(row, "d") for row in [*by_speaker, sum_row]]
@@ -368,7 +370,7 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
 
 
 def _left_to_right(text: str) -> str:
-    """Escapes text, and keeps words of right-to-left scripts in their columns, from the left."""
+    """Escapes text, and keeps aligned words left to right even in right-to-left scripts."""
     if any(unicodedata.bidirectional(character) in ("R", "AL") for character in text):
         text = text.replace(" ", " \N{LEFT-TO-RIGHT MARK}")
     return escape(text)
@@ -411,8 +413,8 @@ def errors_text(
     """Returns the error report as text and as HTML; raises `UsageError` or `RunError`."""
     if output_format not in WRITERS:
         raise UsageError(
-            f"--errors must be shown as one of {tuple(WRITERS)}. Received: {output_format!r}. "
-            "--out also writes its tables as CSV."
+            f"With --errors, --format must be one of {tuple(WRITERS)}. Received: "
+            f"{output_format!r}. For CSV, use --out: it writes errors.csv, a row per utterance."
         )
     if worst < 0:
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")

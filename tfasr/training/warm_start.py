@@ -33,7 +33,7 @@ from tfasr.tta.run import load_run
 
 _FIELD = "TrainingConfig.start_from"
 _OTHER = f"Name another run, or leave {_FIELD} out."
-# In the folder of `tfasr.recognising.spec`, which is above this module.
+# File names from `tfasr.recognising.spec`, a higher layer that this module can't import.
 _SPEC, _KERAS, _SUMS = "recogniser.json", "model.keras", "SHA256SUMS"
 
 
@@ -45,7 +45,7 @@ class Start:
     alphabet: Alphabet
     features: FeatureConfig
     experiment: Experiment | None  # of a run; None for an export
-    fact: dict[str, Any]  # the ledger's description
+    fact: dict[str, Any]  # what the ledger records about this start
 
     def layers(self) -> dict[str, list[np.ndarray]]:
         """The weights of each layer, by name; UsageError if they cannot be used."""
@@ -61,14 +61,15 @@ class Start:
         }
         if not all(np.isfinite(value).all() for values in weights.values() for value in values):
             raise UsageError(
-                f"{_FIELD} must name finite weights. Some in {self.file} are not. {_OTHER}"
+                f"{_FIELD} must name a run whose weights are finite. {self.file} contains NaN or "
+                f"infinite weights. {_OTHER}"
             )
         return weights
 
     def copied_into(
         self, recogniser: keras.Model, alphabet: Alphabet, layers: dict[str, list[np.ndarray]]
     ) -> dict[str, Any]:
-        """Gives a model those of `layers` that match, and returns the ledger's description.
+        """Copies those of `layers` that match into a model; returns what the ledger records.
 
         Layers match if name and shapes are equal; the output layer only if the alphabet is, too.
         """
@@ -78,9 +79,10 @@ class Start:
         same = alphabet == self.alphabet
         if not same and output is None and alphabet.num_classes == self.alphabet.num_classes:
             raise UsageError(
-                f"{_FIELD} names a run with another alphabet of the same size, and "
-                f"{type(recogniser).__name__} does not show which layer to begin anew. Give it a "
-                "method output_layer() that returns its last layer."
+                f"{_FIELD} names a run with another alphabet of the same size. The output layer "
+                "can't be copied from it, and tfasr can't tell which layer of "
+                f"{type(recogniser).__name__} that is. Give it a method output_layer() that "
+                "returns its last layer."
             )
         copied = []
         for name, layer in ours.items():

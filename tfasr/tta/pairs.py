@@ -20,7 +20,7 @@ Ends = tuple[np.ndarray, np.ndarray]
 def paired_difference(
     first: Ends, second: Ends, *, confidence: float = CONFIDENCE
 ) -> MeanDifference:
-    """Returns the paired t test and interval of the mean of second minus first, on logarithms.
+    """Returns the mean of second minus first, on logarithms, with its paired t test and interval.
 
     ``first`` and ``second`` are the logarithms of brackets. As in `mean_difference`, the spread is
     at least as large as the width of the brackets can hide, and the interval is widened by the
@@ -105,7 +105,7 @@ def evidence(scores: np.ndarray) -> np.ndarray:
     usual = np.stack(
         [_usual(sizes[..., : number + 1]) for number in range(scores.shape[-1])], axis=-1
     )
-    with np.errstate(over="ignore"):  # an infinite x is a sure sign, as it should be
+    with np.errstate(over="ignore"):  # an infinite x gives a factor of 2 or 0, its limits
         x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
     signed = np.stack([x, -x])[..., None] * _BETS
     # exp(b x) / cosh(b x) is 2 / (1 + exp(-2 b x)).
