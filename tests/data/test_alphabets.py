@@ -229,7 +229,7 @@ def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind)
     theirs = sentencepiece.SentencePieceProcessor(model_file=model)
     for text in [*texts[:3], "dir tut die welt gut", "tutu"]:
         assert [alphabet.symbols[i] for i in alphabet.encode(text)] == theirs.encode_as_pieces(text)
-    with pytest.raises(UsageError, match="units.model doesn't fit.*not in the alphabet.*ß"):
+    with pytest.raises(UsageError, match="units.model doesn't fit.*ß"):
         made(["hello"], units_model=model)
     with pytest.raises(UsageError, match=r"doesn't fit.*missing characters: \['q'\]"):
         made([*texts, "quer"], source="auto", units_model=model)
