@@ -13,7 +13,7 @@ test: $(VENV)/dev.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# Every command of docs/sources.md, and studies that are killed: about half an hour on two cores.
+# Notebooks, every command of docs/sources.md, studies that are killed: about forty minutes on two cores.
 test-long: $(VENV)/dev.installed
 	$(BIN)/python -m pytest -m long
 
