@@ -342,11 +342,6 @@ def _check_early(arguments: argparse.Namespace) -> None:
         from tfasr.kit.files import check_owned
 
         check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-        if arguments.int8 and arguments.to in ("keras", "saved_model"):
-            raise UsageError(
-                f"--int8 is only for --to onnx, sherpa and litert. Received: {arguments.to}. Leave "
-                "--int8 out, or choose another --to."
-            )
     if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
         from tfasr.kit.files import LOCK_FILE
         from tfasr.recording.session import events_so_far, has_begun

@@ -34,10 +34,9 @@ class ShowProgress(Hook):
     """Shows epoch, step, loss, throughput and time left while a run trains.
 
     On a terminal that is one line at the bottom, renewed at most twice a second; log messages
-    appear above it. Elsewhere it is a log message after ten seconds, and then one a
-    minute. Nothing is read from a device. The
-    throughput is that of about the last ten steps; the time left is what all remaining epochs take
-    at the pace of this session since its first step, evaluations included.
+    appear above it. Elsewhere it is a log message after ten seconds, then one a minute. Nothing is
+    read from a device. The throughput is that of about the last ten steps; the time left is what
+    all remaining epochs take at the pace of this session since its first step, with evaluations.
     """
 
     def __init__(self):
