@@ -60,7 +60,8 @@ def main() -> None:
             if flags.twice:
                 again = build(tools, Path(folder, "the", "second", "time"), flags.aarch64)
                 if wheel.read_bytes() != again.read_bytes():
-                    sys.exit(f"{wheel.name} differs between two builds of the same commit.")
+                    where = ", ".join(differing(wheel, again)) or "order or dates of its files"
+                    sys.exit(f"{wheel.name} differs between two builds of one commit: {where}.")
             wheels.append(Path(shutil.copy2(wheel, flags.out)))
             print(wheels[-1], "(equal in two builds)" if flags.twice else "", flush=True)
             check_contents(wheels[-1])
@@ -68,6 +69,12 @@ def main() -> None:
                 check_installed(python, wheels[-1])
     sums = sorted(f"{hashlib.sha256(w.read_bytes()).hexdigest()}  {w.name}\n" for w in wheels)
     (flags.out / "SHA256SUMS").write_text("".join(sums))
+
+
+def differing(*wheels: Path) -> list[str]:
+    """Returns the names of the files that differ between two wheels, or that one of them lacks."""
+    first, second = ({i.filename: i.CRC for i in zipfile.ZipFile(w).infolist()} for w in wheels)
+    return sorted(n for n in first.keys() | second.keys() if first.get(n) != second.get(n))
 
 
 def installed_interpreters() -> list[str]:

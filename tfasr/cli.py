@@ -313,7 +313,9 @@ def _check_early(arguments: argparse.Namespace) -> None:
     Everything checked here is checked again where it is used.
     """
     values = vars(arguments)
-    if "gin_file" in values or values.get("gin_binding"):
+    # A plug-in may have loaded TensorFlow: then gin itself, which comes next, is as early.
+    loaded = "tensorflow" in sys.modules
+    if not loaded and ("gin_file" in values or values.get("gin_binding")):
         from tfasr.commands.settings import check_gin
 
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
@@ -336,6 +338,10 @@ def _check_early(arguments: argparse.Namespace) -> None:
             require_prepared(arguments.shard_dir, split)
     if command == "prepare":
         _check_corpus(arguments)
+    if command == "export":
+        from tfasr.kit.files import check_owned
+
+        check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
     if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
         from tfasr.kit.files import LOCK_FILE
         from tfasr.recording.session import events_so_far, has_begun

@@ -244,9 +244,10 @@ def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp
     pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
     arpa = tmp_path / "train.arpa"
     assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
-    words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
-    words += ["--beam_width", 64]
-    assert evaluate(*words, "--format", "json", "--out", tmp_path / "none") == 0
+    words = ["--run_dir", runs[0], "--split", "validation", "--beam_width", 64]
+    plain = ["--decoder", "word_beam", "--format", "json", "--out", tmp_path / "none"]
+    assert evaluate(*words, *plain) == 0
+    # The run's decoder is greedy, which a language model replaces.
     words += ["--language_model", arpa, "--out", tmp_path / "with"]
     # Every word costs so much that nothing has two.
     assert evaluate(*words, "--word_bonus", -100) == 0
@@ -267,7 +268,7 @@ def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, c
     arpa = tmp_path / "train.arpa"
     assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
     assert "n-grams of 1 to 3 words" in capsys.readouterr().out
-    assert evaluate(*words, "--language_model", arpa) == 2  # the run's decoder is greedy
+    assert evaluate(*words, "--language_model", arpa, "--decoder", "greedy") == 2
     message = capsys.readouterr().err
     assert "needs the decoder word_beam" in message or "kenlm package" in message
 

@@ -203,6 +203,14 @@ def test_it_is_legible(page, width, dark, browser):
     assert browser.run(OUTSIDE) == []
 
 
+def test_a_phone_shows_the_first_curve_without_scrolling(page, browser):
+    browser.look_like(width=390, touch=True)
+    browser.open(page)
+    browser.wait_for(DRAWN)
+    top = browser.run(f"document.querySelector({'.first .plot'!r}).getBoundingClientRect().top")
+    assert top < 844 / 2
+
+
 def test_it_follows_when_the_light_goes_out(page, browser):
     fill = f"getComputedStyle({TICK}).fill"
     browser.look_like(dark=False)

@@ -29,7 +29,7 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--beam_width", type=int, help="default: the run's own")
     recombine = "for word_beam: merge beams that would continue in the same way"
     add("--recombine", action="store_true", default=None, help=recombine)
-    ngrams = "for word_beam: an n-gram file, see tfasr ngram; needs tfasr[kenlm]"
+    ngrams = "an n-gram file, see tfasr ngram; decodes with word_beam; needs tfasr[kenlm]"
     add("--language_model", metavar="ARPA", help=ngrams)
     lexicon = "a dictionary for word_beam, one word a line; default: the run's"
     add("--lexicon", metavar="FILE", help=lexicon)
@@ -139,12 +139,16 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
 
 
 def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
-    """The model that the flags of `add_decoder_arguments` name; UsageError if it can't be read."""
+    """Loads the model that the flags of `add_decoder_arguments` name; UsageError if it can't.
+
+    With a model, the decoder is word_beam unless --decoder names another.
+    """
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
     options = {name: value for name, value in numbers.items() if value is not None}
     if arguments.language_model is not None:
+        arguments.decoder = arguments.decoder or "word_beam"
         with wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)
     if options:

@@ -58,9 +58,9 @@ def add_recogniser_arguments(add: Callable) -> None:
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     from tfasr.recognising.recogniser import load_recogniser
 
+    model = language_model(arguments)
     names = ("checkpoint", "decoder", "beam_width", "recombine", "lexicon")
     options = {name: getattr(arguments, name) for name in names}
-    model = language_model(arguments)
     return load_recogniser(arguments.run_dir, **options, language_model=model)
 
 

@@ -237,11 +237,10 @@ def _pack_utterance(
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
-    # Values that a float16 cannot hold become infinite.
-    features = _feature_function(packing.features, packing.shards.dtype)(samples).numpy()
+    features = _features(packing, samples)
     original = features
     if samples is not recorded:  # a copy is the recording, where splits must not share any
-        original = _feature_function(packing.features, packing.shards.dtype)(recorded).numpy()
+        original = _features(packing, recorded)
     sums = FeatureSums()
     sums.add(features)
     if not sums.finite:
@@ -259,10 +258,17 @@ def _pack_utterance(
     return features, labels, sums, listed
 
 
+def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:
+    features = _feature_function(packing.features)(samples).numpy()
+    # Not by TensorFlow: for half precision, oneDNN logs an error where it lacks that.
+    with np.errstate(over="ignore"):  # values that a float16 cannot hold become infinite
+        return features.astype(packing.shards.dtype)
+
+
 @functools.cache
-def _feature_function(config: FeatureConfig, dtype: str) -> Callable[[np.ndarray], tf.Tensor]:
+def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor]:
     return tf.function(
-        lambda samples: tf.cast(compute_features(samples, config), dtype),
+        lambda samples: compute_features(samples, config),
         input_signature=[tf.TensorSpec([None], tf.float32)],
     )
 

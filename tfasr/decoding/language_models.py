@@ -98,7 +98,7 @@ class WordScorer:
 
 
 def _kenlm() -> Any:
-    with optional_package("the kenlm package", "KenlmModel", "'tfasr[kenlm]'"):
+    with optional_package("the kenlm package", "A language model", "'tfasr[kenlm]'"):
         import kenlm
 
         return kenlm

@@ -377,6 +377,9 @@ class Drawing:
 
     chart: Chart
 
+    def __repr__(self) -> str:
+        return f"<Drawing of {self.chart.name}: notebooks show it, save('plot.png') writes it>"
+
     def save(self, path: str | Path) -> None:
         """Writes an SVG where the path ends in .svg, otherwise a PNG."""
         is_svg = Path(path).suffix == ".svg"

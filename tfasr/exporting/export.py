@@ -175,8 +175,8 @@ def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "
     kind = KINDS[to]()
     if int8 and not kind.has_int8:
         raise UsageError(
-            f"int8 weights are only for onnx and litert. Received: {to}, whose models compute in "
-            "float32. Leave --int8 out, or choose another --to."
+            f"int8 weights are only for onnx, sherpa and litert. Received: {to}, whose models "
+            "compute in float32. Leave --int8 out, or choose another --to."
         )
     _check_installed(*kind.packages)
     trained = open_trained(run_dir)
@@ -280,8 +280,8 @@ class Kind:
         raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> CardForm:
-        package = f"'./tfasr[{self.extra}]'" if self.extra else "./tfasr"
-        install = f"pip install {package}  # from a clone of tfasr; a path to its wheel works too"
+        extra = f"[{self.extra}]" if self.extra else ""
+        install = f"pip install '/path/to/tfasr{extra}'  # a clone of tfasr, or its wheel"
         return CardForm(
             files=f"`{MODEL_FILES[self.runtime]}`",
             commands=(install, "tfasr transcribe recording.wav --run_dir ."),

@@ -16,9 +16,11 @@ _FEW = 3  # output frames of the shortest batch tried
 
 
 def build_recogniser(
-    config: RecogniserConfig, num_features: int, num_classes: int, *, seed: int = 0, dtype=None
+    config: RecogniserConfig, num_features: int, num_classes: int, *, seed=0, dtype=None, check=None
 ) -> keras.Model:
     """Creates a model with all its weights and tries it on a few frames.
+
+    ``check`` may refuse the model before it has weights.
 
     Raises UsageError, with the file and line that registered it, if the model can't be created or
     called, or its logits disagree with ``config.output_lengths``.
@@ -31,6 +33,8 @@ def build_recogniser(
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
         if not isinstance(model, keras.layers.Layer):
             raise TypeError(f"make must return a keras.Model. Received: {model!r}.")
+        if check is not None:
+            check(model)
         if type(model).build not in (keras.Model.build, keras.layers.Layer.build):
             model.build((None, None, num_features))
         _try(config, model, num_features, num_classes)

@@ -184,6 +184,7 @@ def write_page(
         first, *others = shown
         of_runs = colours(report)
         yield list_element(answers(report, results), "answers")
+        yield list_element(comparisons(report, results), "answers compared")
         yield table_element(first, of_runs)
         yield f'{controls()}<div class="figures first">\n{drawn}{_TIP}</div>\n'
         yield list_element(left_out, "notes")
@@ -217,13 +218,22 @@ def answers(report: Report, results: Results) -> list[str]:
             parts.append(f"{len(more)} more groups ({reached} reached it)")
         label = sentence(target_label(*of_target[0].target))
         sentences.append(f"{label}: {'; '.join(parts)}.")
-        for other in of_target[1:4]:
+    return [*sentences, rule]
+
+
+def comparisons(report: Report, results: Results) -> list[str]:
+    """Returns how the groups differ, a sentence for each target and group; [] for single runs."""
+    if all(len(members) < 2 for members in group_members(report.runs).values()):
+        return []
+    sentences = []
+    for first, *others in results:
+        for other in others[:3]:
             differing = [report.differences[run] for run in other.members if report.refused(run)]
-            text = finding(of_target[0], other)
+            text = finding(first, other)
             if differing:
                 text = f"{text.rstrip('.')}: they differ in {difference_text(differing[0])}."
             sentences.append(text)
-    return [*sentences, rule]
+    return sentences
 
 
 def _answer(report: Report, target: int) -> str:

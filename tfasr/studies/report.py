@@ -24,7 +24,7 @@ from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import colours, group_results, load_report
 from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentence
-from tfasr.reports.page import Section, answers, write_sections
+from tfasr.reports.page import Section, answers, comparisons, write_sections
 from tfasr.reports.tables.paper import (
     Measured,
     published_table,
@@ -201,7 +201,9 @@ def _sections(
             table = dataclasses.replace(table, title=f"{table.title}: {part.name}")
         charts, notes = report_charts(part.report, results)
         charts = figures_of_section(charts, part.name, paper)
-        about = answers(part.report, results), [table], colours(part.report), charts, notes
+        said = answers(part.report, results)
+        said[-1:-1] = comparisons(part.report, results)  # the last names the rule
+        about = said, [table], colours(part.report), charts, notes
         sections.append(Section(sentence(part.name), *about))
     later = []
     if measured.scores:

@@ -212,12 +212,18 @@ def build_model(
     check_weights(experiment, alphabet)
     sizes = experiment.features.num_features, alphabet.num_classes
     options = {"seed": training.seed, "dtype": training.precision}
+
+    def change_last(model: keras.Model) -> None:
+        if training.zero_output_layer:
+            zero_output_layer(model)
+        if training.initial_blank_bias:
+            add_to_blank_bias(model, training.initial_blank_bias)
+
+    # A model without that method is refused before its weights are made, which takes longer.
+    options["check"] = lambda model: hasattr(model, "output_layer") or change_last(model)
     recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
-    if training.zero_output_layer:
-        zero_output_layer(recogniser)
-    if training.initial_blank_bias:
-        add_to_blank_bias(recogniser, training.initial_blank_bias)
+    change_last(recogniser)
     begin(recogniser)
     model = CtcModel(
         recogniser,

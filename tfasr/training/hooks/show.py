@@ -23,6 +23,7 @@ from tfasr.training.step import StepResult
 log = logging.getLogger("tfasr")
 
 LIVE_EVERY_S = 0.5
+FIRST_LOG_S = 10.0
 LOG_EVERY_S = 60.0
 WRITE_EVERY_S = 2.0
 # A step weighs so much less than the one after it in the throughput that is shown.
@@ -33,9 +34,9 @@ class ShowProgress(Hook):
     """Shows epoch, step, loss, throughput and time left while a run trains.
 
     On a terminal that is one line at the bottom, renewed at most twice a second; log messages
-    appear above it. Elsewhere it is a log message a minute. Nothing is read from a device. The
-    throughput is that of about the last ten steps; the time left is what all remaining epochs take
-    at the pace of this session since its first step, evaluations included.
+    appear above it. Elsewhere it is a log message after ten seconds, then one a minute. Nothing is
+    read from a device. The throughput is that of about the last ten steps; the time left is what
+    all remaining epochs take at the pace of this session since its first step, with evaluations.
     """
 
     def __init__(self):
@@ -48,7 +49,7 @@ class ShowProgress(Hook):
         self._recent, self._recent_s = 0.0, 0.0
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        self._due_s = time.monotonic() + (LIVE_EVERY_S if on_terminal() else LOG_EVERY_S)
+        self._due_s = time.monotonic() + (LIVE_EVERY_S if on_terminal() else FIRST_LOG_S)
         if on_terminal():
             self._open()
 

@@ -80,6 +80,7 @@ def follow(
             _train_blocks(run, trainer, offer)
             return []
         loop.train()
+        log.info("this worker is done: %d epochs, %d steps", run.training.epochs, run.state.step)
         team.part()
         return run.state.history
 
