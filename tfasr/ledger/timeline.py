@@ -37,6 +37,7 @@ class Timeline:
         self.events = events
         self._of: dict[tuple[str, ...], list[int]] = {}
         self._counted: dict[tuple[frozenset[str], bool], np.ndarray] = {}
+        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}  # of `tfasr.tta.policies`
 
     @cached_property
     def keys(self) -> list[str]:

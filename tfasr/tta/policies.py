@@ -82,6 +82,15 @@ def readings(
     evaluation, otherwise where training handed over the weights. Values that are not numbers become
     NaN.
     """
+    choice = (metric, at_epoch_end, counts_evaluation)
+    if choice not in timeline.readings:
+        timeline.readings[choice] = list(_readings(timeline, *choice))
+    return timeline.readings[choice]
+
+
+def _readings(
+    timeline: Timeline, metric: str, at_epoch_end: bool, counts_evaluation: bool
+) -> Iterable[Reading]:
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
     ended: set[int] = set()
@@ -109,7 +118,7 @@ def readings(
                 read = index if counts_evaluation else first
                 by_epoch[epoch] = Reading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
-    return list(by_epoch.values())
+    return by_epoch.values()
 
 
 def evaluations_in(window: int, per_epoch: int) -> int:
