@@ -313,9 +313,7 @@ def _check_early(arguments: argparse.Namespace) -> None:
     Everything checked here is checked again where it is used.
     """
     values = vars(arguments)
-    # A plug-in may have loaded TensorFlow: then gin itself, which comes next, is as early.
-    loaded = "tensorflow" in sys.modules
-    if not loaded and ("gin_file" in values or values.get("gin_binding")):
+    if "gin_file" in values or values.get("gin_binding"):
         from tfasr.commands.settings import check_gin
 
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])

@@ -263,7 +263,7 @@ def test_lists_are_found_by_the_split_or_named(tmp_path, write_lines, monkeypatc
     assert speaker("validation", here / "other.tsv") == "here"
     with pytest.raises(UsageError, match="--manifest, or be validation.tsv.*Found there: a.wav"):
         speaker("validation")
-    with pytest.raises(UsageError, match=f"no {corpus / 'none.tsv'} and {here / 'none.tsv'}"):
+    with pytest.raises(UsageError, match=f"{corpus / 'none.tsv'} and {here / 'none.tsv'}"):
         speaker("train", "none.tsv")
 
 
