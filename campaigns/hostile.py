@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaigns.children import Ended, load, run_forked
-from campaigns.hostile_cases import CASES, COMMAND, HTTP, PYTHON, Case
+from campaigns.hostile_cases import CASES
+from campaigns.hostile_words import COMMAND, HTTP, PYTHON, Case
 from campaigns.small_work import CONFIGURATIONS, SmallWork
 
 _LONGEST_S = 90.0  # then it counts as a hang

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from campaigns.hostile_cases import EMPTY
+from campaigns.hostile_words import EMPTY
 from tfasr import Recorder, cli
 from tfasr.errors import UsageError
 from tfasr.kit.files import MOST_BYTES, publish, read_text, write_whole

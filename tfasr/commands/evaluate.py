@@ -116,7 +116,9 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
         decoder = trained.decoder(
-            name=arguments.decoder, beam_width=arguments.beam_width, recombine=arguments.recombine
+            name=decoder_name(arguments),
+            beam_width=arguments.beam_width,
+            recombine=arguments.recombine,
         )
         for split in arguments.split:
             result = trained.evaluate(
@@ -138,17 +140,18 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     return rows
 
 
-def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
-    """Loads the model that the flags of `add_decoder_arguments` name; UsageError if it can't.
+def decoder_name(arguments: argparse.Namespace) -> str | None:
+    """Returns the decoder that the flags choose: only word_beam uses a language model."""
+    return arguments.decoder or ("word_beam" if arguments.language_model else None)
 
-    With a model, the decoder is word_beam unless --decoder names another.
-    """
+
+def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+    """Loads the model that the flags of `add_decoder_arguments` name; UsageError if it can't."""
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
     options = {name: value for name, value in numbers.items() if value is not None}
     if arguments.language_model is not None:
-        arguments.decoder = arguments.decoder or "word_beam"
         with wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)
     if options:

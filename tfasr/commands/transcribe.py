@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.commands.evaluate import add_decoder_arguments, language_model, progress
+from tfasr.commands.evaluate import add_decoder_arguments, decoder_name, language_model, progress
 from tfasr.errors import RunError, UsageError, printable, received_path
 from tfasr.recognising.files import FORMATS, stream_json
 
@@ -58,10 +58,10 @@ def add_recogniser_arguments(add: Callable) -> None:
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     from tfasr.recognising.recogniser import load_recogniser
 
-    model = language_model(arguments)
-    names = ("checkpoint", "decoder", "beam_width", "recombine", "lexicon")
+    names = ("checkpoint", "beam_width", "recombine", "lexicon")
     options = {name: getattr(arguments, name) for name in names}
-    return load_recogniser(arguments.run_dir, **options, language_model=model)
+    options |= {"decoder": decoder_name(arguments), "language_model": language_model(arguments)}
+    return load_recogniser(arguments.run_dir, **options)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -276,7 +276,7 @@ def worker_events_file(rank: int) -> str:
 
 
 def epoch_name(epoch: float) -> str:
-    """Returns an evaluation's part of a file name, which sort: "0003", "0003-0.5000" for 2.5."""
+    """Returns an evaluation's part of file names, which sort: "0003", "0003-0.5000" for 2.5."""
     within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
     return f"{math.ceil(epoch):04d}{within}"
 

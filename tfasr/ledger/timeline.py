@@ -226,10 +226,8 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
             return index, f"an event's key must be text, not {_shown(event['key'])}"
         time_ms = event["time_ms"]
         if (type(time_ms) is not int and not _number(time_ms)) or abs(time_ms) > _LATEST_MS:
-            return (
-                index,
-                f"time_ms must be a finite number up to {_LATEST_MS:g}, not {_shown(time_ms)}",
-            )
+            shown = _shown(time_ms)
+            return index, f"time_ms must be a finite number up to {_LATEST_MS:g}, not {shown}"
         about = event.get("metadata")
         if about is None:
             continue

@@ -149,13 +149,14 @@ def card_to_markdown(values: dict[str, Any]) -> str:
         for name in _RATES:
             rates = [rate for run in runs if (rate := run["error_rates"][name])]
             lines += [f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"]
-        for number, target in enumerate(map(dict.values, values["targets"])):
+        for number, target in enumerate(values["targets"]):
+            reached = target_label(target["metric"], target["value"])
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
-                label = f"seconds to {target_label(*target)}, {policy}"
+                label = f"seconds to {reached}, {policy}"
                 lines.append(f"| {label} | {_numbers([t['seconds'][policy] for t in of_runs])} |")
             for unit in ("usd", "kwh"):
-                label = f"{unit} to {target_label(*target)}"
+                label = f"{unit} to {reached}"
                 lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
         lines.append("")
     lines += ["NA: unknown, or never reached.", *values["notes"]]
