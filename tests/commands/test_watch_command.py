@@ -241,7 +241,7 @@ def test_running_ended_and_coming_runs_side_by_side(tmp_path, running, capsys):
     assert second.startswith("ended: finished; epoch 40, 40 min")
     assert second.endswith("CER 15 % met after 20 min")
     assert third.endswith("CER 15 % never met (in 8.0 min)")
-    assert fourth == "coming: starting; no ledger yet"
+    assert fourth == "coming: starting; no such folder yet: is the name right?"
 
 
 def test_runs_of_a_study_lie_deeper(tmp_path, capsys):

@@ -558,6 +558,15 @@ def test_the_table_of_records_is_current():
     assert {"an4_cer_15", "mini_librispeech_wer_65", "synthetic_cer_10"} == tracks(records).keys()
 
 
+def test_the_records_are_accepted_by_today_s_checks():
+    records = Path(__file__).parents[2] / "records"
+    folders = [path.parent for path in records.glob("*/*/submission.json")]
+    assert folders
+    for folder in folders:
+        checks = list(verify_submission(folder, None, records))
+        assert [check.line for check in checks if check.passed is False] == []
+
+
 def test_a_table_has_every_submission_and_the_last_record_reigns(tmp_path, capsys):
     records = tmp_path / "records"
     shutil.copytree(RECORDS / "tones", records / "tones")

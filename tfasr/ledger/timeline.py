@@ -14,12 +14,14 @@ from tfasr.ledger.intervals import (
     Pieces,
     Steps,
     clock_us,
+    evaluated_epoch,
     interval_pieces,
     lost_ranges,
     session_ranges,
 )
 
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
+_CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 _METADATA = ("session", "epoch_num", "step")
 _LATEST_MS = 1e15
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
@@ -114,6 +116,12 @@ class Timeline:
         for lost in self.lost:
             mask[lost.start + 1 : lost.stop] = [False] * (len(lost) - 1)
         return mask
+
+    @cached_property
+    def evaluated(self) -> list[tuple[float, int]]:
+        """The epoch and the index of each event of an evaluation or an epoch's end."""
+        epochs = ((evaluated_epoch(self.metadata[i]), i) for i in self.of(*_CURVE_KEYS))
+        return [(epoch, i) for epoch, i in epochs if epoch is not None and self.useful[i]]
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -221,11 +229,13 @@ def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
 
 
 def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
+    if _as_usual(timeline):
+        return None
     for index, event in enumerate(timeline.events):
         if type(event["key"]) is not str:
             return index, f"an event's key must be text, not {_shown(event['key'])}"
         time_ms = event["time_ms"]
-        if (type(time_ms) is not int and not _number(time_ms)) or abs(time_ms) > _LATEST_MS:
+        if not _number(time_ms) or abs(time_ms) > _LATEST_MS:
             shown = _shown(time_ms)
             return index, f"time_ms must be a finite number up to {_LATEST_MS:g}, not {shown}"
         about = event.get("metadata")
@@ -233,13 +243,23 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
             continue
         if type(about) is not dict:
             return index, f"an event's metadata must be an object, not {_shown(about)}"
-        for name, number in about.items():
-            # Ledgers have many events: what is usual is settled without a call.
-            if type(number) is int and -_LARGEST <= number <= _LARGEST:
-                continue
-            if name in _METADATA and number is not None:
-                return index, f"{name} must be a whole number, not {_shown(number)}"
+        for name in _METADATA:
+            if not _whole(about.get(name)):
+                return index, f"{name} must be a whole number, not {_shown(about[name])}"
     return None
+
+
+def _as_usual(timeline: Timeline) -> bool:
+    # Ledgers have many events and hardly ever a wrong one: all are looked at together first.
+    times = [event["time_ms"] for event in timeline.events]
+    about = [event.get("metadata") for event in timeline.events]
+    if not {*map(type, timeline.keys)} <= {str} or not {*map(type, about)} <= {dict}:
+        return False
+    numbers = [number for name in _METADATA for a in about if (number := a.get(name)) is not None]
+    return {*map(type, times), *map(type, numbers)} <= {int} and (
+        max(map(abs, times), default=0) <= _LATEST_MS
+        and max(map(abs, numbers), default=0) <= _LARGEST
+    )
 
 
 def _shown(value: Any) -> str:

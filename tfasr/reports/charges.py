@@ -17,6 +17,7 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.kit.files import WORKER_EVENTS
 from tfasr.ledger.events import read_events
+from tfasr.ledger.timeline import Timeline
 from tfasr.tta.costs import Cost, HardwareConfig, cost_of, load_hardware
 from tfasr.tta.energy import (
     EnergySample,
@@ -195,14 +196,15 @@ class RoundsOfWorker:
     left: int  # how often it was left out
 
 
-def rounds_of_workers(events: Events) -> list[RoundsOfWorker]:
+def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     held_up_s, left = Counter(), Counter()
-    for event in events:
-        value = event.get("value")
-        if event["key"] == "worker_left" and isinstance(value, dict):
+    for index in timeline.of("worker_left", "exchanged"):
+        value = timeline.events[index].get("value")
+        if not isinstance(value, dict):
+            continue
+        if timeline.keys[index] == "worker_left":
             left[value.get("rank")] += 1
-        if event["key"] != "exchanged" or not isinstance(value, dict):
             continue
         held_up_s[value.get("waited_for")] += value.get("waited_s", 0.0)
         for one in value.get("workers", []):

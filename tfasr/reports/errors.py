@@ -102,7 +102,10 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
-    """Returns the hypotheses of the epoch with the lowest CER; None for a run without any."""
+    """Returns the hypotheses of the epoch with the lowest CER; None for a run without any.
+
+    If the ledger has no CER of these epochs, they are those of the last one.
+    """
     files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
     points = [point for point in run.curves.get("cer", []) if point.epoch in files]
     if points:
@@ -117,7 +120,10 @@ def _system(name: str, path: Path, notes: list[str]) -> System:
 
 
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
-    notes = [f"its hypotheses of epoch {_epoch(path)} are scored, those with the lowest CER"]
+    epoch = _epoch(path)
+    known = any(point.epoch == epoch for point in run.curves.get("cer", []))
+    which = "those with the lowest CER" if known else "the last ones: its ledger has no CER of them"
+    notes = [f"its hypotheses of epoch {epoch} are scored, {which}"]
     expected = (run.comparability or {}).get("validation_utterances")
     written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:

@@ -443,7 +443,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
             with_utilisation=question.utilisation or question.over_time or bool(question.beside),
         ),
         workers=workers,
-        rounds=tuple(rounds_of_workers(run.events)),
+        rounds=tuple(rounds_of_workers(run.timeline)),
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
         start=run.fact("start_from") or {},

@@ -78,7 +78,8 @@ class Watch:
         try:
             stat = ledger.stat()
         except OSError:
-            return Watched(path, self._names[path], "starting", note="no ledger yet")
+            missing = "no ledger yet" if path.exists() else "no such folder yet: is the name right?"
+            return Watched(path, self._names[path], "starting", note=missing)
         stamp = (stat.st_mtime_ns, stat.st_size)
         if self._seen.get(path, (None,))[0] != stamp:
             self._seen[path] = stamp, self._read(path)

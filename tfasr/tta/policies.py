@@ -9,11 +9,10 @@ from itertools import accumulate
 
 from tfasr.display.table import html_table
 from tfasr.kit.registry import Registry
-from tfasr.ledger.intervals import EVALUATION, INTERVALS, evaluated_epoch
+from tfasr.ledger.intervals import EVALUATION, INTERVALS
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
 
-_CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 WINDOW = 3
 """How many evaluations' median must meet the target; the paper's rule."""
 PROCESS = "process"  # the start of a policy whose clock starts with the process, not an event
@@ -96,10 +95,7 @@ def _readings(
     ended: set[int] = set()
     stopped: dict[int, int] = {}
     by_epoch: dict[int, Reading] = {}
-    for index in timeline.of(*_CURVE_KEYS):
-        epoch = evaluated_epoch(timeline.metadata[index])
-        if epoch is None or not timeline.useful[index]:
-            continue
+    for epoch, index in timeline.evaluated:
         key, value = timeline.keys[index], timeline.events[index].get("value")
         read_here = epoch in ended or not at_epoch_end or epoch % 1
         if key == "eval_start" and epoch not in evaluating:
