@@ -152,7 +152,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
-    parsed = _whole_lines(_content(path), path)
+    parsed = _whole_lines(_content(path), path, goes_on=False)
     lines, events = parsed.lines, []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
@@ -180,18 +180,25 @@ class _Lines:
     head: bytes  # the hash that the next line continues
 
 
-def _whole_lines(content: bytes, path: Path) -> _Lines:
-    """Splits a ledger into lines; raises UsageError for damage or a newer format."""
+def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
+    """Splits a ledger into lines; raises UsageError for damage or a newer format.
+
+    A ledger without hashes has a head only if it ``goes_on``: that takes as long as splitting it.
+    """
     _check_version(content, path)
     before_zeros = _before_zeros(content, path)
     lines = content[:before_zeros].split(b"\n")
     end = before_zeros - len(lines[-1])
-    first = next((n for n, line in enumerate(lines) if _is_chained(line)), len(lines))
-    start = sum(map(len, lines[:first])) + first
+    first = len(lines)
+    if _FIELD in content:  # found faster than in each line
+        first = next((n for n, line in enumerate(lines) if _is_chained(line)), first)
     last = b""
     if first < len(lines):
         last = lines.pop()  # what a crash cut
-    head = _hash(b"", content[: min(start, end)])
+    head = b""
+    if goes_on or first < len(lines):
+        start = sum(map(len, lines[:first])) + first
+        head = _hash(b"", content[: min(start, end)])
     for index in range(first, len(lines)):
         line = lines[index]
         text = line[:-_FIELD_BYTES]

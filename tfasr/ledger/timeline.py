@@ -251,15 +251,17 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
 
 def _as_usual(timeline: Timeline) -> bool:
     # Ledgers have many events and hardly ever a wrong one: all are looked at together first.
-    times = [event["time_ms"] for event in timeline.events]
-    about = [event.get("metadata") for event in timeline.events]
-    if not {*map(type, timeline.keys)} <= {str} or not {*map(type, about)} <= {dict}:
+    if not {type(event.get("metadata")) for event in timeline.events} <= {dict}:
         return False
-    numbers = [number for name in _METADATA for a in about if (number := a.get(name)) is not None]
-    return {*map(type, times), *map(type, numbers)} <= {int} and (
-        max(map(abs, times), default=0) <= _LATEST_MS
-        and max(map(abs, numbers), default=0) <= _LARGEST
-    )
+    numbers = [[facts.get(name) for facts in timeline.metadata] for name in _METADATA]
+    columns = [[n for n in column if n is not None] for column in numbers]
+    columns.append([event["time_ms"] for event in timeline.events])
+    return {*map(type, timeline.keys)} <= {str} and all(map(_are_whole, columns))
+
+
+def _are_whole(values: list[Any]) -> bool:
+    usual = {*map(type, values)} <= {int}
+    return usual and min(values, default=0) >= -_LATEST_MS and max(values, default=0) <= _LATEST_MS
 
 
 def _shown(value: Any) -> str:

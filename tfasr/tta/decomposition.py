@@ -54,12 +54,8 @@ def throughput(
 
     The first ``warmup_steps`` steps of each session are left out.
     """
-    if warmup_steps < 0:
-        raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
     steps = timeline.steps
-    counted = steps_until(timeline, until_s)
-    warm = counted & (steps.places >= warmup_steps)
-    steady = warm & ~steps.compiled
+    counted, warm, steady = _steady_steps(timeline, until_s, warmup_steps)
     train_s = _sum(steps.amounts("train_s"), steady)
     wait_s = _sum(steps.amounts("input_wait_s"), steady)
     rates = [
@@ -79,6 +75,17 @@ def throughput(
         warmup_steps=number - int(warm.sum()),
         traced_steps=int(warm.sum() - steady.sum()),
     )
+
+
+def _steady_steps(
+    timeline: Timeline, until_s: float | None, warmup_steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns which steps were made until then, which of them after the warm-up, and steadily."""
+    if warmup_steps < 0:
+        raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
+    counted = steps_until(timeline, until_s)
+    warm = counted & (timeline.steps.places >= warmup_steps)
+    return counted, warm, warm & ~timeline.steps.compiled
 
 
 def steps_until(timeline: Timeline, until_s: float | None) -> np.ndarray:
@@ -134,9 +141,10 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
     before = timeline.interval_seconds(0.0)
     until = timeline.interval_seconds(until_s)
     spent = {name: seconds - before[name] for name, seconds in until.items()}
-    steps, counted = timeline.steps, steps_until(timeline, until_s)
-    utterances = math.fsum(steps.amounts("utterances")[counted].tolist())
-    rate = throughput(timeline, until_s=until_s, warmup_steps=warmup_steps).utterances_per_s
+    steps, (counted, _, steady) = timeline.steps, _steady_steps(timeline, until_s, warmup_steps)
+    of_step = steps.amounts("utterances")
+    utterances = _sum(of_step, counted)
+    rate = _ratio(_sum(of_step, steady), _sum(steps.amounts("train_s"), steady))
     if not rate:
         # Without steady steps, use all steps with their compile time.
         seconds = math.fsum((steps.amounts("train_s") + steps.amounts("compile_s"))[counted])
