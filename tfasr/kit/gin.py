@@ -27,6 +27,8 @@ _LISTS = (
 DROPPED = "# dropped, "  # how comments of bindings without effect begin
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
+_NAMED = 6  # in a message about dropped bindings
+
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _PARAMETER_ALONE = re.compile(r"\w+\s*=")
@@ -314,8 +316,10 @@ def fill(
     configs, unused, operative = _build(text, build)
     dropped = _dropped(unused, text, build)
     if dropped:
-        listed = ", ".join(f"{statement.name} ({statement.place})" for statement in dropped)
-        log.info("Dropped, since later bindings leave them unused: %s", listed)
+        named = [f"{statement.name} ({statement.place})" for statement in dropped]
+        if len(named) > _NAMED:
+            named[_NAMED:] = [f"and {len(named) - _NAMED} more"]
+        log.info("Dropped, since later bindings leave them unused: %s", ", ".join(named))
     return Filled(configs, _given(text, dropped), operative)
 
 
