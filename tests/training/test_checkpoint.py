@@ -306,7 +306,7 @@ def test_weights_that_are_not_finite_are_restored_with_a_word(model, tmp_path, c
 def test_what_is_no_archive_is_refused_by_name(tmp_path):
     for name, content in (("a.npz", b"RIFF"), ("b.npz", b"")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UsageError, match=rf"{name} is none, or is damaged"):
+        with pytest.raises(UsageError, match=rf"{name} isn't one, or is damaged"):
             read_state(tmp_path / name)
     np.save(tmp_path / "c.npy", np.zeros(3))
     with pytest.raises(UsageError, match=r"c\.npy is none"):
@@ -325,6 +325,6 @@ def test_a_pickled_array_in_a_checkpoint_is_not_run(model, tmp_path):
     with np.load(path) as arrays:
         content = dict(arrays)
     np.savez(path, **(content | {"0000 kernel": np.array([Evil()], dtype=object)}))
-    with pytest.raises(UsageError, match=r"is none, or is damaged: Object arrays cannot be loaded"):
+    with pytest.raises(UsageError, match=r"isn't one, or is damaged: Object arrays cannot be load"):
         restore(path, model)
     assert not (tmp_path / "ran").exists()

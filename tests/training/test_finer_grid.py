@@ -186,7 +186,7 @@ def test_a_declared_part_of_the_split_is_the_same_in_every_placement(tmp_path):
 def test_a_grid_finer_than_steps_is_refused(tmp_path):
     with pytest.raises(ValueError, match="evaluations_per_epoch must"):
         TrainingConfig(evaluations_per_epoch=0)
-    with pytest.raises(UsageError, match="Received: 7, and epochs of 6 whole batches"):
+    with pytest.raises(UsageError, match="Received: 7 evaluations, 6 batches"):
         experiment = tones_experiment(evaluations_per_epoch=7)
         train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def plan(self) -> str:
-        """A hash of all addresses, by which workers of one cluster know each other."""
+        """A hash of all addresses, by which workers of one cluster recognise each other."""
         return hashlib.sha256(",".join(self.addresses).encode()).hexdigest()
 
     @property

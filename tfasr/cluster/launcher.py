@@ -57,8 +57,8 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
     end by themselves; then they get SIGTERM and, `END_S` later, SIGKILL. SIGTERM and SIGINT are
     passed on to all.
 
-    With ``restarts``, which suits workers that train in rounds, a process other than the first that
-    fails ends no other, and is started again at most so many times. All then end with the first.
+    With ``restarts``, for workers that train in rounds, a process that fails ends no other, and is
+    started again at most so many times, except for the first, with which all end.
 
     Returns:
         0, or the exit code of the first process that failed (128 plus the number of a signal).
@@ -107,7 +107,7 @@ class _Workers:
     def __init__(self, begin: Callable[[int], subprocess.Popen], restarts: int | None):
         self.processes: list[subprocess.Popen] = []
         self._begin, self._restarts = begin, restarts
-        self._left: dict[int, int] = {}  # restarts by rank
+        self._left: dict[int, int] = {}  # restarts that are left, by rank
         self._passed_on = False
 
     def pass_on(self, number: int, frame: FrameType | None) -> None:

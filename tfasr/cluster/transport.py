@@ -1,4 +1,4 @@
-"""Messages between a run's chief and its other workers, encrypted and proved by a shared secret."""
+"""Encrypted messages between a run's chief and its workers, which prove that they know a secret."""
 
 import contextlib
 import datetime
@@ -32,7 +32,7 @@ _FEWEST_CHARACTERS = 16
 _CONNECT_S = 5.0
 _TELL_S = 20.0
 _PAUSE_S = 0.25
-_SHORT = 4096  # the longest message, in bytes, of somebody who has not proved the secret
+_SHORT = 4096  # bytes of the longest message from a peer that hasn't proved the secret yet
 _SIZE = struct.Struct(">Q")
 
 
@@ -78,20 +78,20 @@ class Link:
         """Returns the next message and its arrays; OSError if the connection has ended."""
         text, buffer = (_SIZE.unpack(self._bytes(_SIZE.size))[0] for _ in range(2))
         if not self._trusts and (text > _SHORT or buffer):
-            raise ConnectionError("no short message came first")
+            raise ConnectionError("its first message is too long for a worker's")
         try:
             message = json.loads(self._bytes(text))
         except (ValueError, RecursionError) as error:
-            raise ConnectionError(f"no message of a worker: {error!r}") from None
+            raise ConnectionError(f"not a worker's message: {error!r}") from None
         if not isinstance(message, dict):
-            raise ConnectionError(f"no message of a worker: {message!r}")
+            raise ConnectionError(f"not a worker's message: {message!r}")
         if not buffer:
             return message, []
         with np.load(io.BytesIO(self._bytes(buffer)), allow_pickle=False) as arrays:
             return message, [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
 
     def waiting(self, timeout_s: float) -> bool:
-        """Whether something has arrived after at most so many seconds."""
+        """Waits up to ``timeout_s`` for a message; returns whether one has begun to arrive."""
         pending = getattr(self._connection, "pending", lambda: 0)
         return bool(pending() or select.select([self._connection], [], [], max(timeout_s, 0))[0])
 
@@ -139,7 +139,7 @@ class Door:
             return None
 
     def admit(self, connection: socket.socket) -> tuple[int, Link]:
-        """Returns the rank of the worker at a connection; ConnectionError unless it is one.
+        """Returns the rank of the worker at a connection; ConnectionError if it isn't a worker.
 
         Raises UsageError if it is a worker of this cluster with another version of tfasr.
         """
@@ -194,7 +194,7 @@ def knock(
     """Connects a worker to its chief; each proves to the other that it knows the secret.
 
     Raises UsageError if the chief has another secret, list of addresses or version of tfasr;
-    RunError if there is no chief for so long, or ``stopped`` becomes true.
+    RunError if no chief answers ``within_s`` seconds, or ``stopped`` becomes true.
     """
     address, deadline_s = cluster.addresses[0], time.monotonic() + within_s
     reason = "nothing answers there"
@@ -249,7 +249,7 @@ def _introduced(connection: socket.socket, cluster: Cluster, secret: bytes) -> L
 
 
 def _new_certificate() -> tuple[ssl.SSLContext, str]:
-    """Makes a certificate for this process alone; returns it in use, and its fingerprint."""
+    """Makes a certificate for this process; returns a TLS context with it, and its fingerprint."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

@@ -105,9 +105,10 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
-    """Opens a temporary file, ``partial``, and renames it when closed; one for each writer.
+    """Opens a temporary file, ``partial``, and renames it to ``path`` when it is closed.
 
-    Raises UsageError if a device, a pipe or a folder is in that place.
+    Concurrent writers need different ``partial`` files. Raises UsageError if ``path`` is a device,
+    a pipe or a folder.
     """
     path = Path(path)
     check_replaceable(path)

@@ -27,7 +27,7 @@ _LISTS = (
 DROPPED = "# dropped, "  # how comments of bindings without effect begin
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
-_NAMED = 6  # in a message about dropped bindings
+_NAMED = 6  # how many dropped bindings a message lists
 
 _Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -37,7 +37,7 @@ _PARAMETER_ALONE = re.compile(r"\w+\s*=")
 @dataclass(frozen=True)
 class Line:
     path: Path | str  # or COMMAND_LINE
-    number: int  # in the file, from 1; of the command line's bindings in their order
+    number: int  # of the line in its file, or of the binding on the command line, from 1
     text: str  # without the line's end
     # Grows with precedence: a file comes after its includes and after the files named before it,
     # the command line last.
@@ -68,7 +68,7 @@ class Statement:
     selector: str  # the imported module, the included file or the bound class or macro
     scope: str = ""
     parameter: str = ""  # "" for a macro
-    value: Any = None  # what it refers to is a `Reference`
+    value: Any = None  # with a `Reference` for each name that it refers to
     in_block: bool = False  # a binding below the head of a block
 
     @property
@@ -104,7 +104,7 @@ def presets_folder() -> Path:
 
 
 def find_preset(name: str) -> Path:
-    """Returns the absolute path of a gin file: a path of the user's, or a preset's name."""
+    """Returns the absolute path of a gin file, from a path or a preset's name."""
     for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
         if candidate.is_file():
             return candidate.resolve()
@@ -128,8 +128,8 @@ def presets() -> dict[str, Path]:
 def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     """Reads gin files and the command line's bindings.
 
-    Includes are looked up in the file's folder, then among the presets. Included files are leaves:
-    they include nothing, and no two bind the same name, since gin would take the last silently.
+    Includes are looked up in the file's folder, then among the presets. Included files must not
+    include others, and no two may bind the same name: gin would silently use the last binding.
     """
     texts = [_with_includes(find_preset(file), number) for number, file in enumerate(files)]
     last = (len(files) + 1, 0)
@@ -157,7 +157,7 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
             "TrainingConfig.optimizer = @Adam."
         ) from error
     starts = [statement.location.line_num for statement, _ in parsed]
-    # Of a block gin has read all lines before it returns the first.
+    # Before gin returns the first statement of a block, it has read all of the block's lines.
     following = [*starts[1:], len(texts) + 1]
     ends = [min(end, start) for (_, end), start in zip(parsed, following, strict=False)]
     return [
@@ -308,7 +308,7 @@ def fill(
     An unused binding is a UsageError that names file and line, with one exception: a preset's
     binding that was in use until a later file or the command line bound something else, such as
     another optimizer. It is dropped, and logged. Without ``imports``, a file that imports a module
-    is rejected. ``build`` makes the configs by `make`; its text may lack later files.
+    is rejected. ``build`` makes the configs with `make`, also from a text without the later files.
     """
     _import(text, imports)
     _check_macros(text.bindings)
@@ -324,7 +324,7 @@ def fill(
 
 
 def peek(cls: type, text: GinText) -> Any:
-    """Returns one config of gin files whose other names need not be known yet."""
+    """Returns one config of gin files; bindings of names that are still unknown are skipped."""
     _import(text, True)
     _check_macros(text.bindings)
     gin.clear_config()
@@ -423,7 +423,7 @@ def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
 
 
 def registered() -> dict[str, set[str] | None]:
-    """Returns the names that gin knows, by their last part: the parameters, or None for any."""
+    """Returns the last part of each name in gin's registry, with its parameters (None: any)."""
     names: dict[str, set[str] | None] = {}
     for selector, configurable in gin.config._REGISTRY.items():  # noqa: SLF001 - no public way
         parameters = inspect.signature(configurable.wrapped).parameters.values()
@@ -436,7 +436,7 @@ def registered() -> dict[str, set[str] | None]:
 
 
 def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool = True) -> None:
-    """Raises UsageError for the first name that ``known`` lacks, with the one most like it.
+    """Raises UsageError for the first name that ``known`` lacks; it suggests the most similar one.
 
     Unless ``known`` is ``complete``, only parameters of known classes are checked.
     """
@@ -452,7 +452,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
                 raise _unknown(statement, "@", name, known)
         name, parameter = _class_of(statement), statement.parameter
         if not parameter and statement.name not in used:
-            # In a file, a macro may be for others; on the command line, its class was forgotten.
+            # Other files may use a file's macro; on the command line, the class was forgotten.
             for group in known if statement.lines[0].path == COMMAND_LINE else ():
                 if near := nearest(statement.name, known[group] or ()):
                     raise _unknown(

@@ -65,8 +65,8 @@ _filtering = False
 def without_noise() -> Iterator[None]:
     """Removes TensorFlow's messages about devices from standard error while it is imported.
 
-    All else is passed on, also what a process writes just before it dies. Nothing is left out if
-    TF_CPP_MIN_LOG_LEVEL is set to 0.
+    Everything else is passed on, even what a process writes just before it dies. Nothing is removed
+    if TF_CPP_MIN_LOG_LEVEL is set to 0.
     """
     global _filtering
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0" or _filtering:
@@ -76,7 +76,7 @@ def without_noise() -> Iterator[None]:
     try:
         before = os.dup(2)
         reader = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-    except OSError:  # closed, or no more processes are allowed
+    except OSError:  # standard error is closed, or no more processes are allowed
         yield
         return
     os.dup2(reader.stdin.fileno(), 2)

@@ -346,7 +346,7 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     for module in [*sys.modules.values()]:
         if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
             return module  # already imported under another name
-    # The same in every process and wherever the file is, because experiment.json stores it.
+    # The module's name doesn't depend on process or folder, because experiment.json stores it.
     name = f"{FILE_MODULE}{path.stem}"
     if name in sys.modules:
         raise UsageError(

@@ -12,7 +12,7 @@ a ledger (`tfasr.ledger.events`), to which the study appends, and syncs to disk:
 
 The ``session_start`` of a training that a study started has ``declared``: ``{"plan", "start",
 "code", "plugins"}``, where ``start`` is the hash in the list's line. So a ledger belongs to one
-start of one plan, and the list knows every ledger that trained, even one removed or renamed.
+start of one plan, and the list has every run that trained, even if its ledger is gone.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ from tfasr.ledger.events import (
 
 SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
-VARIABLE = "TFASR_DECLARED"  # of a training's process: the plan's hash and the start's
-_NAMED = 4  # of the runs that a plan lists and nobody began
+VARIABLE = "TFASR_DECLARED"  # in the training process's environment: hashes of plan and start
+_NAMED = 4  # up to so many runs that were never begun are named
 _PACKAGE = Path(__file__).parents[1]
 
 
 def canonical(content: Any) -> bytes:
-    """Returns the one way to write a JSON value: sorted names, no spaces, ASCII, one line."""
+    """Returns a JSON value in canonical form: sorted names, no spaces, ASCII, one line."""
     words = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     return json.dumps(content, **words).encode() + b"\n"
 
@@ -63,7 +63,7 @@ def code_hash() -> str:
 
 
 def declaration(plugins: Sequence[str]) -> dict[str, Any] | None:
-    """Returns what a session states of its study; None unless a study started the process."""
+    """Returns a session's statement about its study; None unless a study started the process."""
     plan, _, start = os.environ.get(VARIABLE, "").partition(":")
     named = {"plan": plan, "start": start, "code": code_hash(), "plugins": sorted(plugins)}
     return named if start else None
@@ -72,7 +72,7 @@ def declaration(plugins: Sequence[str]) -> dict[str, Any] | None:
 class Starts:
     """Appends to a study's list of starts; at the first one it seals or amends the plan.
 
-    ``plan`` returns the plan's content. Closing it releases the list.
+    ``plan`` returns the plan's content; `close` releases the list.
     """
 
     def __init__(self, folder: Path, plan: Callable[[], dict[str, Any]]):

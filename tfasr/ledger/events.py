@@ -8,10 +8,10 @@ after a `Ledger.sync` also has ``synced_bytes``, the length of the file that was
 
 The last field, ``chain``, protects against damage. It has 16 hexadecimal digits: BLAKE2b (8 bytes)
 of the previous line's ``chain`` followed by this line's bytes up to ``,"chain"``. The first chained
-line starts from the hash of all bytes before it, which are the lines of a resumed format 1 ledger
-or nothing. A changed, removed, repeated or moved line breaks the chain, and `read_events` names
-the line. The chain is no signature, as anyone can recompute it; but its last hash
-(`tfasr.tta.run.Run.ledger_hash`) then differs from a hash published earlier.
+line starts from the hash of all bytes before it: the lines of a resumed format 1 ledger, or none.
+A changed, removed, repeated or moved line breaks the chain, and `read_events` names the line. The
+chain is not a signature: anyone can recompute it, but its last hash
+(`tfasr.tta.run.Run.ledger_hash`) then differs from one that was published earlier.
 
 A training run writes, in order:
 
@@ -41,11 +41,12 @@ A training run writes, in order:
   second pair of ``eval_start`` and ``eval_stop``, possibly in a later epoch.
 - if a run also evaluates within its epochs: the fact ``evaluations_per_epoch``, and metadata
   ``at_epoch`` in the events of all evaluations, such as 2.5 in the middle of epoch 3.
-- ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, the
-  changes in words; ``comparability`` then lists all of them. Earlier work isn't lost work.
+- ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, where
+  ``schedule`` describes the changes; ``comparability`` lists all extensions. Work done before
+  it doesn't count as lost.
 - if the run began with trained weights, ``start_from`` in ``init``: ``{"run", "file", "sha256" (of
   that file), "ledger_hash", "seconds", "joules" (of the whole training behind it; None if unknown),
-  "layers" (copied), "new_layers"}``; ``comparability`` then has the hash's beginning.
+  "layers" (copied), "new_layers"}``; ``comparability`` has the first 16 digits of ``sha256``.
 - if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
   if the budget was spent without a forecast)}``, metadata ``epoch_num``.
 - with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``
@@ -61,7 +62,7 @@ A training run writes, in order:
   handover of the checkpoint, the second the arrival of the scores.
 - at the end of a finished run, ``traces`` of its last session: ``{"training": {"traces",
   "shapes", "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``.
-- ``checkpoints`` before it: SHA-256 of the run's checkpoints by file name.
+- after ``traces``, ``checkpoints``: SHA-256 of the run's checkpoints by file name.
 - ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal, "interrupted"
   (the last two with ``reason``).
 
@@ -80,14 +81,14 @@ Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the s
 `tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
 ``epoch``, ``eval_forward`` and ``decode``.
 
-If they train in rounds, the chief's ``train_step`` counts its own utterances; the last one of a
-segment (`tfasr.training.workers.hub`) also counts all that the others trained on since the one
-before. ``exchange_start/_stop`` and ``wait_start/_stop`` bracket intervals. ``exchanged`` precedes
+If they train in rounds, the chief's ``train_step`` counts its own utterances; the last step of a
+segment (`tfasr.training.workers.hub`) also counts all that the others trained on in that segment.
+``exchange_start/_stop`` and ``wait_start/_stop`` enclose those intervals. ``exchanged`` precedes
 that step: ``{"outer_steps" (so far), "utterances", "lost_utterances", "waited_s", "waited_for" (the
 rank that came last, or None), "workers": [{"rank", "utterances", "staleness", "train_s",
 "link_s"}]}``, an entry per round of each worker. ``worker_left`` (``{"rank", "why"}``),
-``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its work was refused) say
-who came and went. Workers write ``worker_round`` instead of ``worker_step``.
+``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its work came too late and
+was dropped) report on workers. Workers write ``worker_round`` instead of ``worker_step``.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -166,7 +167,7 @@ def _content(path: Path) -> bytes:
     if cause is not None:
         raise UsageError(
             f"A ledger must be a file that fits into memory. Received: {path}, {cause}. Name "
-            "another run, or bring the file back from a copy."
+            "another run, or restore the file from a copy."
         )
     return path.read_bytes()
 
@@ -183,18 +184,19 @@ class _Lines:
 def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
     """Splits a ledger into lines; raises UsageError for damage or a newer format.
 
-    A ledger without hashes has a head only if it ``goes_on``: that takes as long as splitting it.
+    If nothing will be appended (not ``goes_on``), a ledger without hashes gets no head: computing
+    it takes as long as splitting the ledger.
     """
     _check_version(content, path)
     before_zeros = _before_zeros(content, path)
     lines = content[:before_zeros].split(b"\n")
     end = before_zeros - len(lines[-1])
     first = len(lines)
-    if _FIELD in content:  # found faster than in each line
+    if _FIELD in content:  # faster than checking each line
         first = next((n for n, line in enumerate(lines) if _is_chained(line)), first)
     last = b""
     if first < len(lines):
-        last = lines.pop()  # what a crash cut
+        last = lines.pop()  # the incomplete line that a crash left, or b""
     head = b""
     if goes_on or first < len(lines):
         start = sum(map(len, lines[:first])) + first
@@ -305,7 +307,7 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
 
 
 def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
-    """Returns `Ledger.mark` of a ledger as it is on disk; None without a step that was trained."""
+    """Returns `Ledger.mark` of a ledger as it is on disk; None if no step was trained."""
     path = Path(run_dir) / EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     if b'"train_step"' not in content:
@@ -315,7 +317,7 @@ def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
 
 
 def chain_of(path: Path) -> list[str]:
-    """Returns the hash that each line of a ledger states, in file order; "" without one."""
+    """Returns the hash at the end of each line of a ledger; "" for lines without a hash."""
     lines = _content(path).split(b"\n")[:-1]
     return [line[-18:-2].decode(errors="replace") if _is_chained(line) else "" for line in lines]
 
@@ -412,7 +414,7 @@ class Ledger:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._synced_bytes: int | None = None  # noted by the next line
+        self._synced_bytes: int | None = None  # the next line will record it
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
@@ -496,7 +498,7 @@ class Ledger:
     ) -> None:
         """Writes ``session_start``, the first event of every process.
 
-        ``declared`` is what a study declared of it, see `tfasr.ledger.declared`.
+        ``declared`` is a study's declaration of this run, see `tfasr.ledger.declared`.
         """
         value = {
             "session": self.session,

@@ -33,7 +33,7 @@ INTERVALS = (
 EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 """The intervals in which training waits for an evaluation."""
 WORKERS = ("exchange", "wait")
-"""The intervals of workers that train in rounds: weights change hands, the chief waits for some."""
+"""The intervals of training in rounds: weights are exchanged; the chief waits for workers."""
 Piece = tuple[str, int, int]
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
 _BRACKETED = {"init", *WORKERS, "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
@@ -118,7 +118,7 @@ def _session_us(
     if _ABSENT in monotonic_s:
         times = [round(_wall_us(events[index])) for index in session]
     else:
-        # Nearly always all are usual floats; only otherwise is each checked.
+        # Usually all are ordinary floats; each is checked only if they aren't.
         floats = set(map(type, monotonic_s)) == {float}
         seconds = np.array(monotonic_s if floats else [], dtype=float)
         if not floats or not (np.abs(seconds) < _LONGEST_S).all():
@@ -155,7 +155,7 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     usual = type(value) in (float, int)
     if not usual or abs(value) > most or not math.isfinite(value):
         raise ValueError(
-            f"{name} must be a finite number of usual size. Received: {value!r} in event {event}."
+            f"{name} must be a finite number of plausible size. Received: {value!r} in {event}."
         )
     return value
 
@@ -355,7 +355,7 @@ def kept_index(
 ) -> int | None:
     """Returns the last event before index ``before`` that a step's checkpoint covers, or None.
 
-    A run that is trained longer keeps all until the ``run_stop`` with which it had finished.
+    If a finished run is trained longer, everything up to its ``run_stop`` is kept.
     """
     stops = [index for index in indices.get("run_stop", ()) if index < before]
     if stops and metadata(events[stops[-1]]).get("status") == "success":

@@ -56,8 +56,8 @@ class Step:
     audio_s: float | None  # seconds of audio
     frames: int | None  # feature frames, without padding
     padded_frames: int | None
-    # The mean training loss. Reading it waits for a framework that works asynchronously; without
-    # it, what is still being computed is charged to whatever waits for it.
+    # The mean training loss. Reading it makes an asynchronous framework finish the step; without
+    # it, the rest of the computation counts towards whatever waits for it next.
     loss: Any = None
     compiled: bool = False  # whether the framework compiled something: the step is not steady
 
@@ -76,10 +76,10 @@ class Step:
         self._order.leave("step")
         if kind is not None:
             return
-        # Counted, because a check of every assignment would cost as much as the rest of a step.
+        # Only their number is checked: checking every assignment would double a step's cost.
         if len(self.__dict__) != self._attributes:
             self._refuse_unknown()
-        loss = number(self.loss)  # which waits for it
+        loss = number(self.loss)  # waits until the framework has computed it
         if loss is None and self.loss is not None:
             self._run._warn_of_loss()
         took = time.perf_counter() - self._began
@@ -145,8 +145,8 @@ class Evaluation:
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
         """Counts word and character errors of plain texts; several calls add up.
 
-        Raises UsageError if the two differ in number or aren't texts, or outside the block; at the
-        block's end, if no reference has a character.
+        Raises UsageError outside the block, or if the lists differ in length or hold anything but
+        texts. The end of the block raises it if all references are empty.
         """
         self._check_running("e.score(...)")
         references, hypotheses = _texts(references, "references"), _texts(hypotheses, "hypotheses")
@@ -161,7 +161,7 @@ class Evaluation:
         """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
         A later value replaces an earlier one. Raises UsageError for a metric that is neither built
-        in nor declared, or a value that isn't a number, or for a rate no fraction.
+        in nor declared, for a value that isn't a number, and for a rate that isn't a fraction.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
@@ -221,7 +221,7 @@ class Saving:
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("saving")
-        # An event without a step ends the interval, but no run continues from it.
+        # If saving failed, the event has no step: it ends the interval, no run resumes from it.
         self._run._ledger.stop("checkpoint", **(self._run._where if kind is None else {}))
         self._run._ledger.sync()
         self._run._touch()
@@ -240,7 +240,7 @@ class Mark:
 
 
 class Epoch:
-    """The result of `Recorder.epoch`: a block may end it; otherwise the next call to that does."""
+    """An epoch that `Recorder.epoch` has begun; as a ``with`` block, it ends with the block."""
 
     def __init__(self, run: "Recorder", number: int):
         self.number = number
@@ -270,7 +270,7 @@ def number(value: Any, name: str = "loss") -> float | None:
         # float() of a PyTorch tensor with a gradient would warn.
         plain = value.item() if hasattr(value, "item") else value
         if isinstance(plain, bool | str | bytes | bytearray):
-            raise TypeError  # which float() would take
+            raise TypeError  # float() would accept these
         result = float(plain)
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{name} must be a number. Received: {_shown(value)}.") from error
@@ -330,28 +330,28 @@ class Recorder:
 
     Every event is handed to the operating system at once: ``kill -9`` loses at most the line being
     written. A folder with an unfinished run of the same settings is continued at its last
-    checkpoint, and what was done after that counts as lost work. A block that ends with an
-    exception ends the run as aborted; it can be continued, too.
+    checkpoint, and what was done after that counts as lost work. If the block ends with an
+    exception, the run is recorded as aborted; it can still be continued.
 
     Args:
-        run_dir: the run's folder, created if missing; one process may write it.
+        run_dir: the run's folder, created if missing; only one process at a time may write it.
         train_samples: utterances, or samples of any kind, in an epoch.
         targets: as ``("cer", 0.15)`` or "accuracy=0.9"; error rates are fractions.
         target_window: how many evaluations' median must meet a target.
-        metrics: your own, names to "lower" or "higher" (is better) or to a `tfasr.Metric`; built-in
-            ones (cer, wer, accuracy, loss and others) need no declaration.
+        metrics: your own metrics by name, each "lower" or "higher" (which is better) or a
+            `tfasr.Metric`. Built-in ones (cer, wer, accuracy, loss and others) need no declaration.
         global_batch_size: utterances per update.
         seed: the run's random seed.
         facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
         comparability: what makes results comparable, JSON: reports don't rank runs that differ in
             it. By default the scored references and the targets' rule.
         comparable_with: the folder of a run to be ranked with this one. Copies that run's
-            comparability, except for ``comparability`` and what the recorder knows: if the scored
-            references or the targets' rule differ, reports still don't rank the two.
+            comparability, except for ``comparability`` and the facts that the recorder measures: if
+            the scored references or the targets' rule differ, reports still don't rank the two.
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
         resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
-        longer: how a finished run is trained on, such as "to 40 epochs"; reports don't rank it with
+        longer: how a finished run is extended, such as "to 40 epochs"; reports don't rank it with
             runs that were not extended in this way.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
         own_process: whether this process was started only for this run, so its start counts.
@@ -401,14 +401,14 @@ class Recorder:
         self._utilisation = utilisation
         self._own_process = own_process
         self._order = Order()
-        self.steps_done = 0  # in a continued run, at first those of its checkpoint
-        # The step that this process continues from, 0 for none; None if the run began here.
+        self.steps_done = 0  # in a continued run, it starts at the checkpoint's step
+        # The checkpoint's step, 0 if there was none; None if this process began the run.
         self.resumed_from_step: int | None = None
         self._history: list[dict[str, Any]] = []
 
     @property
     def epochs_done(self) -> int:
-        """Finished epochs; in a continued run, at first those of its checkpoint."""
+        """The number of finished epochs; in a continued run, it starts at the checkpoint's."""
         return self._order.epoch - self._order.in_epoch
 
     @property
@@ -502,17 +502,17 @@ class Recorder:
         self._touch()
 
     def epoch(self, number: int | None = None) -> Epoch:
-        """Begins the next epoch, or ``number``; its evaluation, the next one or its block ends it.
+        """Begins the next epoch, or epoch ``number``, and ends the one before.
 
-        To evaluate more often than once per pass over the data, call what lies between two
-        evaluations an epoch. Raises UsageError unless the number is larger than the last one's, or
-        within a block.
+        Its evaluation ends it too, as does its ``with`` block. To evaluate more often than once per
+        pass over the data, begin a new epoch after each evaluation. Raises UsageError within
+        another block, or if the number is not larger than the last epoch's.
         """
         order = self._order
         order.check("run.epoch()")
         number = order.epoch + 1 if number is None else number
         if type(number) is not int or number <= order.epoch:
-            text = f"An epoch's number must be above the last one's, {order.epoch}."
+            text = f"An epoch's number must be above the last epoch's, {order.epoch}."
             raise UsageError(f"{text} Received: {number!r}.")
         self._end_epoch()
         self._end_init()
@@ -530,7 +530,7 @@ class Recorder:
         padded_frames: int | None = None,
         input_wait_s: float | None = None,
     ) -> Step:
-        """Returns the block of one update of the weights, see `tfasr.recording.recorder.Step`.
+        """Returns a block for one update of the weights, see `tfasr.recording.recorder.Step`.
 
         ``input_wait_s`` is how long the batch took to arrive; by default the time since the last
         call. Raises UsageError outside an epoch or within another block; at the block's end, for an
@@ -541,9 +541,10 @@ class Recorder:
         return Step(self, input_wait_s, utterances, audio_s, frames, padded_frames)
 
     def evaluation(self) -> Evaluation:
-        """Returns the block of an evaluation; it ends the epoch.
+        """Returns a block for an evaluation, which ends the epoch.
 
-        Raises UsageError before the first epoch, for a second one of an epoch, or within a block.
+        Raises UsageError before the first epoch, for a second evaluation of the same epoch, or
+        within another block.
         """
         self._order.check("run.evaluation()")
         if self._order.evaluated or not self._order.epoch:
@@ -586,11 +587,11 @@ class Recorder:
         self._touch()
 
     def _warn_of_loss(self) -> None:
-        if not self._warned:  # once: mixed precision has such steps, and skips their updates
+        if not self._warned:  # once: mixed precision has such steps at times and skips them
             _log.warning(
                 "The loss of step %d (epoch %d) is NaN or infinite. Such losses are recorded as "
-                "missing. If it stays so, the weights are lost: lower the learning rate or clip "
-                "gradients, and continue from the last checkpoint.",
+                "missing. If further losses are too, the weights are spoiled: lower the learning "
+                "rate or clip gradients, and continue from the last checkpoint.",
                 *(self.steps_done + 1, self._order.epoch),
             )
         self._warned = True
@@ -636,8 +637,8 @@ class Comparable:
         comparability = load_run(run_dir).comparability
         if comparability is None:
             raise UsageError(
-                f"comparable_with must name a run that states what makes it comparable, after its "
-                f"first evaluation. Received: {run_dir}."
+                f"comparable_with must name a run whose ledger has a comparability event; a "
+                f"recorder writes it at the first evaluation. Received: {run_dir}."
             )
         self._run_dir, self._theirs, self._stated = run_dir, comparability, stated
         self._references: list[str] | None = None  # None if unknown
@@ -650,7 +651,7 @@ class Comparable:
         return {"run": str(self._run_dir), "stated": self._stated}
 
     def taken_over(self, recorded: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
-        """Returns the other run's comparability with what the recorder knows to be different."""
+        """Returns the other run's comparability, except for what is known to differ in this run."""
         # tfasr train hashes the references with their utterances' ids, which no recorder knows.
         if self._references == _in_order(references):
             recorded["validation_references"] = self._theirs.get("validation_references")

@@ -84,7 +84,7 @@ def settings_of(
     comparability: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Settings:
-    """Returns checked settings from the arguments of `tfasr.Recorder`, without facts of None."""
+    """Returns checked settings from `tfasr.Recorder`'s arguments, without facts that are None."""
     metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
     declared = {name: asdict(metric) for name, metric in metrics.items()}
     declare(declared, "The recorder")
@@ -98,7 +98,7 @@ def settings_of(
         raise UsageError(f"{text} Received: {target_window!r}.")
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
-    # Metrics that a plug-in has registered too: not every reader of the run imports it.
+    # Metrics that a plug-in registered are declared too, as readers of the run may not import it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
     comparability = None if comparability is None else dict(comparability)
     named = (declared, stated, comparability, dict(config or {}))
@@ -115,7 +115,7 @@ def check_mappings(**values: Any) -> None:
 
 
 def folder_named(run_dir: Any) -> Path:
-    """Returns a run's folder; raises UsageError if that is no name, or a file's."""
+    """Returns a run's folder as a path; raises UsageError if it is no path or names a file."""
     named = isinstance(run_dir, str | os.PathLike) and str(run_dir) and "\0" not in str(run_dir)
     if not named or Path(run_dir).is_file():
         raise UsageError(f"run_dir must be the name of a folder. Received: {run_dir!r}.")
@@ -193,7 +193,7 @@ def next_session(events: Sequence[Mapping[str, Any]]) -> int:
 
 
 def remove_start(run_dir: Path, *more: str) -> None:
-    """Removes what is written before training and ``more`` files, the last name last."""
+    """Removes the files that are written before training, then ``more`` files, in this order."""
     for name in (*WRITTEN_AT_START, *more):
         (run_dir / name).unlink(missing_ok=True)
         (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
@@ -250,7 +250,7 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
     if changes := settings.differences(run_dir):
         raise UsageError(
             f"A continued run must keep its settings. {run_dir} was begun with others: "
-            f"{changes}. Give the same, or another folder."
+            f"{changes}. Use the same settings, or another folder."
         )
     line, extended = Timeline(events), extensions(events)
     resumed = _resumed(run_dir, line, step)
@@ -258,13 +258,13 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
     if extends and (not longer or longer in [each.get("schedule") for each in extended]):
         raise UsageError(
             f"{run_dir} holds a run that is finished after epoch {resumed.epoch}. Read it with "
-            f"tfasr report {run_dir}, choose another folder for a new run, or say how this one "
-            "goes on: tfasr.Recorder(..., longer='to 40 epochs')."
+            f"tfasr report {run_dir}, choose another folder for a new run, or extend this run: "
+            "tfasr.Recorder(..., longer='to 40 epochs')."
         )
     if extends and not resumed.step:
         raise UsageError(
-            f"A run that is trained longer must go on from a checkpoint. {run_dir} states none: "
-            "call run.checkpoint() where your loop saves, and begin a new run."
+            f"A run that is trained longer must continue from a checkpoint. {run_dir} has recorded "
+            "none: call run.checkpoint() where your loop saves, and begin a new run."
         )
     extended += [{"after_epoch": resumed.epoch, "schedule": longer}] if extends else []
     stated = {"comparability": line.fact("comparability")}
@@ -319,7 +319,8 @@ class Order:
         if self.inherited:
             raise UsageError(
                 f"{what} must be called by the process that opened the recorder. Received: a call "
-                f"in process {os.getpid()}, a fork of it: record there, or open another recorder."
+                f"in process {os.getpid()}, a fork: record in the first process, or open another "
+                "recorder here."
             )
         if not self.open:
             raise UsageError(
@@ -329,7 +330,7 @@ class Order:
         if self._promised is not None:
             raise UsageError(
                 f"A block must be entered: write {_BLOCK_ORDER[self._promised]} with its work "
-                f"indented below. Received: {what} after a {self._promised} that was not."
+                f"indented below. Received: {what} after a {self._promised} that was not entered."
             )
         block = self._open_blocks[-1] if self._open_blocks else None
         if block != within and block is None:
@@ -361,14 +362,15 @@ class Order:
     def leave(self, block: str) -> None:
         self._promised = None
         if self._open_blocks[-1:] != [block]:
-            raise UsageError(f"{_BLOCK_ORDER[block]} must end once, and after what began in it.")
+            raise UsageError(f"{_BLOCK_ORDER[block]} must end once, after the blocks inside it.")
         self._open_blocks.pop()
 
 
 class Session:
-    """One process's part of a run: how its ledger begins and ends, whoever trains.
+    """One process's part of a run: how its ledger begins and ends, in any kind of training.
 
-    As a block, it ends the run with what the block raised, "interrupted" for ``interruptions``.
+    As a block, it records how the run ended: "success", "interrupted" if the block raised one of
+    ``interruptions``, "aborted" if it raised something else.
     """
 
     def __init__(self, ledger: Ledger, interruptions=(KeyboardInterrupt,)):

@@ -45,7 +45,8 @@ class nvml:  # noqa: N801 - a context manager, read as one
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
     """Returns the GPUs as JSON values, and the reason if there aren't any, or "".
 
-    ``nvlinks`` counts active links; ``energy`` is False if the GPU measures only power.
+    ``nvlinks`` counts active links; ``energy`` is "counter", "power" (the GPU measures only its
+    power) or None.
     """
     opened = nvml()
     with opened as library:

@@ -108,7 +108,7 @@ class StatisticsEstimate:
         self._forward = tf.function(self._learn, input_signature=[frames, lengths])
 
     def estimate(self, batches: Iterable[Batch]) -> None:
-        """Replaces the statistics by those of the present weights; without batches, nothing."""
+        """Replaces the statistics by those of the present weights; keeps them without batches."""
         sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
@@ -133,7 +133,7 @@ def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[Non
         yield
     finally:
         for layer, momentum in zip(layers, momenta, strict=True):
-            del layer.call  # the class's own is behind it
+            del layer.call  # which leaves the class's method
             layer.momentum = momentum
 
 
@@ -143,7 +143,7 @@ def _in_training(call: Any) -> Any:
     def called(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         bound.arguments["training"] = True
-        # tfasr's layer also drops out what comes of it, if it is given the dropout behind it.
+        # tfasr's layer also applies the dropout that follows it, if it is given one.
         if "dropout" in bound.arguments:
             bound.arguments["dropout"] = None
         return call(*bound.args, **bound.kwargs)
@@ -151,8 +151,8 @@ def _in_training(call: Any) -> Any:
     return called
 
 
-# Of batches that stay in memory. Larger ones are read again at each checkpoint, so that averages
-# need little more memory than training.
+# Batches of at most this size stay in memory. Larger ones are read again at each checkpoint, so
+# that averages need little more memory than training.
 MOST_KEPT_BYTES = 2**28
 
 
@@ -186,19 +186,19 @@ class WeightsForUse:
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
             if self._statistics.variables:
-                # As the next epoch's are made: the first epoch's may go from short to long.
+                # The next epoch's batches: those of the first may be sorted from short to long.
                 self._statistics.estimate(self._batches(state.epoch + 1))
             return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """An epoch's batches; reading the first one costs as much as the statistics of all."""
+        """An estimate's batches, kept in memory: reading them takes as long as the estimate."""
         config = self._experiment
         schedule = config.pipeline.batch_size_schedule
         changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
         alike = max(begin for begin in changes if 2 <= begin <= epoch)
         if alike in self._in_memory:
             return self._in_memory[alike]
-        self._in_memory = {}  # before others take their place
+        self._in_memory = {}  # frees the old ones before others are read
         batch_size = config.pipeline.batch_size(alike)
         count = -(-config.training.averaged_statistics_utterances // batch_size)
         batches = self._source.training(config.training.seed, alike).take(count)
@@ -213,6 +213,6 @@ class WeightsForUse:
 def weights_for_use(
     experiment: Experiment, model: CtcModel, source: BatchSource
 ) -> WeightsForUse | None:
-    """Makes what computes a run's weights for use; None if it uses those in training."""
+    """Returns a run's `WeightsForUse`, or None if it uses the training weights."""
     averages = averaging_rule(experiment.training) is not None
     return WeightsForUse(experiment, model, source) if averages else None

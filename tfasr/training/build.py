@@ -1,4 +1,4 @@
-"""Builds what a run trains: splits that fit together, a strategy, a model."""
+"""Checks a run's splits and settings, and builds its strategy and model."""
 
 import inspect
 import json
@@ -37,15 +37,15 @@ _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["
 def moving_momentum(experiment: Experiment, train_utterances: int) -> float | None:
     """The momentum exp(-utterances of an update / window) of moving statistics.
 
-    None leaves the layers their own. The window is at most half the training split, so that the
+    None keeps the layers' own momentum. The window is at most half the training split, so that the
     statistics follow within an epoch.
     """
     training = experiment.training
     window = min(training.batch_norm_window_utterances, train_utterances / 2)
     if window <= 0:
         return None
-    # A device's share of a batch is its update, and replicas' statistics are averaged: together
-    # they see the batch. Accumulation makes an update of each part.
+    # Each device updates its statistics with its share of a batch, and those of all replicas are
+    # averaged, so that an update covers the batch. With accumulation, it covers one part.
     parts = training.gradient_accumulation_steps
     return math.exp(-experiment.pipeline.global_batch_size / parts / window)
 
@@ -55,9 +55,9 @@ def set_moving_momentum(
 ) -> int:
     """Sets the momentum of a model's batch normalisations; None leaves all as they are.
 
-    `tfasr.models.model.keeps_momentum` says which keep theirs; if the config does not, those whose
-    momentum is not their class's default. Call it before the training step is traced, which makes a
-    constant of it. Returns how many keep another momentum.
+    A config may decide by `tfasr.models.model.keeps_momentum` whether they keep theirs; otherwise
+    those keep it whose momentum is not their class's default. Call this before the training
+    step is traced, which makes the momentum a constant. Returns how many keep another momentum.
     """
     if momentum is None:
         return 0
@@ -252,7 +252,7 @@ def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
 
 
 def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -> ShardedSplit:
-    """Returns what a run's evaluations score: the validation split, or the declared part of it.
+    """Returns the split that a run's evaluations score: validation, or the declared part of it.
 
     Raises UsageError if the training split is too small for so many evaluations an epoch.
     """
@@ -260,8 +260,8 @@ def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -
     most = len(splits["train"].utterances) // max(sizes)
     if training.evaluations_per_epoch > max(most, 1):
         raise UsageError(
-            "TrainingConfig.evaluations_per_epoch must leave each of them a step of its epoch. "
-            f"Received: {training.evaluations_per_epoch}, and epochs of {most} whole batches."
+            "TrainingConfig.evaluations_per_epoch must not exceed the whole batches of an epoch. "
+            f"Received: {training.evaluations_per_epoch} evaluations, {most} batches."
         )
     validation = splits["validation"]
     return (

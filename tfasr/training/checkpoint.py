@@ -32,7 +32,7 @@ log = logging.getLogger("tfasr")
 DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
 _LEDGER = "ledger"  # `tfasr.ledger.events.Ledger.mark` of the moment when it was saved
-# Before the names of what inference uses in place of the training's own.
+# The prefix of the names of values that inference uses in place of the training weights.
 _AVERAGED = "averaged/"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
@@ -44,7 +44,7 @@ class TrainingState:
     step_in_epoch: int = 0  # batches of it that are done
     epoch_trained: bool = False  # whether it lacks only its evaluation
     history: list[dict[str, float]] = field(default_factory=list)  # metrics by evaluated epoch
-    # Evaluations that are begun and not scored, by their epochs; where an epoch has several.
+    # Epochs of evaluations that have begun but aren't scored; only if an epoch has several.
     evaluating: list[float] = field(default_factory=list)
 
     @property
@@ -63,8 +63,8 @@ class TrainingState:
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """All state of a model and its optimizer, random states included, by unique name.
 
-    Names hold the order and the last part of Keras's path: the rest counts the layers that a
-    process has made.
+    A name is the variable's number and the last part of Keras's path. The rest of the path is left
+    out, as it counts the layers that a process has made.
     """
     names = ("optimizer", "outer_optimizer")
     optimizers = filter(None, (getattr(model, name, None) for name in names))
@@ -108,9 +108,9 @@ def save_checkpoint(
     """Writes ``checkpoints/step-<step>.npz``, then removes all but the newest ``keep``.
 
     ``for_use`` holds the values that inference takes in place of the model's own, by the names of
-    `model_variables`; see `restore_for_use`. ``ledger`` is the mark of the ledger that covers it.
-    Raises OSError if the file cannot be written; older checkpoints are then still there; RunError
-    if a weight is not finite: a run resumed from it could never train on.
+    `model_variables`; see `restore_for_use`. ``ledger`` is the ledger's mark after this step.
+    Raises OSError if the file cannot be written, and RunError if a weight is not finite, as a run
+    could never recover from it; older checkpoints are then kept.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     make_folder(folder)
@@ -121,8 +121,8 @@ def save_checkpoint(
     if bad:
         raise RunError(
             f"All weights must be finite. After step {state.step} (epoch {state.epoch}) {bad[0]!r} "
-            f"{f'and {len(bad) - 1} more are' if bad[1:] else 'is'} not. No checkpoint is written "
-            "over the good ones before. Lower the learning rate or clip gradients (clipnorm)."
+            f"{f'and {len(bad) - 1} more are' if bad[1:] else 'is'} not. The earlier checkpoints "
+            "are kept. Lower the learning rate or clip gradients (clipnorm)."
         )
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
     arrays[_STATE] = np.asarray(json.dumps(state.to_json()))
@@ -137,7 +137,7 @@ def save_checkpoint(
 
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
-    """Which of the first ``count`` arrays, a model's by `state_variables`, are not all finite."""
+    """The names of those of the first ``count`` arrays that contain NaN or infinity."""
     names = sorted(name for name in arrays if name not in (_STATE, _LEDGER))[:count]
     floats = [name for name in names if arrays[name].dtype.kind == "f"]
     return [name for name in floats if not np.isfinite(arrays[name]).all()]
@@ -170,8 +170,8 @@ def give_second_name(path: Path, name: Path) -> None:
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
     """The newest checkpoint that can be read, or else the best, or None.
 
-    ``set_aside`` is for a run that is resumed: it passes over checkpoints whose steps the ledger
-    doesn't hold, too, and renames what it passes over, so that it isn't tried or counted again.
+    ``set_aside`` is for resuming a run: it also skips checkpoints whose steps the ledger lacks, and
+    renames all that it skips, so that they aren't tried or counted again.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     for path in [*sorted(folder.glob("step-*.npz"), reverse=True), folder / BEST_CHECKPOINT]:
@@ -241,7 +241,7 @@ def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     # "with" raises a TypeError for a single array, a .npy file.
     except (*_UNREADABLE, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"A checkpoint must be a .npz file that tfasr train wrote. {path} is none, or is "
+            f"A checkpoint must be a .npz file that tfasr train wrote. {path} isn't one, or is "
             f'damaged: {error}. Name another one with --checkpoint, such as "last" or "best".'
         ) from None
 

@@ -20,7 +20,7 @@ def ctc_loss(
     InvalidArgumentError for an utterance without labels, or with more labels than valid frames.
 
     Args:
-        logits: ``(batch, frames, classes)``, the blank last; computed on in float32.
+        logits: ``(batch, frames, classes)``, the blank last; converted to float32.
         logit_lengths: int32 ``(batch,)``: valid frames.
         labels: int32 ``(batch, labels)``, right-padded with anything.
         label_lengths: int32 ``(batch,)``: valid labels.
@@ -54,10 +54,10 @@ def accumulate(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Returns losses ``(batch,)`` and the gradients of their mean, summed over a batch's parts.
 
-    There are at most ``parts``, none empty. ``compute`` takes a part and the weight of each of its
-    utterances; it returns losses ``(part,)`` and the gradients of their weighted sum, of these
-    ``shapes``. ``unroll`` puts the parts one after the other into the graph instead of a loop: in
-    a mirrored replica's context nothing else may update a variable.
+    There are at most ``parts`` parts, none empty. ``compute`` takes a part and the weight of each
+    of its utterances; it returns losses ``(part,)`` and the gradients of their weighted sum, of
+    these ``shapes``. ``unroll`` puts the parts one after the other into the graph instead of a
+    loop, in which a mirrored replica may not update variables.
     """
     utterances = tf.shape(batch["feature_lengths"])[0]
     weight = 1.0 / tf.cast(utterances, tf.float32)
@@ -87,9 +87,9 @@ def _unrolled(
     losses, sums = [], []
     for number in range(parts):
         start, stop = number * utterances // parts, (number + 1) * utterances // parts
-        # A part must not begin before the one before has left its memory.
+        # A part must not begin before the one before has freed its memory.
         with tf.control_dependencies(sums):
-            # Where there are fewer utterances than parts, one that counts for nothing fills in.
+            # If there are fewer utterances than parts, one of weight 0 fills an empty part.
             empty = tf.equal(start, stop)
             first = tf.minimum(start, utterances - 1)
             rows = _rows(batch, first, tf.where(empty, first + 1, stop))
@@ -138,7 +138,7 @@ class CtcModel(keras.Model):
         return self._ctc_losses(batch, logits), logits
 
     def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the CTC losses ``(batch,)`` in training and what is minimised ``(batch,)``."""
+        """Returns the CTC losses in training and the minimised losses, both ``(batch,)``."""
         weight = self.intermediate_loss_weight
         if not weight:
             losses, _ = self.utterance_losses(batch, training=True)
@@ -157,7 +157,7 @@ class CtcModel(keras.Model):
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns a share's losses ``(batch,)`` and its part of the gradients of the global mean.
 
-        They are scaled as the optimizer wants them; their sum over replicas is that of the whole
+        The gradients have the optimizer's loss scale; their sum over replicas is that of the whole
         batch. ``part`` is the share's part of the batch's utterances; by default all shares are
         equal.
         """
@@ -195,7 +195,7 @@ class CtcModel(keras.Model):
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
         """A step as a function that is traced once, until `retrace`."""
         if self._step is None:
-            # One signature with open dimensions: no shape of a batch is ever traced again.
+            # One signature with open dimensions, so that no batch's shape is traced anew.
             self._step = tf.function(step, input_signature=signature)
         return self._step
 

@@ -19,7 +19,7 @@ from tfasr.training.step import TimedStep
 from tfasr.training.workers.team import Team
 
 _STEPS = 3
-_ENOUGH_S = 30.0  # of measured steps: those of a large model take minutes on processors
+_ENOUGH_S = 30.0  # no further step after so many seconds: a large model's may take minutes
 
 
 def dry_run(
@@ -72,7 +72,7 @@ def dry_run(
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"
         f"layers: {', '.join(named_layers(model.recogniser))}\n"
-        f"of them from a trained run: {', '.join(start['layers']) or 'none'}\n"
+        f"layers from a trained run: {', '.join(start['layers']) or 'none'}\n"
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
         f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "

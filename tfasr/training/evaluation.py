@@ -109,8 +109,8 @@ class PendingEvaluation:
 class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    ``second`` is another decoder with its name. ``workers`` each evaluate shards of their own, and
-    all get the whole result.
+    ``second`` is another decoder with its name. Each of the ``workers`` evaluates different shards,
+    and all get the whole result.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 
-# What an older tfasr did, by settings that its ``experiment.json`` does not hold.
+# An older tfasr's behaviour, as values for settings that its ``experiment.json`` lacks.
 BEFORE = {
-    # Keras's momentum, 0.99 a step; and the weights of the last step, whatever was averaged.
+    # Keras's momentum, 0.99 a step; evaluation of the last step's weights, never of averages.
     "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
     "augmentation": {"frequency_masks_over": "all_features"},
 }
@@ -56,34 +56,34 @@ class TrainingConfig:
         num_replicas: devices of this process that share each batch; 1 in a cluster, where each
             device has its process.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
-        precision: Keras's dtype policy of the layers, of `tfasr.kit.config.trained`;
+        precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
         start_from: the folder of a run, or of an export to Keras, whose weights this run begins
             with: those of layers with equal names and shapes, and those of the output layer where
             the alphabet is the same. "" begins with random weights. docs/training.md has the rules.
-        freeze: pairs of a layer's name and of the epochs, from the first one on, in which it does
-            not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
-        learning_rates: pairs of a layer's name and of the factor by which its learning rate
-            differs from the optimizer's. Of several pairs that fit, the last one counts.
+        freeze: pairs of a layer's name and the number of epochs, from the first on, in which it
+            does not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
+        learning_rates: pairs of a layer's name and a factor that multiplies the optimizer's
+            learning rate for it. If several pairs match a layer, the last one counts.
         initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
-            step; below 0 the network begins with fewer blanks. The layer is what the model's
-            ``output_layer()`` returns, see `tfasr.models.model`.
+            step; below 0 the network begins with fewer blanks. The model's ``output_layer()``
+            returns that layer, see `tfasr.models.model`.
         zero_output_layer: whether the kernel of that layer begins at 0, so that no frame prefers a
             class before the first step. Fewer runs then stay for epochs on
             the plateau that CTC begins with (docs/recipes.md).
-        intermediate_loss_weight: the share of the minimised loss that is the CTC loss of a middle
-            layer's class scores, by the same last layer: 0.3 adds 0.3 of it to 0.7 of the loss. For
-            models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
-            losses and the trained model's cost stay those of the last layer.
+        intermediate_loss_weight: the weight of a second CTC loss, computed from a middle layer's
+            outputs with the same last layer: 0.3 minimises 0.3 of it plus 0.7 of the usual loss.
+            For models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
+            losses and the trained model's cost do not change.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut. They
             go through the model one after the other, which saves memory. Gradients are added up,
             clipped and applied once per global batch, so that steps and schedules do not change.
             Batch normalisation takes the statistics of each part.
         batch_norm_window_utterances: how far back the moving statistics of batch normalisation
             reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. At most
-            half of the training split. 0 keeps the layers' momentum, 0.99 a step in Keras; layers
-            made with another one always keep it, unless the model's config says otherwise
-            (`tfasr.models.model.keeps_momentum`).
+            half of the training split. 0 keeps the layers' momentum, 0.99 a step in Keras. Layers
+            with a momentum other than their class's default always keep it, unless the model's
+            config says otherwise (`tfasr.models.model.keeps_momentum`).
         batch_norm_synchronised: whether batch normalisation takes its statistics over all replicas
             and workers, as one device would of the whole batch, instead of over each share.
         gradient_exchange: the type in which the workers of a cluster send and sum gradients.
@@ -94,38 +94,39 @@ class TrainingConfig:
         exchange: how the workers of a cluster train together. "synchronous": they sum their
             gradients in every step. "local": each takes ``exchange_every_steps`` steps on its
             share of the batches by itself, then all continue from the mean of their weights.
-            "asynchronous": each change is added when it arrives, and none waits for the slowest
-            unless it is ``most_staleness`` rounds ahead of it. Local rounds of one step with the
-            outer optimizer "average" are the synchronous way. One process ignores all of this.
+            "asynchronous": each change is added when it arrives, and no worker waits for the
+            slowest unless it is ``most_staleness`` rounds ahead of it. "local" with rounds of one
+            step and the outer optimizer "average" trains as "synchronous". One process ignores all
+            of this.
         exchange_every_steps: a round's steps; fewer before a checkpoint and at an epoch's end.
         local_from_epoch: local rounds have one step before this epoch (post-local SGD).
-        outer_optimizer: what is made of the mean change of a local round's weights: "average"
-            applies it, "nesterov" takes it as a gradient for SGD with Nesterov momentum.
-        outer_learning_rate: of "nesterov"; by default DiLoCo's, as the momentum.
-        outer_momentum: of "nesterov".
-        most_staleness: how many rounds a worker may be ahead of the slowest one. The others of n
-            workers have then added at most n - 1 times twice as many changes to the weights.
+        outer_optimizer: how the mean change of the weights in a local round is applied: "average"
+            as it is, "nesterov" as a gradient for SGD with Nesterov momentum.
+        outer_learning_rate: of "nesterov"; by default DiLoCo's.
+        outer_momentum: of "nesterov"; by default DiLoCo's.
+        most_staleness: how many rounds a worker may be ahead of the slowest one. While it trains a
+            round, each other worker adds at most 2 * most_staleness + 1 changes to the weights.
         worker_timeout_s: how long the chief waits for a worker before the others go on without it,
             until it answers again.
         share_by_speed: whether a worker's share of the batches in "local" and "asynchronous"
             follows its speed in its last round, instead of being the same for all.
         evaluate_averaged: whether evaluations and users of the trained model take the averaged
             weights of an optimizer that keeps them: with Keras's ``use_ema``, and with
-            ScheduleFreeAdamW. Training goes on from its own weights.
-        averaged_statistics_utterances: from how many training utterances, in whole batches, batch
-            normalisation's moving statistics are estimated anew for the averaged weights; the same
-            ones at every checkpoint until masks begin or the batch size changes. 0 takes
-            training's.
+            ScheduleFreeAdamW. Training continues with its own weights.
+        averaged_statistics_utterances: how many training utterances, in whole batches, are used to
+            estimate batch normalisation's moving statistics for the averaged weights: the same
+            ones at every checkpoint until masks begin or the batch size changes. 0 uses the
+            statistics of training.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
-        keep_checkpoints: how many are kept, in addition to the best.
+        keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
         target_window: epochs whose median must meet a target.
-        evaluations_per_epoch: into how many equal shares of its utterances an epoch is cut, with an
-            evaluation after each; the last one is at the epoch's end. 1 evaluates there alone. Each
-            of them saves a checkpoint first. A median of ``target_window`` epochs is then over the
-            evaluations of so many epochs (`tfasr.tta.policies.evaluations_in`).
+        evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
+            the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
+            checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
+            these epochs (`tfasr.tta.policies.evaluations_in`).
         evaluation_utterances: how many of the validation split's utterances every evaluation
             scores: always the same ones, drawn by the hashes of their ids. 0 takes all of them.
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
@@ -133,17 +134,17 @@ class TrainingConfig:
             "swapped": by another model, loaded from the epoch's checkpoint, for which the training
             model leaves the device, as in the paper. "beside": by another process, while training
             goes on. Scores and weights are the same.
-        evaluation_devices: what the process of "beside" works on, such as ("cpu:3",) or ("gpu:1",);
-            training leaves such a GPU alone. By default all processors, and no GPU.
+        evaluation_devices: the devices of the process of "beside", such as ("cpu:3",) or
+            ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
         second_decoder: a decoder, such as "word_beam", whose error rates every evaluation adds as
             "word_beam_wer" and so on; ``DecoderConfig`` sets its beam width and the like. Targets,
             the best checkpoint and comparability follow ``DecoderConfig.name``. "" for none.
         stop_at_targets: whether training ends as soon as all targets are met.
-        stop_after_hours: training ends at the end of the epoch in which so many hours since the
-            creation of the model are over, whatever is forecast. 0 for no such end.
+        stop_after_hours: training ends with the epoch in which so many hours have passed since the
+            creation of the model, whatever the forecast. 0 for no limit.
         give_up_after_hours: the budget, in hours since the creation of the model: training ends at
-            an epoch's end once it is spent, or once a forecast says with 95 % that a target will
-            come later. 0 for none.
+            an epoch's end once it is spent, or once a forecast is 95 % certain that a target will
+            be met later. 0 for no budget.
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
@@ -229,7 +230,7 @@ class TrainingConfig:
         for name in ("give_up_after_hours", "stop_after_hours"):
             require(0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit")
         of_targets = bool(self.targets) or not self.give_up_after_hours
-        require(of_targets, self, "targets", "stated where give_up_after_hours is")
+        require(of_targets, self, "targets", "set, as give_up_after_hours needs them")
         is_decoder = not self.second_decoder or self.second_decoder in DECODERS
         require(is_decoder, self, "second_decoder", f'"" or a known decoder: {DECODERS.listed()}')
         named = all(_DEVICE.fullmatch(name) for name in self.evaluation_devices)
@@ -296,7 +297,7 @@ class Experiment:
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
         content = self.to_json()
-        for name, default in _GRID.items():  # only where it is finer than an older tfasr's
+        for name, default in _GRID.items():  # defaults are left out, as in an older tfasr's files
             if content["training"][name] == default:
                 del content["training"][name]
         write_whole(run_dir / EXPERIMENT_FILE, json.dumps(content, indent=1) + "\n")
@@ -304,7 +305,7 @@ class Experiment:
 
     @classmethod
     def load(cls, run_dir: Path) -> "Experiment":
-        """Reads a run's configs back, but for the optimizer, which stays the default.
+        """Reads a run's configs back, except for the optimizer, which stays the default.
 
         Raises UsageError if the folder holds no run, or its model is not registered.
         """
@@ -323,7 +324,7 @@ class Experiment:
 
     @staticmethod
     def completed(content: dict) -> dict:
-        """Adds to a saved `to_json` the settings that its tfasr did not know."""
+        """Adds the settings that an older tfasr did not know to its saved `to_json`."""
         defaults = Experiment().to_json()
         name = content.get("recogniser", defaults["recogniser"]).get("name")
         if name in MODELS:
@@ -351,14 +352,14 @@ CLOSED = "closed: the paper's model and optimizer"
 
 
 def is_closed(experiment: Experiment) -> bool:
-    """Whether the paper's recipe is trained, so that times differ by the machines alone.
+    """Whether the paper's recipe is trained, so that only the machines make times differ.
 
     That is the paper's model with its dropout, random initial weights and order of data, AdaDelta
     as published without a schedule, and audio that is not augmented. Batch size, readers, buffer
-    and devices are free, as they differ between the paper's systems; beam width and targets, as
-    they differ between its two studies. Precision and decoder, float32 and word beam search
-    throughout the paper, are free because they belong to how a machine computes and reads the same
-    model.
+    and devices are free, as they differ between the paper's systems. Beam width and targets are
+    free, as they differ between its two studies. Precision and decoder (float32 and word beam
+    search throughout the paper) are free, as they only decide how a machine computes and decodes
+    the same model.
 
     Source: the paper, Table 2, sections 4.4.1, 4.4.3 and 5.3; MLCommons' training rules, whose
     closed division also fixes model and optimizer.

@@ -29,7 +29,7 @@ def fastest_precision() -> str:
     other processors emulate such products, or are no faster at them, and on GPUs it has not been
     measured. A run keeps the precision it began with, which ``experiment.json`` holds.
 
-    Source: docs/recipes.md, "bfloat16's error rate": what it costs, and what it does not.
+    Source: docs/recipes.md, "bfloat16's error rate".
     """
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] != "amx":
@@ -132,7 +132,7 @@ def load_config(
         configs = {name: make(cls, lines) for name, cls in classes.items()}
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
-        # Not in the operative config of a run that says nothing of them.
+        # Made only if they are bound, so that other runs' operative configs don't contain them.
         bound, optional = bound_names(lines), (HardwareConfig, NoiseConfig, AlphabetConfig)
         hardware, noise, alphabet = (
             make(cls, lines) if cls.__name__ in bound else None for cls in optional
@@ -154,7 +154,7 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
     try:
         optimizer = training.optimizer()
         if not isinstance(optimizer, keras.optimizers.Optimizer):
-            raise TypeError(f"it made {optimizer!r}, no Keras optimizer")
+            raise TypeError(f"it made {optimizer!r}, which isn't a Keras optimizer")
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0]
         place = binding_place(lines, "TrainingConfig", "optimizer")

@@ -1,4 +1,4 @@
-"""Groups of a model's layers: frozen at first, or with learning rates of their own."""
+"""Groups of a model's layers: frozen at first, or with different learning rates."""
 
 import fnmatch
 import re
@@ -14,7 +14,7 @@ from tfasr.training.private_keras import group_updates
 def named_layers(model: Any) -> dict[str, Any]:
     """Returns a model's layers that have weights, by name.
 
-    Names that Keras made up count the layers of a class in the process; these count the model's.
+    Keras's default names count a class's layers in the process; here they count those of the model.
     """
     layers: dict[str, Any] = {}
     counts: Counter[str] = Counter()
@@ -34,10 +34,10 @@ def named_layers(model: Any) -> dict[str, Any]:
 class LayerGroups:
     """Freezes a compiled model's layers for their epochs, and scales their learning rates.
 
-    The optimizer must be built. A layer that thaws begins like a new one: its averages of gradients
-    are corrected for the updates it had, and not for those of the other layers.
+    The optimizer must be built. A layer that thaws begins like a new one: the bias of its gradient
+    averages is corrected for its own number of updates, not for that of the other layers.
 
-    Raises UsageError for a name that fits no layer, or if no layer would learn.
+    Raises UsageError for a name that matches no layer, or if no layer would learn.
     """
 
     def __init__(self, model: Any, training: TrainingConfig):
@@ -68,7 +68,7 @@ class LayerGroups:
                 "With TrainingConfig.freeze the optimizer's ema_overwrite_frequency must be None: "
                 "it would round frozen weights."
             )
-        # The optimizer's count of updates when layers thawed, by the epochs that they were frozen.
+        # The optimizer's number of updates when layers thawed, by how many epochs they were frozen.
         self._thawed_at = {
             count: self._optimizer.add_variable((), dtype="int", name=f"thawed_after_{count}")
             for count in sorted(set(frozen.values()))

@@ -18,16 +18,16 @@ from tfasr.kit.registry import Registry
 
 
 class Log(Protocol):
-    """Where scalars go; a class that is called with the run's folder and its ledger's events.
+    """A destination of scalars; its class is called with the run's folder and its ledger's events.
 
-    An attribute ``package`` may name what must be installed for it.
+    An attribute ``package`` may name a package that must be installed for it.
     """
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Takes values that belong to an optimizer step and to a time of the run."""
+        """Writes values that belong to an optimizer step and to a time of the run."""
 
     def flush(self) -> None:
-        """Makes what was written safe from a crash; not needed where it is sent at once."""
+        """Makes written values survive a crash; may do nothing if `write` sends them at once."""
 
     def close(self) -> None:
         """Ends the log."""
@@ -74,8 +74,8 @@ def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict[str, An
 class MlflowLog(Log):
     """Logs metrics at optimizer steps, ``useful_seconds`` too, to ``MLFLOW_TRACKING_URI``.
 
-    A resumed run goes on in the MLflow run it began, whose id is kept in its folder; steps that
-    were lost stand there twice.
+    A resumed run continues the MLflow run that it began, whose id is kept in its folder; steps that
+    were lost and repeated appear there twice.
     """
 
     package = "mlflow"
@@ -104,8 +104,8 @@ class TensorBoardLog:
     """Writes ``tensorboard/steps`` and ``tensorboard/useful_seconds`` in the run's folder.
 
     TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over useful
-    seconds there is one value a second, the mean of its steps. A resumed run goes on where its
-    checkpoint was: steps that were lost are removed from the files.
+    seconds there is one value a second, the mean of its steps. A resumed run continues from its
+    checkpoint: steps that were lost are removed from the files.
     """
 
     def __init__(self, run_dir: Path, events: Sequence[dict[str, Any]]):
@@ -203,8 +203,8 @@ def _records(path: Path) -> Iterator[bytes]:
 class WandbLog(Log):
     """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a chart's axis.
 
-    A resumed run goes on in the W&B run it began, known by its name and the time of its first
-    event; steps that were lost stand there twice.
+    A resumed run continues the W&B run that it began, known by its name and the time of its first
+    event; steps that were lost and repeated appear there twice.
     """
 
     package = "wandb"

@@ -13,9 +13,9 @@ from tfasr.training.workers.step import average_statistics
 class Hook:
     """A run's additional work. Every method does nothing by default.
 
-    All hooks of the run are called in the order of their list. A hook does not change where the run
-    stands; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run. If
-    it ``needs_scores`` at `on_epoch_end`, an overlapped evaluation is waited for.
+    All hooks of the run are called in the order of their list. A hook must not change the run's
+    state; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run. If
+    it ``needs_scores`` at `on_epoch_end`, training waits for an overlapped evaluation.
     """
 
     needs_scores = False
@@ -36,7 +36,7 @@ class Hook:
         """Called after each step's checkpoint, when finished evaluations have been booked."""
 
     def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
-        """Called after an evaluation within an epoch, at 2.5 in the middle of the third."""
+        """Called after an evaluation within an epoch; 2.5 is the middle of the third."""
 
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
         """Called after an epoch's last step, before its checkpoint and its evaluation."""
@@ -54,8 +54,8 @@ class Hook:
 class Loop:
     """Trains a run from where it stands to its last epoch; all workers run the same loop.
 
-    Checkpoints are saved every ``checkpoint_every_steps`` steps and at the end of every epoch; a
-    worker that is not the chief has none.
+    Checkpoints are saved every ``checkpoint_every_steps`` steps and at the end of every epoch, only
+    by the chief.
     """
 
     def __init__(
@@ -102,11 +102,12 @@ class Loop:
         run = self._run
         for hook in self._hooks:
             hook.on_epoch_begin(run, epoch)
-        run.interruption.agree_between(run.team.workers)  # of a signal during the evaluation
+        # All workers must know of a signal that one of them received during the evaluation.
+        run.interruption.agree_between(run.team.workers)
         self._stop_if_interrupted()
         if not run.state.epoch_trained:
-            self._evaluate_within()  # as where the session before was killed during it
-        # A resumed epoch may lack its evaluation alone: the session before was killed during it.
+            self._evaluate_within()  # if the previous session was killed during that evaluation
+        # A resumed epoch may lack only its evaluation, during which the last session was killed.
         batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
         while batches is not None and not (run.stop_requested and run.take_step.settled):
             for hook in self._hooks:
@@ -162,7 +163,8 @@ class Loop:
     def _evaluate_end(self, epoch: int) -> None:
         finer = self._run.training.evaluations_per_epoch > 1
         within = self._run.evaluated_within
-        if within is None or within != self._run.state.last_evaluated:  # not if it ended there
+        # If the epoch was ended by an evaluation within it, there is no further one.
+        if within is None or within != self._run.state.last_evaluated:
             self._evaluate(float(epoch) if finer else epoch)
 
     def _evaluate(self, epoch: float) -> None:

@@ -1,4 +1,4 @@
-"""Checks before a run that its longest batch fits into memory, and says what does if not."""
+"""Checks before a run that its longest batch fits into memory, or names a size that does."""
 
 import dataclasses
 import logging
@@ -22,10 +22,10 @@ from tfasr.training.checkpoint import state_variables, values_kept
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, zeiler_adadelta
 
-# Batches of features in addition to those held ready: in training, and being filled.
+# Batches of features in addition to those held ready: one in training, one being filled.
 BATCHES_BESIDE = 2
 
-# What a remedy may fill of the memory: there are a model, its optimizer and a runtime, too.
+# The share of memory that a suggested size may fill: model, optimizer and runtime need some, too.
 _USABLE_SHARE = 0.8
 
 
@@ -86,7 +86,7 @@ def check_buffer(need: BufferNeed, available: int) -> None:
 
 
 def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> BufferNeed:
-    """The largest buffer of a gin file's run, on whatever shards it is trained."""
+    """The largest buffer that a gin file's run can need, whatever its shards."""
     from tfasr.training.from_gin import load_config
 
     loaded = load_config(list(gin_files), list(bindings))
@@ -94,7 +94,7 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
     frames = pipeline.max_frames
     if pipeline.padding == "bucketed":
         step_s = experiment.features.step_samples / experiment.features.sample_rate_hz
-        # Without a limit of the length, about that of the longest in the paper.
+        # If the length is not limited, about that of the paper's longest utterance.
         frames = round(loaded.shards.max_duration_s / step_s) or pipeline.max_frames
     return buffer_need(experiment, max(pipeline.batch_sizes), frames)
 
@@ -105,14 +105,14 @@ log = logging.getLogger("tfasr")
 def measured_step_bytes(
     experiment: Experiment, alphabet: Alphabet, batches: Sequence[int], frames: int, labels: int
 ) -> list[int] | None:
-    """The peak memory of another process after a step on each batch, ever larger ones.
+    """Returns the peak memory of another process after a step on each of ever larger batches.
 
-    The list is shorter than ``batches``, which are utterances, if the process ran out of memory.
-    None if it can't be measured, as with a model defined in a script or an optimizer that Keras
+    ``batches`` are numbers of utterances. The result is shorter if the process ran out of memory,
+    and None if it can't be measured, as with a model defined in a script or an optimizer that Keras
     cannot rebuild from its config.
     """
     optimizer = keras.optimizers.serialize(experiment.training.optimizer())
-    # What makes the optimizer need not be importable; what it made can be written down.
+    # The other process may be unable to import the function that makes the optimizer.
     training = dataclasses.replace(experiment.training, optimizer=zeiler_adadelta)
     experiment = dataclasses.replace(experiment, training=training)
     sizes = [(utterances, frames, labels) for utterances in batches]
@@ -135,7 +135,7 @@ def held_bytes(
     sizes: Sequence[tuple[int, int, int]],
 ) -> Iterator[int]:
     """Takes a step on each batch (utterances, frames, labels); yields the process's peak memory."""
-    # Should memory run out, this is the process to end, not the run that waits for it.
+    # If memory runs out, the kernel should kill this process, not the run that waits for it.
     adjustment = Path("/proc/self/oom_score_adj")
     if adjustment.is_file():
         adjustment.write_text("1000", encoding="utf-8")
@@ -284,12 +284,12 @@ def check_memory(
 ) -> MemoryNeed:
     """Makes sure that the longest batch fits, and leaves the model as it was.
 
-    On a GPU the step is taken. On a CPU, where too large a step would be killed silently, it is
-    estimated; above half of the memory, or without an estimate, another process takes steps of 2
+    On a GPU it takes the step. On a CPU, where the kernel would kill too large a step silently, it
+    estimates it; above half of the memory, or without an estimate, another process takes steps of 2
     and 4 utterances, and a straight line through their peaks predicts the batch's. Before that, the
-    batches held ready must fit into the host's memory. ``available`` are the bytes that this
-    process may take more, by default as the system reports. Raises RunError if the batch or the
-    buffer does not fit; it names the one that does.
+    batches held ready must fit into the host's memory. ``available`` is how many more bytes this
+    process may use, by default what the system reports. Raises RunError if the batch or the buffer
+    does not fit; the message suggests a size that does.
     """
     if not on_gpu():
         sizes = {"parameters": model.count_params(), "available": available}
@@ -311,7 +311,7 @@ def check_host_memory(
 ) -> MemoryNeed:
     """`check_memory` without a GPU; it needs no model in this process.
 
-    The default of ``parameters`` is the close lower bound that the model's config gives.
+    ``parameters`` is by default the lower bound from the model's config, which is close.
     """
     batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
@@ -320,7 +320,7 @@ def check_host_memory(
     check_buffer(buffer, limit)
     features = experiment.features.num_features
     if parameters is None:
-        # A model whose config doesn't give them mostly gives no estimate either, and is tried.
+        # Without this number there is mostly no estimate of the step either: then it is tried.
         parameters = least_parameters(experiment.model, features, alphabet.num_classes) or 0
     parts = experiment.training.gradient_accumulation_steps
     utterances = -(-batch.utterances // parts)

@@ -47,11 +47,11 @@ class _FusedAdamStep:
 
 
 class FusedAdam(_FusedAdamStep, keras.optimizers.Adam):
-    """Keras's Adam; as `FusedAdadelta`. Source: Kingma and Ba 2015, the end of section 2."""
+    """Keras's Adam, fused like `FusedAdadelta`. Source: Kingma and Ba 2015, end of section 2."""
 
 
 class FusedAdamW(_FusedAdamStep, keras.optimizers.AdamW):
-    """Keras's AdamW; as `FusedAdadelta`."""
+    """Keras's AdamW, fused like `FusedAdadelta`."""
 
 
 _FUSED = {
@@ -61,7 +61,7 @@ _FUSED = {
 }
 
 _MUON = getattr(keras.optimizers, "Muon", None)
-# Keras's first ones, without a size of their own, did other updates and failed on TensorFlow.
+# Keras's first versions of Muon, without rms_rate, computed other updates and failed on TensorFlow.
 if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
     class FusedMuon(_MUON):
@@ -140,7 +140,7 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
             if self.weight_decay and weight_decays(self, variable):
                 change += cast(self.weight_decay) * y
             new_z = z - rate * change
-            part = 1 / step  # of the average, that new_z is
+            part = 1 / step  # the weight of new_z in the average
             x = (1 - part) * (y - (1 - beta_1) * z) / beta_1 + part * new_z
             self.assign(velocity, second)
             self.assign(momentum, new_z)
@@ -152,8 +152,8 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns an optimizer that does the same with fewer operations.
 
-    One that is not built yet, whose class has a variant here and whose config holds all of its
-    settings; others are returned unchanged.
+    It is returned unchanged if it is already built, its class has no variant here, or its config
+    lacks some of its settings.
     """
     # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on 2 cores:
     # AdaDelta 82 ms against 30 in one operation each, Adam 63 against 18; of 256 x 1024: 9.1
@@ -209,11 +209,11 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
 
     Give it gradients that went through `summed_gradients`; in the scope of a strategy over several
     workers, sums over all of them. Raises UsageError if it accumulates gradients by itself, or its
-    learning rate is no rate.
+    learning rate is not a finite number above 0.
     """
     optimizer = fused(training.optimizer())
     if optimizer.gradient_accumulation_steps:
-        # Keras counts a part as a step: schedules, epochs and the ledger would count other things.
+        # Keras counts each part as a step, so schedules would count parts instead of updates.
         raise UsageError(
             f"{optimizer.name}.gradient_accumulation_steps must be None. Received: "
             f"{optimizer.gradient_accumulation_steps}. Bind "
@@ -245,8 +245,9 @@ def summed_gradients(
     """Prepares one replica's gradients for an optimizer of `make_optimizer`.
 
     Keras clips, and looks for infinite gradients, before it sums over replicas: on each replica's
-    share alone. If the optimizer does either, each replica here gets an equal part of the sum; that
-    part clipped at as small a part of the threshold is the same part of the sum clipped.
+    share alone. If the optimizer does either, each replica gets the mean here instead. As
+    `make_optimizer` divides thresholds by the number of replicas, clipping the mean is then the
+    same as clipping the sum.
     """
     context = tf.distribute.get_replica_context()
     inner = inner_optimizer(optimizer)

@@ -66,8 +66,8 @@ class Checkpoints:
                 self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
             except OSError as error:
                 raise RunError(
-                    f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not "
-                    f"be written: {error}. Earlier ones are kept: free some space, then --resume."
+                    f"The checkpoint of step {state.step} could not be written into {run.run_dir}: "
+                    f"{error}. Earlier ones are kept: free some space, then --resume."
                 ) from error
         self._saved = state
 
@@ -85,7 +85,7 @@ class Evaluations:
         self._pending: deque[PendingScores] = deque()
 
     def begin(self, run: TrainingRun) -> None:
-        """Takes up the evaluations that earlier sessions left."""
+        """Resumes the evaluations that earlier sessions left unfinished."""
         state, finer = run.state, run.training.evaluations_per_epoch > 1
         unscored = state.evaluating if finer else range(len(state.history) + 1, state.epoch)
         self._pending.extend(self._placement.begin(unscored))
@@ -111,8 +111,8 @@ class Evaluations:
             self._book_first(run)
 
     def settle(self, run: TrainingRun) -> None:
-        """Records what a checkpoint must hold that is about to be saved."""
-        # Unless evaluations can be taken up again, its history must hold every epoch.
+        """Records the scores that the next checkpoint must contain."""
+        # Of every epoch, unless a later session can resume their evaluations.
         (self.collect if self._placement.outlives_checkpoints else self.finish)(run)
 
     def close(self) -> None:

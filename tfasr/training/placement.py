@@ -1,4 +1,4 @@
-"""Where epochs are evaluated: on the model in training, another in its place, or beside it."""
+"""Where epochs are evaluated: by the model in training, in its place, or in another process."""
 
 import contextlib
 import logging
@@ -61,7 +61,7 @@ def named_devices(names: Sequence[str]) -> Devices:
 def leave_to_evaluation(names: Sequence[str]) -> None:
     """Checks that devices exist, and hides GPUs among them from this process.
 
-    TensorFlow takes the memory of every GPU that it sees, so call it before it looks at them.
+    TensorFlow takes the memory of every GPU that it sees, so call this before it looks for GPUs.
     Raises UsageError if a device is missing, or this process holds the GPUs already.
     """
     devices = named_devices(names)
@@ -95,7 +95,7 @@ class PendingScores:
     """An evaluation, running or finished."""
 
     epoch: float
-    checkpoint: Path | None  # None if it was another session's
+    checkpoint: Path | None  # None if an earlier session has recorded the scores
     waiting: str  # the ledger's interval in which training waits for the scores
 
     def done(self) -> bool:
@@ -322,7 +322,7 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
 def _listen(jobs: queue.SimpleQueue) -> None:
     for job in received():
         jobs.put(job)
-    os._exit(0)  # the training is gone; nobody wants what is being computed
+    os._exit(0)  # the training has ended, so nobody waits for this evaluation
 
 
 class OtherProcess(Placement):
@@ -388,8 +388,8 @@ class OtherProcess(Placement):
         if held.is_file():
             self._asked[epoch] = held
             return RemoteScores(epoch, held, self)
-        # Its scores were booked after the checkpoint from which the run goes on; the weights they
-        # are of came before it, and are the same.
+        # Its scores were recorded after the checkpoint from which the run continues, but the
+        # weights that they belong to are older than it, so the scores still hold.
         for event in reversed(read_events(self._run_dir)):
             about = event.get("metadata") or {}
             if event["key"] == "tracked_stats" and evaluated_epoch(about) == epoch:
@@ -397,7 +397,7 @@ class OtherProcess(Placement):
                 return RemoteScores(epoch, None, self)
         raise UsageError(
             f"A run whose evaluations run in parallel must keep {held} until epoch {epoch} is "
-            "scored. It is gone, and the ledger has no scores of that epoch: bring it back, or "
+            "scored. It is missing, and the ledger has no scores of that epoch: restore it, or "
             "begin a new run."
         )
 
@@ -440,8 +440,8 @@ class OtherProcess(Placement):
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
                 f"The process that evaluates in parallel with training died {self._deaths} times "
-                f"over epoch {epoch}, whose checkpoint is kept. {error} Continue with --resume "
-                "once the cause is gone; it is evaluated then."
+                f"over epoch {epoch}, whose checkpoint is kept. {error} Remove the cause and "
+                "continue with --resume, which evaluates that epoch."
             ) from error
         log.warning("%s It is started again.", error)
         self._process.close()

@@ -1,6 +1,6 @@
 """All that tfasr uses of Keras's private names, so that a new Keras is checked in one place.
 
-None of it has a public replacement up to Keras 3.15. Each can go with the first Keras that has one,
+None of these names has a public replacement up to Keras 3.15. Each can go as soon as Keras has one,
 as its comment says; until then tests/training/test_other_models.py notices a change.
 """
 
@@ -12,23 +12,23 @@ import keras
 
 
 def states_of(optimizer: keras.optimizers.Optimizer, variable: Any, *names: str) -> list[Any]:
-    """What an optimizer keeps for a weight, by the lists' names, such as "momentums"."""
-    # Optimizer.variables holds all of them, in an order that is each class's own. Muon's lists are
-    # public; this goes when those of the others are, and the index of a weight in them.
+    """Returns an optimizer's states of a weight, by their lists' names, such as "momentums"."""
+    # Optimizer.variables holds all of them, in an order that differs by class. Muon's lists are
+    # public; this can go when the other classes' lists and a weight's index in them are, too.
     index = optimizer._get_variable_index(variable)
     lists = [getattr(optimizer, name, None) or getattr(optimizer, f"_{name}") for name in names]
     return [states[index] for states in lists]
 
 
 def weight_decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
-    # Set by the public exclude_from_weight_decay; this goes when it can be read back.
+    # Set by the public exclude_from_weight_decay; this can go when that can be read back.
     return optimizer._use_weight_decay(variable)
 
 
 class DecayInUpdateStep:
-    """Base of an optimizer whose ``update_step`` does the weight decay: Keras does none before."""
+    """Base of an optimizer whose ``update_step`` does the weight decay: Keras then does none."""
 
-    # Keras applies decay in `apply`, around update_step; this goes when an optimizer can opt out.
+    # Keras applies decay in `apply`, around update_step; this can go when optimizers can opt out.
     def _apply_weight_decay(self, trainable_variables) -> None:
         pass
 
@@ -41,7 +41,7 @@ def group_updates(
     ``rates`` and ``begins`` are in the order of the weights; a weight's steps count from the value
     of the variable in ``begins``, or from 0.
     """
-    # Keras has no groups of weights; this goes when it has.
+    # Keras has no groups of weights; this can go when it has.
     update_step, apply_decay = optimizer.update_step, optimizer._apply_weight_decay
 
     def update(gradient: Any, variable: Any, learning_rate: Any) -> None:

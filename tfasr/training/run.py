@@ -1,4 +1,4 @@
-"""A training run in this process: what it trains, on what, with whom, and where it stands."""
+"""A training run in this process: its data, model, workers and current state."""
 
 import dataclasses
 import functools
@@ -48,7 +48,8 @@ from tfasr.training.workers.team import Team
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
-    The first batch has to wait for a full shuffle buffer (0.24 s with AN4), which fills meanwhile.
+    The first batch has to wait for a full shuffle buffer (0.24 s with AN4), which then fills during
+    the evaluation.
     """
 
     source: BatchSource
@@ -64,7 +65,7 @@ class EpochBatches:
             self._prefetched = epoch, Reading(batches, self.source.split)
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
-        """The batches that remain of a state's epoch, which start to be read."""
+        """Starts to read the remaining batches of a state's epoch."""
         prefetched, self._prefetched = self._prefetched, None
         if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
             return prefetched[1]
@@ -83,7 +84,7 @@ class EpochBatches:
 
 
 class NoBatches(EpochBatches):
-    """Takes the place of an epoch's batches where the training step reads its own."""
+    """Replaces an epoch's batches if the training step reads its batches by itself."""
 
     def prefetch(self, epoch: int) -> None:
         pass
@@ -104,10 +105,10 @@ class RunClock:
 
 @dataclass(eq=False)
 class TrainingRun:
-    """What the loop works on, and what hooks are called with.
+    """The data, model and state of a run; the loop works on it, and hooks are called with it.
 
-    `open_run` makes it with what is known before the run's folder is claimed, and `build` adds what
-    trains. Only the loop changes where the run stands; hooks may call `request_stop`.
+    `open_run` makes it with what is known before the run's folder is claimed, and `build` adds the
+    model and its training step. Only the loop changes the state; hooks may call `request_stop`.
     """
 
     experiment: Experiment
@@ -177,7 +178,7 @@ def open_run(
     team: Team,
     lexicon: str | Path | None = None,
 ) -> TrainingRun:
-    """Opens what an experiment is trained and evaluated on; writes nothing."""
+    """Opens the data on which an experiment is trained and evaluated; writes nothing."""
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
@@ -201,7 +202,7 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
     saved = kept_index(events, Timeline(events).indices, len(events), state.step)
     if saved is None or events[saved]["key"] != "run_stop":
         return state
-    # The run had finished: its last evaluation came after its last checkpoint, and counts.
+    # The run had finished: its last evaluation came after its last checkpoint, and still counts.
     if isinstance(rate, float):
         optimizer.learning_rate = rate
     return TrainingState(state.step, state.epoch + 1, history=finished_history(events[: saved + 1]))
@@ -210,17 +211,18 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
 def first_weights(
     run: TrainingRun, recorded: dict[str, Any] | None = None
 ) -> Callable[[keras.Model], None]:
-    """Returns what gives a recogniser the weights that the run starts from, and notes them.
+    """Returns a function that gives a recogniser the weights that the run starts from.
 
-    ``recorded`` is the ledger's description of an earlier session's start, which must be the same.
+    The function also describes them in ``run.started_from``. ``recorded`` is the ledger's
+    description from an earlier session, which must be the same.
     """
     start = open_start(run.experiment)
     if start is None:
         return lambda recogniser: None
     if recorded and recorded.get("sha256") != start.fact["sha256"]:
         raise UsageError(
-            f"A resumed run must begin as it began before. {start.file} has changed since, and the "
-            "run has no checkpoint to go on from: bring the file back, or begin a new run."
+            f"A resumed run must start from the same weights. {start.file} has changed since, and "
+            "the run has no checkpoint to resume from: restore the file, or begin a new run."
         )
     layers = start.layers()
 
@@ -233,10 +235,10 @@ def first_weights(
 def build(
     run: TrainingRun, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
 ) -> None:
-    """Builds what a run trains with; all workers call it.
+    """Builds a run's model, batches and training step; all workers call it.
 
     A run without a ``checkpoint``, and every worker but the chief, starts from initial weights. The
-    ledger gets ``model_creation`` and, of several workers, the interval ``link``.
+    ledger gets ``model_creation`` and, with several workers, the interval ``link``.
     """
     experiment, training, team = run.experiment, run.training, run.team
     strategy = team.strategy or make_strategy(training.num_replicas)

@@ -75,7 +75,7 @@ class RunInterruptedError(RunError):
 class Interruption:
     """Notes a first SIGTERM or SIGINT while its block runs; a second one works as it did before.
 
-    Outside the main thread, where Python takes no handlers, it notes nothing.
+    Outside the main thread, where Python can't set handlers, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
-            # An ignored signal stays so: nohup and shells' background jobs mean it.
+            # A signal that nohup or a shell's background job ignores on purpose stays ignored.
             handled = [s for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]
             self._before = {number: signal.signal(number, self._note) for number in handled}
         return self
@@ -110,8 +110,8 @@ class Interruption:
         self._before = {}
 
 
-# What tfasr train writes before the first step, besides every run's files. What shows that the
-# folder is its own goes last: the experiment, then the ledger.
+# What tfasr train writes before the first step, besides every run's files. The files that mark the
+# folder as its own are removed last: the experiment, then the ledger.
 _START = (
     *(ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
     *(GIN_OPERATIVE_FILE, ENERGY_FILE, EXPERIMENT_FILE),
@@ -142,8 +142,8 @@ def own_run_folder(
     """Claims a folder for this process while the block runs, before anything is written into it.
 
     If the block fails before training began, the folder is left as it was. ``shards`` holds each
-    split's content hash. Raises UsageError if another process holds the folder, or it holds another
-    run or parts of one, or the run to resume had another configuration or other shards.
+    split's content hash. Raises UsageError if another process holds the folder, if it contains
+    another run or parts of one, or if the run to resume had another configuration or other shards.
     """
     with claimed(run_dir, "--run_dir"):
         events = events_so_far(run_dir)
@@ -181,7 +181,7 @@ def claim_run_folder(
 ) -> Claim:
     """Returns a folder's claim; rejects a folder that holds another run.
 
-    ``history`` has the metrics of a finished run: one whose schedule changed is trained longer.
+    ``history`` has the metrics of a finished run; if its schedule changed, it is trained longer.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
@@ -304,7 +304,7 @@ def record_sources(
 ) -> None:
     """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
 
-    ``own_words`` says that the words in ``lexicon.txt`` are not the training transcripts'.
+    ``own_words``: whether the words in ``lexicon.txt`` are others than the training transcripts'.
     """
     mean, deviation = statistics
     content = {
@@ -317,7 +317,7 @@ def record_sources(
     write_whole(run_dir / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
-# What decides a run, besides its shards and the code.
+# The files that determine a run, besides its shards and the code.
 _SETTINGS = (EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PLUGINS_FILE)
 _SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
 

@@ -26,7 +26,7 @@ class StepTraces:
 
     def __init__(self):
         self.traced = 0
-        # Of each shape: steps, those that compiled, and the seconds of these.
+        # For each shape: all steps, the compiling steps, and the seconds of the compiling steps.
         self._shapes: dict[tuple[int, int], np.ndarray] = defaultdict(lambda: np.zeros(3))
 
     def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
@@ -101,7 +101,10 @@ class TimedStep:
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on an iterator's next batch, or returns None; iterators share an element_spec."""
+        """Trains on an iterator's next batch, or returns None if there is no further batch.
+
+        All iterators must have the same element_spec.
+        """
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
@@ -133,5 +136,5 @@ class TimedStep:
         return self._model.global_step(element_spec)
 
     def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
-        # Reading the values waits for the device: a step's time is then its own.
+        # Reading the values waits for the device, so that the step's time includes all its work.
         return {name: value.numpy() for name, value in step(batch).items()}

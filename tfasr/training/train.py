@@ -139,7 +139,7 @@ def comparability(
 ) -> dict[str, Any]:
     """The facts that make two times-to-accuracy comparable, and a hash of them.
 
-    Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
+    Among them are split, longest duration, text, alphabet, decoder and target rule.
     """
     references = hashlib.sha256()
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
@@ -156,7 +156,7 @@ def comparability(
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
-        # Open runs do not state it, as none did before: they stay comparable with those.
+        # Open runs leave this out, as older ones do, and so stay comparable with those.
         **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
     training = experiment.training
@@ -196,17 +196,17 @@ def train(
     second one has its usual effect at once, as without tfasr.
 
     Args:
-        experiment: what is measured.
+        experiment: the run's configs.
         shard_dir: holds the prepared splits "train" and "validation".
         run_dir: gets the ledger, configs, checkpoints and hypotheses; it must hold no run unless
             ``resume`` is set.
         resume: continues an interrupted run from its newest checkpoint; in the middle of an epoch,
             with the batches that remain. A finished run is trained longer if the experiment has
             more epochs; targets, limits of time and the learning rate may change then too, and
-            reports refuse to rank it with runs that were not extended so.
+            reports refuse to rank it with runs that were not extended in the same way.
         gin_texts: text files to write into ``run_dir`` too, by file name: gin's configuration as
             given and as used.
-        hardware: what the machine costs, for the ledger.
+        hardware: the machine's price, for the ledger.
         memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
             into memory, see `tfasr.training.memory.check_memory`.
         log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that
@@ -215,10 +215,10 @@ def train(
             `tfasr.training.hooks.keras.KerasCallbacks` for the ``logs`` they are given
             and for what a resumed run restores.
         lexicon: a text file with a word a line, the dictionary of word beam search; by default the
-            training transcripts' words. A resumed run keeps its own.
+            training transcripts' words. A resumed run keeps the words that it began with.
         own_process: whether this process was started for this training alone, as the command line
             does. Its age, which includes the imports, is then written into the ledger.
-        team: of `tfasr.training.workers.team.joined`, where several workers train together. Each
+        team: from `tfasr.training.workers.team.joined`, if several workers train together. Each
             calls this function with the same configuration and data; the chief alone writes the
             run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
 
@@ -227,8 +227,8 @@ def train(
         evaluations an epoch, those of each of them, and "epoch", such as 2.5.
 
     Raises:
-        UsageError: if shards, folder or configuration do not fit together, or what a log needs
-            is not installed.
+        UsageError: if shards, folder or configuration do not fit together, or a package that a
+            log needs is not installed.
         RunError: if the longest batch does not fit into memory, the loss is not finite or the disk
             is full, or another worker fails; checkpoints are kept.
         RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
@@ -247,7 +247,7 @@ def train(
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
-            open_start(experiment)  # whose faults are known before anything is written
+            open_start(experiment)  # reports its faults before anything is written
         if team.share is None:  # in a cluster nothing may be built before the workers have met
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
@@ -270,8 +270,8 @@ def train(
             # A trial step would need all workers, and one that fails would leave them waiting.
             probed = memory_probe and team.share is None
             if probed and not on_gpu():
-                # Another process may take steps for it, which are no part of a time to accuracy:
-                # its clock starts when the model is created.
+                # This may take steps in another process. They don't count towards the time to
+                # accuracy: its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
             if team.hub is not None:
@@ -315,7 +315,7 @@ def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
     missing = team.hub.await_all(functools.partial(unlike, chief=offer), session, START_S)
     if missing:
         who = ", ".join(map(names, missing))
-        log.warning("training begins without %s, who may come later", who)
+        log.warning("training begins without %s; they may join later", who)
 
 
 def _write_settings(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
 
-# Shows work on a number of utterances: yields what is called with how many more are done.
+# Shows progress over a number of utterances; yields a function to call with how many more are done.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -153,8 +153,8 @@ class TrainedRun:
 def open_trained(run_dir: str | Path) -> TrainedRun:
     """Opens a run that `tfasr train` wrote, however far it has come.
 
-    What only reads a run's ledger, as reports do, begins with `tfasr.load_run`, which needs neither
-    Keras nor the run's plug-ins.
+    Code that only reads a run's ledger, such as reports, uses `tfasr.load_run` instead, which needs
+    neither Keras nor the run's plug-ins.
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))

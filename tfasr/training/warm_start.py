@@ -148,7 +148,7 @@ def _of_run(folder: Path) -> Start:
         )
     energy = measured_energy(run).use(run, math.inf)
     costs = {"seconds": run.wall_s, "joules": None if energy is None else energy.total_joules}
-    before = run.fact("start_from")  # whose cost is part of this one's
+    before = run.fact("start_from")  # the cost includes that of the run it began with
     for name, cost in costs.items():
         earlier = before.get(name) if before else 0.0
         costs[name] = None if cost is None or earlier is None else round(cost + earlier, 3)

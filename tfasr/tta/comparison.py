@@ -1,7 +1,7 @@
-"""Whether runs of one configuration reach a target sooner than those of another.
+"""Decides whether runs of one configuration reach a target sooner than those of another.
 
-A verdict stands on one of three tests, declared before the runs: of ``groups``, of ``pairs`` of
-equal seeds, both looked at after fixed numbers of runs, or ``always_valid``, of pairs at any time.
+A verdict rests on one of three tests, chosen before the runs. ``groups`` and ``pairs`` (runs of
+equal seeds) look at the runs after fixed numbers of them, ``always_valid`` after every pair.
 """
 
 import itertools
@@ -38,9 +38,9 @@ _MOST_KEPT = 2**22
 LEVEL = 0.05
 _OTHER = {"first": "second", "second": "first"}
 LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
-MOST_PAIRS = 24  # after each of them "always_valid" looks
-# What all looks at pairs may spend. With few pairs, t tests of successive looks are less alike than
-# the normal statistics for which `levels` are computed: this spends just under 5 %.
+MOST_PAIRS = 24  # "always_valid" looks after each of them
+# The error probability for which `levels` of pairs are computed. They assume normal statistics; t
+# tests of few pairs are less correlated between looks, so the true probability is just under 5 %.
 _LEVEL_OF_PAIRS = 0.042
 TESTS = ("groups", "pairs", "always_valid")
 TEST_NAMES = {
@@ -91,7 +91,7 @@ def order_test(
 
 
 def _over_exchanges(scores: np.ndarray, n: int) -> float:
-    """Returns twice the smaller share of exchanges with first-group scores as extreme.
+    """Returns the two-sided p-value: twice the smaller share of exchanges as extreme as the data.
 
     Like ``scipy.stats.permutation_test`` on the difference of means, with
     ``np.random.default_rng(0)``, but drawn once for all comparisons. All scores add up to 0, so
@@ -143,18 +143,18 @@ class GroupComparison:
     None marks values that the data don't allow. Most need every run to reach the target.
     """
 
-    # of geometric means of the rule's times, or of restricted means if a run never arrived
+    # of the groups' geometric means by the rule, or restricted means if a run missed the target
     ratio: float | None
     restricted_to_s: float | None = None  # the longest time that both groups observed
-    # of the brackets' middles, when curves cross the target; the rule is met later
+    # of the brackets' middles, where the curves cross the target; the rule is met only later
     ratio_of_middles: float | None = None
-    # 95 %, of the ratio at the crossings, by Welch's t on logarithms; needs 3 runs in each group
+    # 95 % interval of the ratio at the crossings, by Welch's t on logarithms; needs 3 runs a group
     interval: tuple[float, float] | None = None
     at_least: bool = False  # whether coarse evaluation makes the interval wider than 95 %
     # time between two evaluations as a share of the time to the target, the larger group mean
     bracket: float | None = None
     interpolated_ratio: float | None = None  # of geometric means of interpolated times
-    # 95 %, by Welch's t, which ignores brackets
+    # 95 % interval by Welch's t, which ignores brackets
     interpolated_interval: tuple[float, float] | None = None
     p_value: float | None = None  # two-sided
     # "welch" with an interval, "gehan" if some runs never arrived, or None; of pairs "paired_t",
@@ -163,10 +163,10 @@ class GroupComparison:
     permutation_p: float | None = None  # of Gehan's test; needs 5 runs in each group
     later: str | None = None  # "first" or "second", the group that takes longer by the test
     adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
-    comparisons: int = 1  # their number
-    least_p: float | None = None  # the smallest possible in an exact test of so many runs
-    pairs: int | None = None  # of equal seeds, if the test is of pairs
-    by_pairs: "GroupComparison | None" = None  # the same by pairs, where the verdict is by groups
+    comparisons: int = 1  # how many the report has
+    least_p: float | None = None  # the smallest possible p-value of an exact test with these runs
+    pairs: int | None = None  # how many pairs of equal seeds were tested, if the test is of pairs
+    by_pairs: "GroupComparison | None" = None  # a second test by pairs, if the verdict is by groups
 
     @property
     def decidable(self) -> bool:
@@ -268,11 +268,11 @@ def compare_groups(
 def compare_pairs(
     first: Sequence[Bracket], second: Sequence[Bracket], test: str = "pairs"
 ) -> GroupComparison:
-    """Compares the times of two groups whose runs are partners, in the order of their pairs.
+    """Compares the times of two groups by pairs: runs at equal places in both form a pair.
 
-    ``test`` is "pairs", for one look or those of `levels`: the paired t test on logarithms, or the
-    signed-rank test from 6 pairs on if a run never arrived; or "always_valid", whose p-value and
-    interval hold however often one looks (`tfasr.tta.pairs.evidence`).
+    ``test`` is "pairs", for one look or those of `levels`: the paired t test on logarithms, or,
+    with at least 6 pairs, the signed-rank test if a run missed the target. Or it is "always_valid":
+    its p-value and interval hold however often you look (`tfasr.tta.pairs.evidence`).
     """
     if not first:
         return GroupComparison(None, pairs=0)
@@ -314,7 +314,7 @@ def compare_pairs(
 def compare(
     first: Sequence[Bracket], second: Sequence[Bracket], test: str = "groups"
 ) -> GroupComparison:
-    """Compares two groups by one of `TESTS`; pairs are in the order of both groups."""
+    """Compares two groups by one of `TESTS`; runs at equal places in both form a pair."""
     if test == "groups":
         return compare_groups(first, second)
     n = min(len(first), len(second))
@@ -373,7 +373,7 @@ def _interpolated(
     logs = [np.log(group) for group in times]
     if min(map(len, logs)) < FEWEST_FOR_INTERVAL or not any(map(np.ptp, logs)):
         return math.exp(shift), None
-    # A bracket of zero width turns the interval into one for exact times.
+    # Brackets of zero width give the interval for exact times.
     welch = mean_difference(*(bracketed_mean(times, times) for times in logs))
     return math.exp(shift), _exponentials(shift, float(welch.reach))
 
@@ -418,7 +418,7 @@ def decide(
     test: str = "groups",
     level: float = LEVEL,
 ) -> Decision:
-    """Decides which group is faster, looking again and again as runs come in.
+    """Decides which group is faster, with repeated looks as runs come in.
 
     Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing, by
     default those of `looks_of`. At each look the p-value of `compare` must be below the look's
@@ -478,10 +478,11 @@ def run_until_decided(
 def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float, ...]:
     """Returns the two-sided significance level of each look.
 
-    By a look with the share ``t`` of all runs, ``level * log(1 + (e - 1) t)`` of the error
-    probability may be spent (Pocock's shape, which spends early, when runs can still be saved). The
-    levels follow from the joint normal distribution of the statistics, and also hold for t tests
-    with few runs (benchmarks/enough_seeds.py). Raises ValueError unless looks increase from 2 on.
+    All looks up to the one with a share ``t`` of all runs may together decide wrongly with the
+    probability ``level * log(1 + (e - 1) t)`` (Pocock's shape, which allows early decisions, when
+    runs can still be saved). The levels follow from the joint normal distribution of the
+    statistics, and also hold for t tests with few runs (benchmarks/enough_seeds.py). Raises
+    ValueError unless looks increase, from at least 2 runs on.
 
     Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
     the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.

@@ -80,7 +80,7 @@ def throughput(
 def _steady_steps(
     timeline: Timeline, until_s: float | None, warmup_steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns which steps were made until then, which of them after the warm-up, and steadily."""
+    """Returns masks of the steps until then, of those after the warm-up, and of the steady ones."""
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
     counted = steps_until(timeline, until_s)
@@ -179,7 +179,7 @@ def decompose(
 
     Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b,
     the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A,
-    don't depend on an order, and invert when the runs are swapped. A part that grows with training
+    don't depend on the parts' order, and invert if the runs swap. A part that grows with training
     is split in the same way into utterances and seconds per utterance; the utterances of all such
     parts are statistical efficiency. For groups, a factor is the geometric mean over all pairs of
     runs, which keeps these properties.

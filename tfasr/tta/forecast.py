@@ -1,4 +1,4 @@
-"""When a run that goes on will meet a target: an interval from its curve so far and its pace.
+"""Forecasts when a run will meet a target: an interval from its curve so far and its pace.
 
 The intervals come from quantile regressions on the course of published and simulated runs, fitted
 to half of the systems and tested on the other half: see ``benchmarks/forecast.py`` and
@@ -21,8 +21,8 @@ from tfasr.tta.policies import (
 )
 
 # Quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. "latest" (95 %) decides
-# whether there is an interval; "middle" estimates how many evaluations are left. Of runs with as
-# many left, 80 % have estimates between "low" and "high"; with one left, 80 % are below "next".
+# whether there is an interval; "middle" estimates how many evaluations are left. Of runs with a
+# given number left, 80 % have estimates between "low" and "high"; with one left, below "next".
 COEFFICIENTS = {
     "single": {
         "latest": (2.113, -0.4148, 1.2616, -0.4836, -1.3461),
@@ -41,19 +41,19 @@ COEFFICIENTS = {
 }
 FEWEST_EVALUATIONS = 4  # medians below which nothing is known
 MOST_ABOVE = 1.2  # how far above the target, as a logarithm, a curve may be for a forecast
-# What a curve must fall, as a logarithm, if it continued for as long as it has run.
+# The least that a curve must fall, as a logarithm, if it continues for as long as it has run.
 LEAST_FALL = 0.05
-# What it must have fallen by: error rates of transducers stay near 100 % for long, then collapse,
-# and others pause at what guessing frequent words is worth.
+# The least that it must have fallen: transducers' error rates stay near 100 % for long, then
+# collapse, and others pause at the rate that guessing frequent words gives.
 LEAST_BEND = 0.7
-MOST_SPEEDUP = 0.1  # how much faster it may fall of late, as a logarithm, than over its last third
-LONGEST = 1.5  # with 95 % it must take at most so many times the evaluations so far
+MOST_SPEEDUP = 0.1  # how much faster its recent fall may be, as a logarithm, than its last third's
+LONGEST = 1.5  # the rest must take, with 95 %, at most so many times the evaluations so far
 _MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, in the two slopes
 _LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
 _MOST_LEFT = 2.5  # no interval ends later than so many times the evaluations so far
-# A run surely takes this share of the time at its steepest slope: annealing can make it five times
-# as fast.
+# A run takes at least this share of the time that its steepest slope predicts: annealing can make
+# it five times as fast.
 _SURELY = 0.2
 Coefficients = Mapping[str, Sequence[float]]
 """By name: "latest", "middle", "low", "high" and "next"."""
@@ -70,8 +70,8 @@ class Forecast:
     low_s: float | None = None
     middle_s: float | None = None  # the median
     high_s: float | None = None  # the 80 % interval's upper end
-    # the run meets the target later than this with 95 %, over all looks of a run; may be known
-    # where the interval isn't
+    # with 95 % certainty, over all forecasts for a run, it meets the target later than this; may be
+    # known without an interval
     not_before_s: float | None = None
     reason: str = ""  # why there is no interval, or ""
 
@@ -88,7 +88,7 @@ def forecast(
     window: int = WINDOW,
     coefficients: Mapping[str, Coefficients] = COEFFICIENTS,
 ) -> Forecast:
-    """Returns when a run will have met a target if it goes on.
+    """Forecasts when a run will meet a target if it continues.
 
     ``points`` are its evaluations so far, on any clock; ``coefficients`` by the names of `rule_of`.
     """
@@ -96,11 +96,11 @@ def forecast(
     if met.reached:
         return Forecast(metric, target, met_s=met.seconds)
     kind, wanted = metric_named(metric), target
-    points = at_epoch_ends(points)  # such were the curves that the regressions were fitted to
+    points = at_epoch_ends(points)  # the regressions were fitted to such curves
     if kind.better != LOWER:
         if not kind.rate:
-            return Forecast(metric, target, reason="forecasts are of numbers that fall, and rates")
-        # An accuracy is what the errors leave.
+            return Forecast(metric, target, reason="only falling numbers and rates are forecast")
+        # The error rate is 1 minus the accuracy.
         points = [replace(point, value=1 - point.value) for point in points]
         target = 1 - target
     present, reason = course(points, target, window)
@@ -136,7 +136,7 @@ class Course:
 def course(
     points: Sequence[AccuracyPoint], target: float, window: int
 ) -> tuple[Course | None, str]:
-    """Returns where the curve stands, or None and the reason why that says nothing yet.
+    """Returns where the curve stands, or None and the reason why it can't be forecast yet.
 
     The features are 1 and four logarithms: of the evaluations it would take at the present slope
     over those so far; of the distance to the target; of the slope of late over that of the last
@@ -147,7 +147,7 @@ def course(
     if not points or not math.isfinite(points[-1].value):
         missing = "the last evaluation is no number" if points else "there is no evaluation yet"
         return None, missing
-    # What diverged for a while has no logarithm; an evaluation before a window says nothing.
+    # Medians of diverged evaluations have no logarithm.
     numbered = enumerate(medians([point.value for point in points], window), start=window)
     usable = [(number, value) for number, value in numbered if 0 < value < math.inf]
     if len(usable) < FEWEST_EVALUATIONS:
@@ -188,10 +188,11 @@ def rule_of(window: int) -> str:
 def evaluations_left(
     present: Course, count: int, coefficients: Coefficients
 ) -> dict[str, float] | None:
-    """Returns how many more evaluations it takes, by quantile, or None where that may be long.
+    """Returns how many more evaluations it takes, by quantile, or None if that may be very many.
 
-    The interval holds each number of which the present estimate would be among the middle 80 %: so
-    80 % hold on every part of the way (Neyman 1937, Outline of a Theory of Statistical Estimation).
+    The interval contains each number for which the present estimate would be among the middle 80 %.
+    So 80 % of intervals contain the true number, early and late in a run alike (Neyman 1937,
+    Outline of a Theory of Statistical Estimation).
     """
     if math.exp(present.features @ np.asarray(coefficients["latest"])) > LONGEST:
         return None

@@ -109,7 +109,7 @@ class GroupStatistics:
     failure_probability: float
     median_s: float | None  # "never" is longer than any time; None if the median is "never"
     mean_without_extremes_s: float | None  # see `mean_without_extremes`
-    # n - 1, of the runs that arrived; of interpolated times if all have one
+    # with n - 1, of the runs that reached the target, by interpolated times if all have one
     coefficient_of_variation: float | None
     bracket_s: float | None  # mean width of the brackets
     restricted_mean_s: float | None  # up to ``restriction_s``, see `restricted_mean_s`

@@ -1,4 +1,4 @@
-"""Names of what an evaluation measures: which direction is better, and how values are shown.
+"""The metrics that evaluations report: which direction is better, and how values are shown.
 
 Error rates and losses are built in. A run of another task declares its own metrics in its ledger
 (the event ``metrics``). Reading the run registers them here, where each name has one meaning.

@@ -95,7 +95,7 @@ def evidence(scores: np.ndarray) -> np.ndarray:
     who knows the size of each score and bets on its sign. If the two runs of a pair are
     exchangeable, the sign is a fair coin toss, whatever the distribution of sizes, and whatever
     came before; each factor ``exp(b x) / cosh(b x)`` then has mean 1. The probability that the mean
-    of the two is ever 20 or more is at most 1 / 20, however often one looks. ``x`` is a score
+    of the two is ever 20 or more is at most 1 / 20, however often you look. ``x`` is a score
     divided by the median size so far; the evidence is averaged over the bets ``b``.
 
     Source: V. Vovk and R. Wang, Nonparametric e-tests of symmetry, 2024 (arXiv 2208.08925);

@@ -270,7 +270,7 @@ class Policy:
     excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
     counts_evaluation: bool = True  # whether the clock runs between eval_start and eval_stop
     window: int = 1  # how many evaluations' median must meet the target; 1 is the first crossing
-    at_epoch_end: bool = False  # whether time is read there or at the evaluation's end
+    at_epoch_end: bool = False  # whether time is read at the epoch's or the evaluation's end
     rule: str = ""  # the policy in one sentence
     source: str = ""  # where it is published
 

@@ -12,10 +12,10 @@ from tfasr.training.step import StepResult
 class KerasCallbacks(Hook):
     """Calls ordinary Keras callbacks at the beginning and end of training, epochs and batches.
 
-    Epochs and batches are counted from 0, as in Keras; in a resumed epoch, batches go on where they
-    were. ``logs`` hold the step's ``loss`` after a batch. After an epoch they hold ``loss``, the
-    mean over the utterances that this process trained on in it, and ``val_loss``, ``val_cer``,
-    ``val_cer_reference`` and ``val_wer``; an overlapped evaluation is waited for.
+    Epochs and batches are counted from 0, as in Keras; in a resumed epoch, the count of batches
+    continues. ``logs`` hold the step's ``loss`` after a batch. After an epoch they hold ``loss``,
+    the mean over the utterances that this process trained on in it, and ``val_loss``, ``val_cer``,
+    ``val_cer_reference`` and ``val_wer``; training waits for an overlapped evaluation.
     ``model.stop_training`` ends training after the current batch and an evaluation. Checkpoints
     hold what a callback changed in the model and optimizer, not its own attributes.
     """
@@ -49,7 +49,7 @@ class KerasCallbacks(Hook):
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         scores = run.state.history[-1]
         logs = {f"val_{name}": value for name, value in scores.items() if name != "epoch"}
-        if self._utterances:  # none where a crash came between the epoch and its evaluation
+        if self._utterances:  # 0 if the previous session was killed before the evaluation
             logs = {"loss": self._loss_sum / self._utterances, **logs}
         self._callbacks.on_epoch_end(epoch - 1, logs)
         if run.model.stop_training:

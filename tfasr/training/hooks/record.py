@@ -1,4 +1,4 @@
-"""What a step leaves behind: its event in the ledger, and now and then decoded sentences."""
+"""Hooks that record steps, check the data, and log transcripts and scalars."""
 
 import functools
 import logging
@@ -71,7 +71,8 @@ class CheckData(Hook):
         run.splits["train"].check_unchanged()
         self._positions = []
         self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        self._whole = self._whole and run.training.num_replicas == 1  # else some are cut off
+        # Several replicas leave out the last utterances.
+        self._whole = self._whole and run.training.num_replicas == 1
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)
@@ -119,7 +120,7 @@ class PrintSentences(Hook):
             return
         with run.ledger.interval("sentences", step=state.step):
             log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
-            shown = 1 if on_terminal() else None  # there, a line shows where the run stands
+            shown = 1 if on_terminal() else None  # a terminal also has the progress line
             for reference, hypothesis in self._sentences()[:shown]:
                 log.info("  said:  %s\n  heard: %s", reference, hypothesis)
 
@@ -155,9 +156,9 @@ class ScalarLog(Hook):
     Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
     ``train/audio_s_per_s`` of a step with its wait for input. Evaluation: ``validation/cer``,
     ``cer_reference``, ``wer`` and ``loss``, at the step that ended the epoch. All come with the
-    *useful seconds*, the run's clock in every table: from the creation of the model, lost work
-    included, downtime between sessions not. Writing is recorded as ``logging``. The hook closes the
-    logs.
+    *useful seconds*, the run's clock in every table: those since the creation of the model, with
+    lost work, without downtime between sessions. Writing is recorded as ``logging``. The hook
+    closes the logs.
     """
 
     def __init__(self, logs: Sequence[Log]):

@@ -26,7 +26,7 @@ LIVE_EVERY_S = 0.5
 FIRST_LOG_S = 10.0
 LOG_EVERY_S = 60.0
 WRITE_EVERY_S = 2.0
-# A step weighs so much less than the one after it in the throughput that is shown.
+# In the throughput that is shown, a step's weight relative to that of the next step.
 _FADING = 0.9
 
 
@@ -60,7 +60,7 @@ class ShowProgress(Hook):
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._in_epoch = min(self._in_epoch + step.utterances, _utterances(run))
         now_s = time.monotonic()
-        if self._began_s is None:  # the first step compiles: the pace is that of the others
+        if self._began_s is None:  # the first step compiles, so the pace leaves it out
             self._began_s = now_s
         else:
             self._since += step.utterances
@@ -93,11 +93,11 @@ class ShowProgress(Hook):
     def _open(self) -> None:
         console = stderr_console()
         options = {"transient": True, "redirect_stdout": False}
-        # No thread: it is drawn where training calls.
+        # Without a thread: training redraws the line.
         self._live = Live(console=console, auto_refresh=False, **options)
         before = sys.stderr
         self._live.start()
-        console.show_cursor()  # a killed process could not bring it back
+        console.show_cursor()  # if the process is killed, the cursor would stay hidden
         for handler in (*logging.getLogger().handlers, *log.handlers):
             if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
@@ -127,7 +127,7 @@ def _utterances(run: TrainingRun) -> int:
 
 
 def on_terminal() -> bool:
-    """Whether standard error is a terminal that can renew a line, and wanted: not with -q."""
+    """Whether standard error is a terminal that can renew a line, and -q was not given."""
     wanted = log.level <= logging.INFO
     return wanted and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 

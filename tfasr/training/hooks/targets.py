@@ -22,13 +22,13 @@ class MetTarget:
 
 
 class WatchTargets(Hook):
-    """Announces targets, forecasts them, and asks for the end where the run's settings do.
+    """Announces and forecasts targets, and ends the run when its settings say so.
 
     Each target is logged when its rule is first met, and forecast after each evaluation. A report
     reads the time at the end of the epoch, right after the announcement. A run is given up at the
-    end of an epoch if its budget is spent, or if two evaluations in a row forecast with 95 % that
-    some target will come after it. The ledger then gets ``given_up``, and the time to the target is
-    censored: it is longer than what was seen.
+    end of an epoch if its budget is spent, or if two evaluations in a row forecast with 95 %
+    certainty that some target will be met only after it. The ledger then gets ``given_up``, and the
+    time to the target is censored: it is longer than what was seen.
     """
 
     def __init__(self):

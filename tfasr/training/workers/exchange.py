@@ -1,4 +1,4 @@
-"""What the workers of a run tell each other between steps: every call is made by all of them."""
+"""Exchange between the workers of a run outside of steps; all workers must make each call."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from tfasr.errors import RunError
 
 
 class Workers:
-    """The processes that train a run, here a single one. Rank 0 is the chief, which writes it."""
+    """The processes that train a run, here only one. Rank 0 is the chief, which writes the run."""
 
     rank, count = 0, 1
 
@@ -56,7 +56,7 @@ class Together(Workers):
         return [json.loads(row[:length].tobytes()) for row, length in rows]
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        # What collectives can add up holds each of these types.
+        # Collectives can't add up all types; others are converted to a wider one and back.
         kinds = [a.dtype if a.dtype in _ADDED else np.dtype(_wider(a.dtype)) for a in arrays]
         totals: dict[int, np.ndarray] = {}
         for kind in dict.fromkeys(kinds):
@@ -79,8 +79,8 @@ class Together(Workers):
 
 def _on_replicas(strategy: tf.distribute.Strategy, add: Callable, dtype: Any) -> Callable:
     """A function that calls ``add`` with a vector in a replica's context, traced once."""
-    # A function's argument is on no device, and collectives need one. The length is left open:
-    # else that of each text would be traced anew.
+    # A function's argument is on no device, but collectives need one. The length is left open, as
+    # otherwise each new length would be traced anew.
     return tf.function(
         lambda vector: strategy.run(lambda part: add(tf.identity(part)), args=(vector,)),
         input_signature=[tf.TensorSpec([None], dtype)],
@@ -96,9 +96,9 @@ def _wider(dtype: np.dtype) -> type:
 
 
 class Gate:
-    """What all workers pass together before a run begins, or none.
+    """A barrier before a run begins, which either all workers pass or none.
 
-    A worker that fails in the block before it passes tells the others, which then end too.
+    A worker that fails before it passes sends the others its error, and they end too.
     """
 
     def __init__(self, workers: Workers):
@@ -122,7 +122,7 @@ class Gate:
         except BaseException as error:
             if not self._passed:
                 self._passed = True
-                with contextlib.suppress(tf.errors.OpError):  # another one is gone already
+                with contextlib.suppress(tf.errors.OpError):  # another worker has already ended
                     self._workers.gather({"failed": str(error) or type(error).__name__})
             raise
 
@@ -132,9 +132,9 @@ def summed_over_workers(
 ) -> list[tf.Tensor | None]:
     """The sums of all workers' gradients; call it in a replica's context.
 
-    They travel as one buffer, round the ring of the workers. With "bfloat16" each worker rounds its
-    own gradients to 8 bits of mantissa, and so is each partial sum on its way; the sums come back
-    in the gradients' own type. None stays None.
+    They travel as one buffer, round the ring of the workers. With "bfloat16", each worker's
+    gradients are rounded to 8 bits of mantissa, and so is each partial sum on its way; the result
+    has the gradients' own type. None stays None.
     """
     sent = [tf.cast(gradient, exchange) for gradient in gradients if gradient is not None]
     context = tf.distribute.get_replica_context()
@@ -143,7 +143,7 @@ def summed_over_workers(
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
-    """How many bytes of gradients each worker has and all sum up in a step."""
+    """The bytes of the gradients that each worker contributes to the sum in a step."""
     return sum(math.prod(variable.shape) for variable in variables) * tf.as_dtype(exchange).size
 
 
@@ -153,13 +153,14 @@ _SMALL_TIMES, _LARGE_TIMES = 9, 5
 
 @dataclass(frozen=True)
 class Link:
-    """How long workers take to sum a buffer up by the collective that sums their gradients."""
+    """How long workers take to sum a buffer with the collective that sums their gradients."""
 
     small_bytes: int  # of a buffer whose time is all latency
     small_s: float  # median of some sums of it
     large_bytes: int  # of a buffer like all gradients
     large_s: float  # median of some sums of it
-    bytes_per_s: float  # that each worker sends, and receives: 2 (n - 1) / n of it in a ring of n
+    # that each worker sends, and receives: 2 (n - 1) / n of the large buffer in a ring of n
+    bytes_per_s: float
     took_s: float  # of the whole measurement
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What each worker of a cluster writes, and what those do that are not the chief."""
+"""What each worker of a cluster records, and how the workers other than the chief train."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ from tfasr.training.workers.team import Team, check_offers, offered
 log = logging.getLogger("tfasr")
 
 _LOOK_S = 0.5
-_LINGER_S = 5.0  # after a signal, which the chief may have got too, until it ends this worker
+_LINGER_S = 5.0  # how long a worker with a signal waits to be ended by the chief, if that got it
 
 
 def follow(
@@ -46,10 +46,10 @@ def follow(
     resume: bool,
     lexicon: str | Path | None = None,
 ) -> list[dict[str, float]]:
-    """Trains with the chief until it ends the run, and writes no run.
+    """Trains with the chief until the chief ends the run; only the chief writes the run.
 
     Experiment and splits must be the chief's. ``run_dir`` gets ``events-worker-<rank>.jsonl``; it
-    may be the chief's folder. Returns and raises what `train` does.
+    may be the chief's folder. Returns the same values and raises the same errors as `train`.
     """
     in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
@@ -88,7 +88,7 @@ def follow(
 def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]) -> None:
     """Trains the blocks that the chief hands out until it ends the run.
 
-    A chief that is lost is waited for, as long as at the start.
+    If the chief is lost, this waits for it as long as at the start.
     """
     cluster, link = run.team.cluster, run.team.chief
     with contextlib.ExitStack() as links:
@@ -125,7 +125,7 @@ def _end(message: dict[str, Any]) -> None:
 
 
 def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[str, Any] | None:
-    """Trains one block; returns what the ledger notes of it, None at the run's end."""
+    """Trains one block; returns the block's values for the ledger, or None at the run's end."""
     began, interruption = time.monotonic(), run.interruption
     waiting = False
     while not waiting:
@@ -183,7 +183,7 @@ class EvaluationShare(Evaluations):
 class WorkerSteps(Hook):
     """Writes a worker's part of every step, and its machine's state, into its file.
 
-    All workers have it, the chief too. The file begins empty where the run does.
+    All workers have this hook, the chief too. In a new run, the file begins empty.
     """
 
     def __init__(self, run_dir: Path, session: int, team: Team, *, fresh: bool = True):
@@ -202,7 +202,7 @@ class WorkerSteps(Hook):
                 f"The loss must be finite. Step {state.step} got {step.loss}: the chief's message "
                 "names the utterances."
             )
-        if run.take_step.times is None:  # in rounds, whose steps end apart
+        if run.take_step.times is None:  # in rounds, where workers don't step together
             return
         times = dataclasses.asdict(run.take_step.times)
         values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}

@@ -1,9 +1,9 @@
-"""The chief's list of workers that train in rounds: who is in, what each has to do and delivered.
+"""The chief's list of workers that train in rounds: its members, their blocks and their results.
 
 The chief opens a segment of an epoch's batches for all members. Each trains on its share of them,
-block by block, and sends how its weights changed. Locally a segment is one block, whose changes are
-averaged when all are there; asynchronously it reaches to the next checkpoint or the epoch's end,
-and every change is added when it arrives.
+block by block, and sends how its weights changed. With "local" exchange, a segment is one block,
+and its changes are averaged when all have arrived. With "asynchronous", it lasts until the next
+checkpoint or the epoch's end, and every change is added when it arrives.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from tfasr.errors import RunError, UsageError
 
 log = logging.getLogger("tfasr")
 
-# Workers on their way to a chief that ends get so long to hear of it.
+# A chief that ends waits this long, so that workers that are just connecting get its reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
-_PARTS = 64  # of a batch, to which shares by speed are rounded
-_SLOWEST = 1 / 16  # of the fastest worker's share, so that each keeps a speed
+_PARTS = 64  # shares by speed are whole 64ths of a batch
+_SLOWEST = 1 / 16  # the least speed, relative to the fastest, so that each worker gets a share
 Arrays = list[np.ndarray]
 
 
@@ -45,7 +45,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a member made of a block."""
+    """The result of a member's training on a block."""
 
     rank: int
     steps: int  # fewer than asked for where the epoch ends
@@ -114,7 +114,7 @@ class Hub:
     def open(self, epoch: int, first: int, last: int, state: Callable[[], Arrays]) -> None:
         """Lets all idle members train on an epoch's batches from step ``first`` to ``last``.
 
-        ``state`` returns the values of the optimizer's variables, for those that have none.
+        ``state`` returns the values of the optimizer's variables, for members that lack them.
         """
         with self._changed:
             idle = [member for member in self._members.values() if member.block is None]
@@ -138,15 +138,15 @@ class Hub:
             return self._begin(chief), [array.copy() for array in self.weights]
 
     def deliver(self, block: Block, delivery: Delivery) -> None:
-        """Takes what the chief made of its block."""
+        """Takes the result of the chief's own block."""
         with self._changed:
             self._accept(self._members[0], block, delivery)
 
     def settle(self) -> int | None:
-        """Waits until all members are at the segment's end; -1 if the chief is not there yet.
+        """Waits until all members are at the segment's end; returns -1 if the chief isn't there.
 
-        Who is `timeout_s` later than the chief is left out until it has delivered. Returns the rank
-        that was waited for, None if all others had been there before.
+        A member that is `timeout_s` later than the chief is left out until it has delivered.
+        Returns the rank of the last one, or None if all others were there before the chief.
         """
         with self._changed:
             if self._late(self._members[0]):
@@ -172,7 +172,7 @@ class Hub:
             self._cut()
 
     def close(self, reason: str = "", exit_code: int = 0) -> None:
-        """Ends all members' training; with a reason, also that of those that come just now."""
+        """Ends all members' training; with a reason, also that of workers that just connect."""
         with self._changed:
             self._end = {"kind": "end", "reason": reason, "exit_code": exit_code}
             self._refusal = self._refusal or (lambda offer, name: reason)
@@ -187,7 +187,7 @@ class Hub:
         for member in members:
             member.link.close()
 
-    # What follows runs in the door's and the members' threads, or with the lock held.
+    # The methods below run in the door's and the members' threads, or with the lock held.
 
     def _let_in(self) -> None:
         while (connection := self._door.accept()) is not None:
@@ -219,7 +219,7 @@ class Hub:
                 self._changed.notify_all()
         if refused:
             link.send(self._end or {"kind": "end", "reason": refused, "exit_code": 2})
-            link.waiting(_LINGER_S)  # until it has read it and left
+            link.waiting(_LINGER_S)  # until the worker has read this and left
             return
         why = "it ended"
         try:
@@ -253,7 +253,7 @@ class Hub:
                 lambda: ended() or (self._late(member) and self._may_begin(member))
             )
             if ended():
-                replaced = {"kind": "end", "reason": "another took its rank", "exit_code": 1}
+                replaced = {"kind": "end", "reason": "another worker took its rank", "exit_code": 1}
                 block, message, arrays = None, self._end or replaced, []
             else:
                 block = self._begin(member)
@@ -347,7 +347,7 @@ class Hub:
             self._limit = min(self._limit, max(ends, default=self._limit))
 
     def _shares(self, members: Sequence[_Member]) -> list[Share]:
-        # The same for an epoch: new ones make workers read, and trace, their batches anew.
+        # Shares are kept for an epoch: new ones make workers read, and trace, their batches anew.
         for_whom = self._epoch, [member.rank for member in members]
         if for_whom == self._shared_for and all(member.share for member in members):
             return [member.share for member in members]

@@ -60,13 +60,13 @@ class ShareTrainer:
             self._waited_s += time.perf_counter() - began
 
     def read_ahead(self) -> None:
-        """At an epoch's end, begins to read the next one's share: the others would wait for it."""
+        """At an epoch's end, starts to read the next epoch's share, so that nobody waits for it."""
         epoch, _, share = self._place
         if self._next is None and epoch < self._epochs:
             self.go_to(epoch + 1, 0, share)
 
     def more(self) -> bool:
-        """Whether the epoch has another batch, which is read."""
+        """Reads the epoch's next batch; returns whether there is one."""
         if self._next is None:
             began = time.perf_counter()
             self._next = next(self._batches, None)
@@ -74,7 +74,7 @@ class ShareTrainer:
         return self._next is not None
 
     def step(self) -> tuple[StepResult, int]:
-        """Trains on its share of the next batch; returns also the whole batch's utterances."""
+        """Trains on its share of the next batch; also returns the whole batch's utterances."""
         self.more()
         of_all, counts = len(self._next["all_positions"]), bool(self._next["counted"])
         result = self.take_step(self) if counts else _NOTHING
@@ -93,7 +93,7 @@ class ShareTrainer:
         return {name: self._next[name] for name in self.element_spec}
 
     def delivery(self, rank: int, start: Arrays, steps: list[tuple[StepResult, int]]) -> Delivery:
-        """Returns what the steps since the weights ``start`` have made of them."""
+        """Returns the result of the steps since the weights were ``start``."""
         results = [result for result, _ in steps] or [_NOTHING]
         return Delivery(
             rank,
@@ -109,12 +109,12 @@ class ShareTrainer:
 
 
 class RoundStep:
-    """The chief's training step. With a segment's last step it settles all members' weights.
+    """The chief's training step. A segment's last step combines the weights of all members.
 
-    The result of that step holds what the other workers have trained on in the segment.
+    The result of that step includes what the other workers have trained on in the segment.
     """
 
-    times = None  # of a step that all workers end together; there is none
+    times = None  # only steps that all workers end together have times
 
     def __init__(self, run: TrainingRun, hub: Hub):
         self._run, self._hub = run, hub

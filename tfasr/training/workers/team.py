@@ -56,7 +56,7 @@ def offered(
     claim: Claim | None,
     dictionary: list[str] | None = None,
 ) -> dict[str, Any]:
-    """What a worker offers at the gate; the chief adds its claim of the run's folder."""
+    """What a worker sends to the others before training; the chief adds its claim of the run."""
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has created.
     content["training"]["optimizer"].pop("name", None)
@@ -105,7 +105,7 @@ class Team:
     strategy: tf.distribute.Strategy | None = None  # over all workers; None for the process's own
     gate: Gate = field(default_factory=lambda: Gate(Workers()))
     unwatched: Callable[[], None] = lambda: None  # called before workers may leave
-    # Of workers that train in rounds: the cluster, and the chief's list or the way to the chief
+    # Only if they train in rounds: the cluster, the chief's hub and another worker's link to it
     cluster: Cluster | None = None
     hub: Hub | None = None
     chief: ToChief | None = None
@@ -130,7 +130,7 @@ class Team:
         self.workers.gather("done")
 
     def link(self, model: keras.Model, exchange: str) -> Link:
-        """Measures how fast all workers sum up what is as large as a model's gradients."""
+        """Measures how fast all workers sum a buffer of the size of a model's gradients."""
         size = exchanged_bytes(model.trainable_variables, exchange)
         return measure_link(self.workers, self.strategy, size, exchange)
 
@@ -151,7 +151,7 @@ class Team:
 
 
 def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
-    """Raises UsageError for what several workers cannot do together."""
+    """Raises UsageError for settings that a cluster doesn't support."""
     training = experiment.training
     wanted = {
         "TrainingConfig.num_replicas": (training.num_replicas, 1, "Start a worker for each device"),
@@ -183,12 +183,12 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
 def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team]:
     """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
 
-    Workers that train ``in_rounds`` are connected with the chief alone, which goes on without lost
-    ones.
+    Workers that train ``in_rounds`` are connected only with the chief, which continues without
+    lost workers.
 
-    Do it first of all: even making an optimizer begins TensorFlow's work. Raises UsageError if
-    TensorFlow has begun to work in this process already; RunError if a worker does not come, or is
-    lost: it is named.
+    Call it before anything else: even making an optimizer begins TensorFlow's work. Raises
+    UsageError if TensorFlow has already begun to work in this process; RunError, with its name, if
+    a worker does not come or is lost.
     """
     if cluster is None or cluster.size == 1:
         yield Team()
@@ -200,14 +200,14 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
     await_peers(cluster, secret=shared_secret(cluster, os.environ, needed=False))
     me = cluster.name(cluster.rank)
     log.info("%s of %d is ready; all must connect in %.0f s", me, cluster.size, launcher.BEGIN_S)
-    tf.get_logger().setLevel(logging.WARNING)  # else it tells of every exchange
+    tf.get_logger().setLevel(logging.WARNING)  # otherwise it logs every exchange
     try:
         strategy = _strategy(cluster)
     except _GONE as error:
         raise RunError(
             f"All workers must begin to train within {launcher.BEGIN_S:.0f} s after they have met. "
-            f"{cluster.name(0)} does not answer any more: look at all workers' last messages, and "
-            "start them again."
+            f"{cluster.name(0)} no longer answers: look at all workers' last messages, and start "
+            "them again."
         ) from error
     except RuntimeError as error:
         if "program startup" not in str(error):
@@ -230,7 +230,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
         names = ", ".join(map(cluster.name, lost))
         raise RunError(
             f"All workers must live until the run ends. Lost: {names}. Look at its last messages; "
-            "then start all workers again with --resume, which goes on from the last checkpoint."
+            "then start all workers again with --resume, to continue from the last checkpoint."
         ) from error
     finally:
         watch.stop()
@@ -278,7 +278,7 @@ def _take_gpu(cluster: Cluster) -> None:
 
 def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
     _take_gpu(cluster)
-    # Else TensorFlow waits an hour for a worker that has ended since all had met.
+    # Otherwise TensorFlow waits an hour for a worker that has ended since all had met.
     job = eager_context.coordination_config_pb2.CoordinatedJob
     eager_context.context().configure_coordination_service(
         service_type="standalone",
@@ -293,7 +293,7 @@ def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
         rpc_layer="grpc",
     )
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        # The chief waits for ever, and so that no thread of Python could end it.
+        # The chief may wait forever, without letting any Python thread run that could end it.
         faulthandler.dump_traceback_later(launcher.BEGIN_S + 5, file=nowhere, exit=True)
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)

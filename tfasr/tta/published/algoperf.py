@@ -27,9 +27,9 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None) -> Run:
-    """Reads a table. Each row becomes an epoch of training, evaluation and logging.
+    """Reads a table. Each row becomes an epoch of training, evaluation and a checkpoint.
 
-    Time of the total duration beyond submission and evaluation counts as checkpoint.
+    The checkpoint takes the part of the total duration beyond submission and evaluation.
     """
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
