@@ -42,8 +42,7 @@ A training run writes, in order:
 - if a run also evaluates within its epochs: the fact ``evaluations_per_epoch``, and metadata
   ``at_epoch`` in the events of all evaluations, such as 2.5 in the middle of epoch 3.
 - ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, where
-  ``schedule`` describes the changes; ``comparability`` lists all extensions. Work done before
-  it doesn't count as lost.
+  ``schedule`` describes the changes; ``comparability`` lists all of them. Earlier work isn't lost.
 - if the run began with trained weights, ``start_from`` in ``init``: ``{"run", "file", "sha256" (of
   that file), "ledger_hash", "seconds", "joules" (of the whole training behind it; None if unknown),
   "layers" (copied), "new_layers"}``; ``comparability`` has the first 16 digits of ``sha256``.
@@ -184,8 +183,7 @@ class _Lines:
 def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
     """Splits a ledger into lines; raises UsageError for damage or a newer format.
 
-    If nothing will be appended (not ``goes_on``), a ledger without hashes gets no head: computing
-    it takes as long as splitting the ledger.
+    Without ``goes_on``, a ledger without hashes gets no head, which would take as long to compute.
     """
     _check_version(content, path)
     before_zeros = _before_zeros(content, path)

@@ -319,8 +319,7 @@ class Order:
         if self.inherited:
             raise UsageError(
                 f"{what} must be called by the process that opened the recorder. Received: a call "
-                f"in process {os.getpid()}, a fork: record in the first process, or open another "
-                "recorder here."
+                f"in process {os.getpid()}, a fork of it. Open another recorder in the fork."
             )
         if not self.open:
             raise UsageError(
@@ -369,8 +368,7 @@ class Order:
 class Session:
     """One process's part of a run: how its ledger begins and ends, in any kind of training.
 
-    As a block, it records how the run ended: "success", "interrupted" if the block raised one of
-    ``interruptions``, "aborted" if it raised something else.
+    As a block, it records how the run ended: "interrupted" if one of ``interruptions`` was raised.
     """
 
     def __init__(self, ledger: Ledger, interruptions=(KeyboardInterrupt,)):

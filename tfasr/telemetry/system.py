@@ -45,8 +45,7 @@ class nvml:  # noqa: N801 - a context manager, read as one
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
     """Returns the GPUs as JSON values, and the reason if there aren't any, or "".
 
-    ``nvlinks`` counts active links; ``energy`` is "counter", "power" (the GPU measures only its
-    power) or None.
+    ``nvlinks`` counts active links; ``energy`` is "counter", "power" or None.
     """
     opened = nvml()
     with opened as library:

@@ -102,8 +102,7 @@ class Loop:
         run = self._run
         for hook in self._hooks:
             hook.on_epoch_begin(run, epoch)
-        # All workers must know of a signal that one of them received during the evaluation.
-        run.interruption.agree_between(run.team.workers)
+        run.interruption.agree_between(run.team.workers)  # on signals during the evaluation
         self._stop_if_interrupted()
         if not run.state.epoch_trained:
             self._evaluate_within()  # if the previous session was killed during that evaluation
@@ -163,8 +162,7 @@ class Loop:
     def _evaluate_end(self, epoch: int) -> None:
         finer = self._run.training.evaluations_per_epoch > 1
         within = self._run.evaluated_within
-        # If the epoch was ended by an evaluation within it, there is no further one.
-        if within is None or within != self._run.state.last_evaluated:
+        if within is None or within != self._run.state.last_evaluated:  # not evaluated yet
             self._evaluate(float(epoch) if finer else epoch)
 
     def _evaluate(self, epoch: float) -> None:

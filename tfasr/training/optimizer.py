@@ -245,9 +245,8 @@ def summed_gradients(
     """Prepares one replica's gradients for an optimizer of `make_optimizer`.
 
     Keras clips, and looks for infinite gradients, before it sums over replicas: on each replica's
-    share alone. If the optimizer does either, each replica gets the mean here instead. As
-    `make_optimizer` divides thresholds by the number of replicas, clipping the mean is then the
-    same as clipping the sum.
+    share alone. If the optimizer does either, each replica gets the mean here instead. Clipping it
+    equals clipping the sum, as `make_optimizer` divides thresholds by the number of replicas.
     """
     context = tf.distribute.get_replica_context()
     inner = inner_optimizer(optimizer)

@@ -48,8 +48,7 @@ from tfasr.training.workers.team import Team
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
-    The first batch has to wait for a full shuffle buffer (0.24 s with AN4), which then fills during
-    the evaluation.
+    An epoch's first batch has to wait for a full shuffle buffer (0.24 s with AN4).
     """
 
     source: BatchSource
@@ -211,10 +210,9 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
 def first_weights(
     run: TrainingRun, recorded: dict[str, Any] | None = None
 ) -> Callable[[keras.Model], None]:
-    """Returns a function that gives a recogniser the weights that the run starts from.
+    """Returns a function that gives a recogniser the run's first weights and records their origin.
 
-    The function also describes them in ``run.started_from``. ``recorded`` is the ledger's
-    description from an earlier session, which must be the same.
+    ``recorded`` is the ledger's description of an earlier session's start, which must be the same.
     """
     start = open_start(run.experiment)
     if start is None:

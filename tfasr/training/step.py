@@ -101,10 +101,7 @@ class TimedStep:
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on an iterator's next batch, or returns None if there is no further batch.
-
-        All iterators must have the same element_spec.
-        """
+        """Trains on the next batch, or returns None; all iterators must share an element_spec."""
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)

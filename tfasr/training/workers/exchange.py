@@ -159,8 +159,7 @@ class Link:
     small_s: float  # median of some sums of it
     large_bytes: int  # of a buffer like all gradients
     large_s: float  # median of some sums of it
-    # that each worker sends, and receives: 2 (n - 1) / n of the large buffer in a ring of n
-    bytes_per_s: float
+    bytes_per_s: float  # that each of n workers sends and receives: 2 (n - 1) / n of large_bytes
     took_s: float  # of the whole measurement
 
     def to_json(self) -> dict[str, Any]:
