@@ -309,7 +309,7 @@ def test_what_is_no_archive_is_refused_by_name(tmp_path):
         with pytest.raises(UsageError, match=rf"{name} isn't one, or is damaged"):
             read_state(tmp_path / name)
     np.save(tmp_path / "c.npy", np.zeros(3))
-    with pytest.raises(UsageError, match=r"c\.npy is none"):
+    with pytest.raises(UsageError, match=r"c\.npy isn't one"):
         read_state(tmp_path / "c.npy")
     empty_archive(tmp_path / "d.npz")
     with pytest.raises(UsageError, match="no training state"):

@@ -358,7 +358,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_same_weights(t
     best.unlink()
     np.savez(best, **changed)
     arguments = {"shard_dir": SHARDS, "run_dir": run_dir, "memory_probe": False, "resume": True}
-    with pytest.raises(UsageError, match=r"best.npz has changed.*bring the file back"):
+    with pytest.raises(UsageError, match=r"best.npz has changed.*restore the file"):
         train(experiment, **arguments)
     best.write_bytes(kept)
     train(experiment, **arguments)
