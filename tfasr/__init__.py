@@ -1,7 +1,7 @@
 """tfasr: train and evaluate CTC speech recognisers, and measure their time to accuracy.
 
 Names are imported when first used, so that ``import tfasr`` and the report never load TensorFlow.
-They stand in `tfasr.api`, which type checkers and editors read through ``__init__.pyi``.
+They are listed in `tfasr.api`, which type checkers and editors read through ``__init__.pyi``.
 """
 
 import sys

@@ -60,12 +60,12 @@ def is_unspaced(text: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Whether it is a mark, a symbol or an invisible character, which no one pronounces."""
+    """Whether a character is a mark, a symbol or invisible, so that no one pronounces it."""
     return unicodedata.category(character)[0] in "PSC" and character not in _JOINERS
 
 
 def pause_of(mark: str) -> str:
-    """Returns what stands for a dropped mark: a space for a dash or slash, else nothing."""
+    """Returns the replacement of a dropped mark: a space for a dash or slash, else nothing."""
     return " " * (unicodedata.category(mark) == "Pd" or mark in "/|\\")
 
 
@@ -92,7 +92,7 @@ class Alphabet:
             only removes marks outside it.
 
     Raises:
-        ValueError: if a character stands twice, the separator is not one of them, or the units
+        ValueError: if a character occurs twice, the separator is not one of them, or the units
             can't spell all characters.
 
     Source: the paper (arXiv 2003.12366), section 4.4.3: space, a-z, apostrophe, separator.

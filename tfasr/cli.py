@@ -51,7 +51,7 @@ COMMANDS = {
     "verify": "check runs, studies and submissions: recompute every number from its sources",
     "record": "race a recipe against a track's record, and write the evidence",
     "demo": "run everything on synthetic speech, without a download",
-    "completion": "print a script that completes commands, flags and folders in bash or zsh",
+    "completion": "print a script that completes commands, flags and folders in bash, zsh or tcsh",
 }
 _EXAMPLES = {
     "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
@@ -98,7 +98,7 @@ NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
-    """A terminal that executes no escapes in text: names of files may be hostile."""
+    """A terminal that executes no escape sequences in text, as file names may be hostile."""
 
     def __init__(self, stream: TextIO):
         self.rich_proxied_file = stream  # under this name rich looks for the stream to colour
@@ -111,7 +111,7 @@ class Terminal:
 
 
 class _Lines(logging.Formatter):
-    """Escapes each line of the log: while rich renews a line, it writes the log itself."""
+    """Escapes each line of the log, because rich writes the log itself while it updates a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -126,7 +126,7 @@ def _guard_terminal() -> None:
 
 class _HelpFormatter(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        # A command is copied whole.
+        # An example command stays on one line, so that it can be copied whole.
         return text if text.startswith("example:") else super()._fill_text(text, width, indent)
 
 
@@ -177,7 +177,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
-        if name not in words:  # importing all commands takes longer than some of them run
+        if name not in words:  # importing all commands takes longer than running some of them
             commands.add_parser(name, help=purpose)
             continue
         add_arguments, run, description = command_parts(name)
@@ -211,7 +211,7 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
     misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
     for name, right in misspelt:
         if any(word.startswith(name) for word in right):
-            continue  # or an abbreviation, which argparse takes
+            continue  # right, or an abbreviation, which argparse accepts
         if near := nearest(name, right):
             return f". Did you mean {near} instead of {name}?"
     return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
@@ -267,7 +267,7 @@ def run(arguments) -> int:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     level = logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # Live lines ask this logger whether they are wanted.
+    # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
@@ -345,7 +345,7 @@ def _check_early(arguments: argparse.Namespace) -> None:
         from tfasr.recording.session import events_so_far, has_begun
 
         run_dir = Path(arguments.run_dir)
-        # If a process is training in it now, a later check says so.
+        # If a process is training in it now, a later check reports that.
         if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
             raise UsageError(
                 f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
@@ -371,7 +371,7 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     corpus, folder, split = arguments.corpus, arguments.corpus_dir, arguments.split
     made = arguments.language or arguments.voice
     if made or CORPORA.entry(corpus).attribute is None:
-        return  # not there yet, or a plug-in's, which need not be a folder
+        return  # a corpus that is made later, or a plug-in's, which may need no folder
     require_folder(folder, "the folder with the corpus")
     suffix = CORPORA[corpus].list_suffix
     if suffix is not None and split:
@@ -399,7 +399,7 @@ def _reported(error: BaseException, command: str = "") -> int | None:
         message = out_of_memory(error)
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if message is None and remedy is not None:
-            message = f"{remedy} TensorFlow says: {error}"
+            message = f"{remedy} TensorFlow's message: {error}"
     if message is None:
         return None
     print(f"tfasr{command}: {message}", file=sys.stderr)

@@ -44,9 +44,9 @@ _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
 
 
 def stderr_console(**options: Any) -> "Console":
-    """A rich console on standard error itself: what guards a terminal would escape its lines.
+    """A rich console that bypasses the guard of standard error, which would escape its lines.
 
-    While rich renews a line it stands in for ``sys.stderr``, and no longer finds what is guarded.
+    While rich updates a line, it replaces ``sys.stderr`` and can't find the guarded stream itself.
     """
     from rich.console import Console  # here: few commands draw
 
@@ -86,7 +86,7 @@ def received_path(
     path = Path(name)
     if path.exists():
         kind = "a folder" if path.is_dir() else "a file"
-        return f"Received: {name}, which is {kind} of another kind."
+        return f"Received: {name}, which is {kind} that can't be used here."
     around = {p.name: str(p) for p in path.parent.iterdir()} if path.parent.is_dir() else {}
     near = nearest(path.name, [*around, *others])
     meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
@@ -108,7 +108,7 @@ _CAUSES = {
     errno.EISDIR: "it is a folder, but a file is needed: choose another",
     errno.ENOENT: "it does not exist",
     errno.ENAMETOOLONG: "its name is too long: choose another",
-    errno.ELOOP: "its links form a circle: mend one of them",
+    errno.ELOOP: "its links form a circle: correct one of them",
     errno.EIO: "the device does not read or write: look at the system's log (dmesg)",
     errno.EFBIG: "it may not grow further: raise the limit (ulimit -f)",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",

@@ -228,7 +228,7 @@ def test_weak_scaling_takes_more_steps_on_more_devices_and_says_so():
     assert weak == [[180] * 3, [720] * 3]
     assert all(task.config.weak_utterances == 150 for task in tasks)
     (note, *_) = scaling_tables(analysed())[0].notes
-    assert "as many times the steps of one device as there are devices" in note
+    assert "one device's number of steps times the devices" in note
 
 
 def test_the_full_preset_has_the_studys_numbers():

@@ -308,7 +308,7 @@ def test_the_scaling_workload_is_a_source_of_steps(capsys, tmp_path):
     [
         ([], "--link_gbit_s"),
         (["--link_gbit_s", "-1"], "--link_gbit_s must be above 0"),
-        (["--link_latency_us", "5"], "and need --link_gbit_s"),
+        (["--link_latency_us", "5"], "and needs --link_gbit_s"),
         (["--workers", "0"], "above 0"),
         (["--link_gbit_s", "1", "--target", "cer=0.01"], "3 runs"),
         (["--rows_per_worker", "4", "--global_batch_size", "16"], "exclude"),

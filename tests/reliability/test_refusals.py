@@ -152,8 +152,8 @@ def test_validation_utterances_that_are_trained_on_are_told(tfasr, corpus, tmp_p
     words = ("prepare", "--corpus", "tsv", "--corpus_dir", corpus, "--shard_dir", tmp_path / "s")
     ended = tfasr(*words)
     assert ended.status == 0, ended.err
-    assert "validation: 4 of 4 utterances are trained on too" in ended.err
-    assert "3 of 3 speakers are heard in training too" in ended.err
+    assert "validation: 4 of 4 utterances are in the training split too" in ended.err
+    assert "3 of 3 speakers are in the training split too" in ended.err
 
 
 # Run folders with one damaged file, through ``tfasr report``: alone, and beside a good run.

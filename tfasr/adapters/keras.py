@@ -27,7 +27,7 @@ class RecordFit(keras.callbacks.Callback):
         batch_size: utterances, or samples of any kind, per step, as passed to ``fit``; default:
             the recorder's ``global_batch_size``.
         metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; by default
-            those with a known metric's name.
+            metrics with known names.
         score: returns references and hypotheses of the validation set, for WER and CER.
         checkpoint: whether an earlier callback saves a checkpoint at each epoch's end.
         stop_at_targets: whether to stop training once the run's targets are met.

@@ -21,7 +21,8 @@ class RecordFit(Callback):
             trainer.fit(module, data_module, ckpt_path=last if run.steps_done else None)
 
     Args:
-        metrics: maps the ledger's names to the logged ones; by default known metrics with ``val_``.
+        metrics: maps the ledger's names to the logged names, such as ``{"accuracy": "acc"}``; by
+            default known metrics prefixed with ``val_``.
         score: returns references and hypotheses of the validation set, to be scored.
         utterances: returns the number of utterances in a batch.
         stop_at_targets: whether to stop training once the run's targets are met.

@@ -196,7 +196,7 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     return counted(profile(lambda: stepper.update(placed), steps), network, batch)
 
 
-# Parts computed by operations; oneDNN's names on a processor start with _MklNative.
+# Which parts of the network an operation computes; oneDNN's operations start with _MklNative.
 _PARTS = {
     "Conv2D": [spotter.FORWARD],
     "Conv2DBackpropFilter": [spotter.OF_FILTERS],
@@ -229,9 +229,10 @@ class AxesTask:
     frames: tuple[int, ...]  # lengths, growing
     batch: int  # utterances
     steps: int  # measured for each
-    warmup: int  # steps before those
+    warmup: int  # unmeasured steps before those
     runtime: str = "tensorflow"  # of `RUNTIMES`
-    threads: tuple[int, ...] = ()  # of OpenMP, within an operation, parallel operations, if set
+    # numbers of threads (OpenMP, within an operation, parallel operations); () for the defaults
+    threads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -338,9 +339,9 @@ def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[s
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))
     notes = [
-        f"Medians over {config.rounds} processes of each backend, in alternation, of the medians "
-        f"of {config.steps} steps, without the first {config.warmup_steps} steps of each process. "
-        "A step is forward, loss, backward and update, timed to its end.",
+        f"Each backend runs in {config.rounds} processes, in alternation: medians of the "
+        f"processes' medians over {config.steps} steps, without the first {config.warmup_steps} "
+        "steps. A step is forward, loss, backward and update, timed to its end.",
         f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
         f"{versions}. TensorFlow runs graphs with tfasr's LSTM; JAX compiles the whole step and "
         "PyTorch is eager, both with Keras's LSTM. Of the fastest: the step's time divided by that "
@@ -400,7 +401,7 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
     answers: dict[str, list[Answer]] = {name: [] for name in present}
     work = (config, keyword, acoustic, features.num_features)
     for number in range(config.rounds):
-        # Each round starts with another backend, so none always meets a warm or cold machine.
+        # Each round starts with another backend, so that none always has a warm or cold machine.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
             answers[name].append(call(measure, name, *work, backend=_process(name)))

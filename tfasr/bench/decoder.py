@@ -123,7 +123,7 @@ class LogProbs:
 
     @classmethod
     def load(cls, path: Path) -> "LogProbs":
-        """Reads a file written by `save`, or one of logits.
+        """Reads a file written by `save`, or a file of logits.
 
         A file of logits has ``logits`` float ``(frames, classes)`` in frames of 20 ms, ``offsets``,
         ``texts``, ``chars`` (one string of characters in class order, with "_" as separator) and
@@ -264,7 +264,7 @@ def measure(
     decoder = make()
     build_s = time.perf_counter() - began
     first, lengths = next(load.batches(1))
-    decoder.decode(first[:, :1], lengths.clip(max=1))  # loads whatever the first call loads
+    decoder.decode(first[:, :1], lengths.clip(max=1))  # libraries load in the first call
     texts, cpu_s, wall_s = [], [], []
     while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
         texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
@@ -466,14 +466,14 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
     with wrong_values_are_wrong_use():
         decoders = decoder_configs(config.decoders, config.beam_widths, recombine=config.recombine)
     if not decoders:
-        raise UsageError("There must be a decoder and a beam width to measure. Received: nothing.")
+        raise UsageError("Measuring needs a decoder and a beam width. Received: nothing.")
     load = _load(context, decoders)
     needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
     if needing and not load.lexicon:
         raise UsageError(
             f"The decoder {needing[0]!r} needs a dictionary with at least one word. "
-            "Received: no words; pass a file of words with --lexicon, or leave it out of "
-            "--decoders."
+            "Received: no words; pass a file of words with --lexicon, or leave this decoder out "
+            "of --decoders."
         )
     source = {"log_probs": str(context.log_probs)}
     if context.log_probs is None:

@@ -119,7 +119,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
-    """Extrapolates the memory of a larger batch from the last two; None if there are fewer."""
+    """Extrapolates a larger batch's memory from the last two batches; None if there are fewer."""
     if len(batches) < 2:
         return None
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])

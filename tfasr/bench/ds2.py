@@ -231,7 +231,7 @@ class BatchTried:
 @dataclass(frozen=True)
 class Search:
     tried: Sequence[BatchTried]
-    lengths_s: Sequence[int]  # on which they were compared
+    lengths_s: Sequence[int]  # utterances' lengths on which the batch sizes were compared
     tolerance: float  # an utterance this much slower in a larger batch is a cliff
 
     @property
@@ -275,7 +275,7 @@ class DeepMarkTimer:
             model.build()
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
-        # Larger batches repeat 64 utterances, which takes equally long.
+        # Larger batches repeat 64 utterances; they take as long as different ones.
         sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
         self._block = RandomBlock(*sizes, bench.seed)
 
@@ -297,7 +297,7 @@ class DeepMarkTimer:
         for size, seconds, reason in growing_batches(sizes, self._bench.memory_share, by_length):
             tried.append(BatchTried(size, seconds or {}, reason))
             if not reason:
-                _log.info("batch %d: %.1f ms an utterance", size, 1000 * tried[-1].mean_s)
+                _log.info("batch %d: %.1f ms per utterance", size, 1000 * tried[-1].mean_s)
         search = Search(tried, sorted(lengths_s), self._bench.cliff_tolerance)
         if search.fastest is None:
             raise RunError(

@@ -43,8 +43,8 @@ class KeywordTrainingConfig:
     layout: Literal["NHWC", "NCHW"] = "NHWC"
     # synthetic utterances (before taking a fraction), as many as in Speech Commands 1
     num_train: int = 51088
-    num_validation: int = 6798  # synthetic utterances, as many as there
-    num_test: int = 6835  # synthetic utterances, as many as there
+    num_validation: int = 6798  # synthetic utterances, as many as in its validation split
+    num_test: int = 6835  # synthetic utterances, as many as in its test split
 
     def check(self) -> None:
         counts = ("num_train", "num_validation", "num_test")
@@ -90,7 +90,7 @@ class KeywordData:
 
 
 def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) -> KeywordData:
-    """Makes utterances from a word's smooth, shifted pattern, a weaker other one, and noise."""
+    """Makes utterances: a word's smooth, shifted pattern plus a second, weaker one and noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
@@ -126,7 +126,7 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Reads one second of the 30 words' recordings; UsageError for a wrong size or folder."""
+    """Reads the first second of the 30 words' recordings; UsageError for wrong sizes or folder."""
     from tfasr.corpora.speech_commands import read_speech_commands
 
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
@@ -260,7 +260,7 @@ def train_keywords(
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
         raise UsageError(
-            f"A run needs its own folder. Received: {run_dir}, which already has one; change --out."
+            f"A run needs its own folder. Received: {run_dir}, which has a run; change --out."
         )
     ledger, status = Ledger(run_dir), "aborted"
     try:
@@ -388,7 +388,7 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
         "backend": backend,
         "data": data.source,
         "utterances: train, validation, test": sizes,
-        "epochs of batches of": f"{len(points)} of {config.batch_size}",
+        "epochs, batch size": f"{len(points)}, {config.batch_size}",
         "validation accuracy, last epoch, %": f"{100 * (1 - points[-1].value):.1f}",
         "test accuracy, %": f"{100 * (1 - error_rate(confusion)):.1f}",
         "epochs to the target": str(reached.epoch or NEVER),
@@ -398,8 +398,8 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
     }
     notes = [
         f"Target: {100 * config.target_error:g} % wrong words on the validation split, as the "
-        f"median of {config.target_window} epochs. The time starts at the model's creation and "
-        f"includes everything. {NEVER}: never reached.",
+        f"median of {config.target_window} epochs. Times are wall-clock times from the model's "
+        f"creation on. {NEVER}: never reached.",
         f"Utterances/s leaves out {throughput.warmup_steps} warm-up steps and "
         f"{throughput.traced_steps} more that compiled.",
     ]

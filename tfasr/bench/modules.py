@@ -54,7 +54,7 @@ class Replicas:
 
 
 def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, float]:
-    """Returns each call's median seconds, in alternation, after two calls of each."""
+    """Returns each call's median seconds; calls alternate, after two warm-up calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()

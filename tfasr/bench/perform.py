@@ -44,7 +44,7 @@ def is_file(out: Path) -> bool:
 
 
 def check_results_folder(out: Path) -> None:
-    """Raises UsageError if results would overwrite files of others in a folder, or a device."""
+    """Raises UsageError if results would overwrite a device or files that aren't results."""
     if is_file(out):
         check_replaceable(out)
     else:

@@ -48,12 +48,12 @@ class SweepConfig:
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     calls: int = 200  # of inference, for each size
     steps: int = 10  # of training, for each size
-    warmup: int = 4  # calls and steps before those, left out
+    warmup: int = 4  # calls and steps before the measured ones, left out of the results
     frames: int = 1000  # feature frames of each utterance
     labels: int = 120  # of each utterance
     memory_share: float = 0.8  # fraction of the free memory for training
     networks: tuple[str, ...] = ()  # to compare, of `tfasr.models.model.MODELS`
-    network_units: int = 0  # width of all networks; 0 for each config's sizes
+    network_units: int = 0  # width of all networks; 0 for the sizes of each network's config
     runtimes: tuple[str, ...] = tuple(RUNTIMES)  # in which networks are compared, if installed
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames of those comparisons
     axes_batch: int = 8  # utterances in those comparisons
@@ -132,7 +132,7 @@ def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:
 def measure_inference(
     config: SweepConfig, model, features: FeatureConfig, precision: str, calls: int
 ) -> tuple[list[SweepRow], float]:
-    """Returns a row for each batch size, growing, and the precision's error.
+    """Returns a row for each batch size, smallest first, and the precision's error.
 
     The error is the logits' relative root mean square difference from float32, for random weights.
     """
@@ -152,7 +152,7 @@ def measure_inference(
 def measure_training(
     config: SweepConfig, model, features: FeatureConfig, precision: str, steps: int
 ) -> list[SweepRow]:
-    """Measures training steps with growing batches; one that won't fit gets a reason instead."""
+    """Measures training steps with growing batches; a batch that won't fit has only a reason."""
     _prepare()
     training = TrainingConfig(precision=precision, seed=SEED)
     experiment = Experiment(model=model, features=features, training=training)
@@ -238,7 +238,7 @@ def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> 
     model.set_weights(trained.model(checkpoint).recogniser.get_weights())
     utterances = source.split.utterances
     frames = max(utterance.frames for utterance in utterances)
-    # One utterance at a time with the same padding, which is on the right and changes nothing.
+    # One utterance at a time, all padded to the longest; padding on the right changes nothing.
     converted = convert(model, 1, frames, num_features, quantised=precision in QUANTISED)
     logits = runner(converted, usable_cores())
     decoder, texts = GreedyDecoder(trained.alphabet), {}
@@ -357,8 +357,8 @@ def _training(analysis: SweepAnalysis) -> Table:
 
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
     notes = [
-        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory, or "
-        "else the process's peak up to this size.",
+        "Cliff: an utterance takes longer than in a smaller batch. Peak: the most GPU memory used "
+        "or, without a GPU, the most memory of the process up to this size.",
         "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights by dynamic "
         "range quantisation after training, with Keras's LSTM loop.",
     ]

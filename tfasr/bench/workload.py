@@ -30,7 +30,7 @@ class BenchConfig:
 
     workload: str = ""  # a name of `WORKLOADS`
     backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's
-    fraction: float = 1.0  # share of the workload's data to run; its distribution stays the same
+    fraction: float = 1.0  # share of the workload's data to run; the distribution stays the same
 
     def check(self) -> None:
         # `find_workload` checks the name.
@@ -39,7 +39,7 @@ class BenchConfig:
 
 @dataclass(frozen=True)
 class Context:
-    """A workload's input in addition to its configs; each uses what it needs."""
+    """A workload's input in addition to its configs; each workload uses what it needs."""
 
     backend: str = "tensorflow"  # Keras's, already chosen in this process
     fraction: float = 1.0  # share of the data to run

@@ -1,4 +1,4 @@
-"""``tfasr bench``: what a part of the system costs.
+"""``tfasr bench``: measures what a part of the system costs.
 
 ``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have separate flags;
 ``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
@@ -26,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purposes = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
     add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
-    add("--backend", choices=BACKENDS, help="of Keras; default: the preset's")
+    add("--backend", choices=BACKENDS, help="Keras's backend; default: the preset's")
     add("--fraction", type=float, help="share of the data; default: the preset's")
     add("--corpus_dir", help="recordings, if the workload can use them")
     add("--run_dir", help="a trained run, if the workload can evaluate one")
     add("--split", default="validation", help="a split of that run; default: %(default)s")
     add("--shard_dir", help="where the split is; default: the run's shards")
-    add("--format", choices=formats(), default="table", help="of the tables that are printed")
+    add("--format", choices=formats(), default="table", help="format of the printed tables")
     add("--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file")
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
     for name, (declare, run_it) in SUBCOMMANDS.items():
@@ -79,7 +79,7 @@ def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
         return tuple(int(number) for number in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--{flag} must be integers with commas, such as 8,16. Received: {text!r}."
+            f"--{flag} must be integers separated by commas, such as 8,16. Received: {text!r}."
         ) from error
 
 
@@ -101,7 +101,7 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
     decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
     add("--decoders", default=_joined(defaults.decoders), help=decoders)
     add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
-    add("--recombine", action="store_true", help="also with recombination, if the decoder can")
+    add("--recombine", action="store_true", help="measure recombination too, if supported")
     add("--num_threads", type=int, default=1, help="default: %(default)s")
     add("--out", metavar="DIR", help="write decoder.png, results.json, table.md here")
 
@@ -148,7 +148,7 @@ def _inference(arguments: argparse.Namespace) -> str:
     Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
     and the same weights in PyTorch's layers. Measures batches, chunks of a stream, cold starts and
     memory.
-    The output names what is not installed or can't run the model.
+    The output lists backends that are not installed or can't run the model.
     """
     with wrong_values_are_wrong_use():
         config = InferenceConfig(

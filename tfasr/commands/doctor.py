@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=formats(), default="table", help="default: %(default)s")
     add("--out", metavar="FILE", help="also write a description in MLPerf's format (system.json)")
     add("--system_name", default="", help="the machine's name in the description")
-    add("--submitter", default="", help="of the description")
+    add("--submitter", default="", help="the submitter's name in the description")
     add("--tensorflow", action="store_true", help="also import TensorFlow, in a separate process")
     add("--beside", choices=["paper"], help="also list published machines, after this one")
     gin = {"action": "append", "default": []}
@@ -79,7 +79,7 @@ def doctor_text(examination: Examination, buffer: "BufferNeed | None" = None) ->
     rows = _rows(examination, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
-    lines += ["", *([f"- {text}" for text in advice(examination)] or ["Nothing to mend."])]
+    lines += ["", *([f"- {text}" for text in advice(examination)] or ["Nothing to fix."])]
     return "\n".join(lines) + "\n"
 
 

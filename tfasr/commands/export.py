@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--to", choices=EXPORTS, required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
-    add("--int8", action="store_true", help="8-bit large matrices, for onnx, sherpa, litert")
+    add("--int8", action="store_true", help="8-bit large weight matrices, for onnx, sherpa, litert")
     add("--checkpoint", default="best", help="best, last or a file")
     add("--split", default="validation", help="to compare export and run; default: %(default)s")
     add("--shard_dir", help="where the split is; default: the run's shards")

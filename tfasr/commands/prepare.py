@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--language", help="make the synthetic corpus in --corpus_dir first, such as de or cmn")
     add("--voice", help="voices of espeak-ng for it, comma-separated; default: the language's")
     add_gin_arguments(add)
-    add("--alphabet", metavar="NAME", help="english, auto (the training text's) or a file")
+    add("--alphabet", metavar="NAME", help="english, auto (from the training text) or a file")
     add("--mapping", metavar="FILE", help="lines of a text, a tab, and what is written instead")
     add("--keep_case", action="store_true", default=None, help="keep upper case")
     add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num_workers", type=int, help="default: all cores")
     scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"
     add("--scheduler", metavar="tcp://HOST:PORT", help=scheduler)
-    add("--noise_dir", help="recordings to mix into copies of utterances; NoiseConfig says how")
+    add("--noise_dir", help="recordings to mix into copies of utterances; see NoiseConfig")
     add("--impulse_dir", help="rooms' impulse responses to convolve copies with")
     add("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 

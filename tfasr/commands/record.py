@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("track", nargs="?", help="a track, such as synthetic_cer_10; tfasr presets lists them")
     add("--gin_file", action="append", default=[], help="the challenger's recipe; repeatable")
     add("--gin_binding", action="append", default=[], help="repeatable")
-    add("--run_dir", help="gets the races' study and the folder submission/")
+    add("--run_dir", help="folder for the races' study and the submission")
     add("--shard_dir", help="the prepared splits, unless the track makes its own speech")
     add("--records", default="records", help="accepted submissions; default: %(default)s")
     add("--resume", action="store_true", help="continue a race that was interrupted")
-    add("--table", action="store_true", help="only write the table of records, README.md there")
+    add("--table", action="store_true", help="only write the table of records, RECORDS/README.md")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -48,14 +48,14 @@ def run(arguments: argparse.Namespace) -> None:
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", metavar="RUN|STUDY|SUBMISSION", help="folders")
-    add("--shard_dir", help="the prepared splits, to compare with what was trained on")
+    add("--shard_dir", help="the prepared splits, to compare with the data of the training")
     add("--records", default="records", help="accepted submissions; default: %(default)s")
-    add("--published", metavar="HASH", help="a hash that was published of the only path")
+    add("--published", metavar="HASH", help="the folder's published hash; needs a single folder")
     add("--print_hash", action="store_true", help="only print the hash to publish, and the path")
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """``tfasr verify``: computes runs, studies and submissions again; exits with 1 if one fails."""
+    """``tfasr verify``: recomputes runs, studies and submissions; exits with 1 if one fails."""
     shards = arguments.shard_dir and Path(arguments.shard_dir)
     failed = False
     for path in map(Path, arguments.paths):

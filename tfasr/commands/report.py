@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--explain", action="store_true", help=explain)
     errors = (
         "show what the runs get wrong, with intervals and tests, instead of times; files of "
-        "hypotheses (ours, or NeMo manifests with pred_text) may be given too"
+        "hypotheses (tfasr's, or NeMo manifests with pred_text) may be given too"
     )
     add("--errors", action="store_true", help=errors)
     worst = "show N alignments with --errors; default: 10"

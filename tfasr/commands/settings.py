@@ -35,7 +35,7 @@ _TYPES = {"Literal": Literal, "Callable": Callable, "Any": Any}
 class Setting:
     name: str
     type: str  # as written in Python; "" if unknown
-    default: str  # as gin reads it; "" for one that must be bound
+    default: str  # as gin reads it; "" for a setting that must be bound
     meaning: str  # "" if undocumented
 
     def line(self, width: int = 0, value: str | None = None) -> str:
@@ -81,7 +81,7 @@ def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
 
 @functools.cache
 def optimizers() -> dict[str, Group]:
-    """Returns Keras's optimizers and schedules, or nothing if its files are elsewhere."""
+    """Returns Keras's optimizers and schedules, or {} if Keras's files aren't found."""
     spec, groups = find_spec("keras"), {}
     folder = Path(spec.submodule_search_locations[0]) if spec else Path()
     lists = [path for name in _OPTIMIZERS if (path := folder / name / "__init__.py").is_file()]
@@ -155,7 +155,7 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
     text, known = read_gin(files, bindings), known_settings()
     groups = {name: {s.name.partition(".")[2] for s in g.settings} for name, g in known.items()}
     names = {**groups, **registered(), **_BY_GIN}
-    # A module that a file imports may have more names; without Keras's files they are unknown.
+    # A module that a file imports may add names; without Keras's files, Keras's are unknown.
     imports = any(statement.kind == "import" for statement in text.statements)
     complete = not imports and "Adam" in known
     check_names(text.bindings, names, complete=complete)

@@ -15,9 +15,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-n", "--workers", type=int, required=True, help="how many processes train together")
     again = (
-        "where they train in rounds (TrainingConfig.exchange): start a worker that fails up to N "
+        "if they train in rounds (TrainingConfig.exchange): restart a worker that fails, up to N "
     )
-    add("--restarts", type=int, metavar="N", help=again + "times again, while the others go on")
+    add("--restarts", type=int, metavar="N", help=again + "times, while the others go on")
     more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
     add("arguments", **more, help="the command for each of them, without --cluster and --rank")
 
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.kit.registry import require_plugins
     from tfasr.training.from_gin import load_config, trains_in_rounds
 
-    if arguments.resume:  # without them the preset's own names may be unknown
+    if arguments.resume:  # without its plug-ins, names in the preset may be unknown
         require_plugins(arguments.run_dir)
     if arguments.dry_run:
         config = load_config(arguments.gin_file, arguments.gin_binding)

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("audio", nargs="+", metavar="FILE|DIR|-", help=recordings)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
-    files = "write a file per recording to this folder; existing ones are skipped"
+    files = "write a file per recording to this folder; finished recordings are skipped"
     add("--out", metavar="DIR", help=files)
     add_recogniser_arguments(add)
     add("--batch_size", type=int, default=16, help="default: %(default)s")

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", help="contains run folders, also within folders of commits")
-    add_target_arguments(add, policy="paper", targets="default: the hardest that all runs set")
+    add_target_arguments(add, policy="paper", targets="default: the hardest target in all runs")
     since = "leave out earlier runs, for instance once you accept a slowdown"
     add("--since", default="", metavar="COMMIT|DATE", help=since)
     add("--force", action="store_true", help="include runs of other configurations")

@@ -31,14 +31,14 @@ _CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+
 _OGG_LARGEST_PAGE_BYTES = 65307
 _OGG_PAGE_HEADER_BYTES = 27
 _OGG_END_OF_STREAM = 4
-# How the files begin that libsndfile does not read; each group has the name of ffmpeg's reader. It
-# is named to ffmpeg too, which could take other files for playlists that name further files.
+# How files begin that libsndfile doesn't read; each group has the name of ffmpeg's reader. ffmpeg
+# may use only this reader, as it could take a file for a playlist that names further files.
 _FOREIGN = re.compile(
     rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
     rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
     re.DOTALL,
 )
-_FFMPEG_S = 1800  # of the processor and of the clock
+_FFMPEG_S = 1800  # limit of processor time, and of wall-clock time
 _FFMPEG_BYTES = 2**32 - 2**16  # of a WAV file: 12 hours at 48 kHz
 _LONGEST_S = 1e6
 _FFMPEG = (
@@ -47,7 +47,7 @@ _FFMPEG = (
     *("-map", "0:a:0", "-ac", "1", "-t", "{most_s}", "-c:a", "pcm_s16le", "-f", "wav", "pipe:1"),
 )
 _PIECE_BYTES = 1 << 20
-# Of its messages: what is told to its developers, and what means that the file was cut.
+# In ffmpeg's messages: prefixes for its developers, and words that mean that the file was cut.
 _FFMPEG_PREFIX = re.compile(r"\[[^]]* @ 0x[0-9a-f]+\] |file:/dev/stdin: ")
 _FFMPEG_CUT = re.compile("ended prematurely|partial file", re.IGNORECASE)
 _MOST_MESSAGE = 300
@@ -110,7 +110,7 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
 
     ``read`` must be given a number of frames. All errors become a ValueError with the path.
     """
-    # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
+    # Checked first: libsndfile calls a missing file, a locked file and a folder "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
     try:
@@ -122,9 +122,9 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     except PermissionError as error:
         cause = "this user may not read it; change its permissions"
         raise unreadable(path, cause) from error
-    # A TypeError is soundfile's answer to a name that ends in .raw.
+    # soundfile raises TypeError for a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC:  # for what ffmpeg decodes
+        if getattr(error, "errno", None) == errno.ENOSPC:  # no space for what ffmpeg decodes
             raise
         raise unreadable(path, getattr(error, "error_string", str(error))) from error
 
@@ -133,7 +133,7 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
 def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[BinaryIO | None]:
     """Decodes a file that libsndfile doesn't read to a WAV file of one channel, without a name.
 
-    None for other files. No more than ``most_s`` seconds are decoded. Raises ValueError if ffmpeg
+    Yields None for other files. At most ``most_s`` seconds are decoded. Raises ValueError if ffmpeg
     is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
@@ -156,7 +156,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
 def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     """Writes what ffmpeg decodes to a file; returns what went wrong, or "".
 
-    It ends at its next write to the pipe once this process has ended, or at its time limit.
+    If this process ends, ffmpeg ends at its next write to the pipe, or at its time limit.
     """
     with (
         tempfile.TemporaryFile() as messages,
@@ -184,7 +184,7 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns the seconds that a file's header states; a cut FLAC or MP3 shows when decoded."""
+    """Returns the seconds that a file's header states, even if a FLAC or MP3 was cut short."""
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s
@@ -202,7 +202,7 @@ def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
     if file.frames > _UNKNOWN_FRAMES:
         raise unreadable(path, "its header does not state its length; encode it again")
     if file.samplerate > _HIGHEST_HZ:
-        rates = f"{file.samplerate} Hz, where {_HIGHEST_HZ} are the most"
+        rates = f"{file.samplerate} Hz, more than the limit of {_HIGHEST_HZ} Hz"
         raise unreadable(path, f"its header states {rates}")
     # libsndfile reads what there is of a cut WAV and only mentions the cut in its log.
     for stated, present in _CUT_CHUNK.findall(file.extra_info):

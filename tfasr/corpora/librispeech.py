@@ -29,7 +29,7 @@ _TRANSCRIPT = ".trans.txt"
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns one split of LibriSpeech: its default subsets, the one of its name, or ``subsets``.
+    """Returns one split: its default subsets, the subset of the split's name, or ``subsets``.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -78,7 +78,7 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
             )
         return list(dict.fromkeys(subsets))
     present = _present_subsets(corpus_dir)
-    pattern = _SUBSETS.get(split, split)  # a subset is a split of its own name
+    pattern = _SUBSETS.get(split, split)  # each subset is also a split, by its own name
     chosen = fnmatch.filter(present, pattern)
     if not chosen:
         raise UsageError(

@@ -163,13 +163,13 @@ def _content(line: str) -> Any:
     try:
         content = orjson.loads(line)
         numbers = (content.get("id"), content.get("speaker")) if isinstance(content, dict) else ()
-        if float not in map(type, numbers):  # what has more digits than a float holds
+        if float not in map(type, numbers):  # orjson makes very large integers floats
             return content
     except orjson.JSONDecodeError:
-        pass  # Python's is more liberal, and says what is wrong
+        pass  # Python's parser accepts more, and its errors say what is wrong
     try:
         content = json.loads(line)
-        json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
+        json.dumps(content, ensure_ascii=False).encode()  # fails for half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"it is not JSON: {error}") from error
     return content
@@ -217,7 +217,7 @@ def fault(
 
 
 def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejection | None:
-    """Returns why so many output frames cannot hold the transcript, or None."""
+    """Returns why the transcript doesn't fit into this many output frames, or None."""
     needed = ctc_frames_needed(alphabet.encode(utterance.text)) if frames > 0 else 1
     if frames >= needed:
         return None

@@ -30,7 +30,7 @@ class Release:
 
     expected: str  # describes the folder, for messages
     list_of: str  # a split's list in the folder, by the release's name of the split
-    row: Callable[[Path, str, dict[str, str]], Row]  # of a folder, a split and a line's fields
+    row: Callable[[Path, str, dict[str, str]], Row]  # from a folder, a split and a line's fields
     columns: tuple[str, ...] = ()  # empty if the list's first line names them
 
     def splits(self, corpus_dir: str | Path) -> list[str]:

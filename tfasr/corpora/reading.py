@@ -1,4 +1,4 @@
-"""From what a corpus lists to a `CorpusSplit`: the checks that all corpora share."""
+"""Turns what a corpus lists into a `CorpusSplit`, with the checks that all corpora share."""
 
 import functools
 import itertools
@@ -44,7 +44,7 @@ class Judged:
     entry: Entry | None  # None for a rejection by the corpus's reader
     result: Utterance | Rejection
     bytes: int = 0  # size of the audio file
-    changed_ns: int = 0  # since 1970
+    changed_ns: int = 0  # time of the file's last change, since 1970
 
 
 class ListedSplit(CorpusSplit):
@@ -93,7 +93,7 @@ def assemble(
     """Returns a split in which every entry is either an utterance or a rejection, sorted by id.
 
     ``source`` names what was read, for messages. ``entries`` are in the corpus's order: of several
-    with one id, all but the first are rejected. A generator is read as entries are needed, so that
+    with the same id, all but the first are rejected. A generator is read as needed, so that only a
     few are in memory at a time. ``rejections`` are what the corpus's reader itself left out; they
     may be among the entries. Raises UsageError if there are neither.
     """
@@ -201,7 +201,7 @@ class MalformedLineError(ValueError):
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields a file's lines that aren't blank with their numbers from 1; only line feeds count."""
+    """Yields the numbers (from 1) and contents of lines that aren't blank; line feeds end lines."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):

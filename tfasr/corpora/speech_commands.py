@@ -47,8 +47,8 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     suffix.
 
     Folders whose name begins with an underscore (``_background_noise_``) hold no words. Recordings
-    that no list names follow the official rule if a list is missing. A recording in both lists is a
-    UsageError.
+    that no list names follow the official rule if a list is missing. Raises UsageError if a
+    recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
@@ -114,7 +114,7 @@ def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, 
     twice = sorted(set(listed.get("validation", {})) & set(listed.get("test", {})))
     if twice:
         raise UsageError(
-            f"A recording may stand in one of {' and '.join(_LISTS.values())} only. "
+            f"A recording may be in only one of {' and '.join(_LISTS.values())}. "
             f"Received: {len(twice)} in both in {corpus_dir}: {', '.join(twice[:5])}."
         )
     return listed, rejections

@@ -146,7 +146,7 @@ def speak_sentence(
 
 
 def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Returns int16 speech with changed loudness, pauses and noise, and the samples before it."""
+    """Changes loudness, adds pauses and noise; also returns the samples before the speech."""
     before, after = (generator.uniform(*_PAUSES_S, size=2) * SAMPLE_RATE_HZ).astype(int)
     gain = 10 ** (generator.uniform(*_GAINS_DB) / 20)
     noise_to_signal = 10 ** (-generator.uniform(*_SIGNAL_TO_NOISE_DB) / 20)
@@ -160,7 +160,7 @@ def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.n
 
 
 MARKER_FILE = "synthetic.json"
-# Raised whenever the same parameters give other audio.
+# Increased whenever a new version makes other audio from the same parameters.
 _RECIPE = 1
 
 
@@ -180,7 +180,7 @@ class Parameters:
         return grammar_of(self.language, self.voices)
 
     def to_json(self) -> dict[str, Any]:
-        # As before there were other languages.
+        # English leaves these out, as before there were other languages.
         optional = {"language": self.language, "voices": list(self.voices)}
         changed = optional if (self.language, *self.voices) != (ENGLISH,) else {}
         return {n: v for n, v in asdict(self).items() if n not in optional} | changed
@@ -195,8 +195,8 @@ class Parameters:
         most = len(self.grammar.voices)
         if not len(SPLITS) <= self.num_voices <= most:
             raise UsageError(
-                f"num_voices must be {len(SPLITS)}..{most}, so that every split has its "
-                f"own. Received: {self.num_voices}."
+                f"num_voices must be {len(SPLITS)}..{most}, so that every split has its own "
+                f"voices. Received: {self.num_voices}."
             )
 
 
@@ -211,13 +211,13 @@ def make_synthetic_corpus(
     language: str = ENGLISH,
     voices: Sequence[str] = (),
 ) -> None:
-    """Makes a corpus of synthetic speech, unless the folder holds the same one already.
+    """Makes a corpus of synthetic speech, unless the folder already holds the same corpus.
 
     ``num_voices`` counts all voices, at most the language's; by default 48 or all. ``language`` is
     "en" or one in languages.json; ``voices`` are espeak-ng's names, such as "de+f2". The same
     arguments give the same bytes with the same versions of espeak-ng and NumPy. What a killed
-    process left unfinished is made again. Wrong arguments or a folder in other use are a
-    UsageError, a failing synthesiser or disk a RunError.
+    process left unfinished is made again. Raises UsageError for wrong arguments or a folder with
+    other files, RunError if the synthesiser or the disk fails.
     """
     if num_voices is None:
         num_voices = min(_USUAL_VOICES, len(grammar_of(language, voices).voices))
@@ -275,7 +275,7 @@ def _require_made(corpus_dir: str | Path) -> Path:
     corpus_dir = require_folder(corpus_dir, expected)
     if not _read_marker(corpus_dir)[1]:
         raise UsageError(
-            f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} says. "
+            f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} records. "
             f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
         )
     return corpus_dir

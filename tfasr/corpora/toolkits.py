@@ -45,8 +45,9 @@ def _files(folder: Path, split: str) -> list[Path]:
 def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns a split of a dataset with audio bytes or paths, which are written to files first.
 
-    The files go to the folder "tfasr-audio" in ``corpus_dir``, unless they are there. The text is
-    in the first column of "text", "sentence", "transcription" and "transcript" that exists.
+    The files go to the folder "tfasr-audio" in ``corpus_dir``, unless they are there already. The
+    text is in the first of the columns "text", "sentence", "transcription", "transcript",
+    "normalized_text" and "raw_text" that exists.
     """
     folder = require_folder(corpus_dir, _DATASET)
     files = _files(folder, split)
@@ -109,7 +110,7 @@ DATASET = Corpus(read_dataset, dataset_splits)
 def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of lhotse's cuts, or of supervisions with recordings next to them.
 
-    Files of audio are read whole: a cut or supervision of a part is rejected. For a file called
+    Audio files are read whole: cuts and supervisions of a part are rejected. For a file called
     ``x_supervisions_y.jsonl.gz``, recordings are read from ``x_recordings_y.jsonl.gz``.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the manifest's paths are relative to")

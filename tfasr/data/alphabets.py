@@ -71,7 +71,7 @@ def transcripts(corpus: CorpusSplit) -> Iterator[str]:
 def alphabet_of(
     config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
 ) -> Alphabet:
-    """Returns the alphabet that ``training`` gives, else that of the prepared training split."""
+    """Makes the alphabet from ``training``; without it, reads the prepared training split's."""
     if training is not None:
         texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
         return make_alphabet(config, texts) if texts else Alphabet()
@@ -98,7 +98,7 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
         punctuation = "kept" if config.keep_punctuation else "dropped"
         alphabet = Alphabet(characters, None, keep_case=config.keep_case, punctuation=punctuation)
     alphabet = replace(alphabet, mapping=_mapping(config))
-    # What is in the text after the mapping, before marks are dropped.
+    # How often each character occurs after the mapping, before marks are dropped.
     counts: Counter[str] = Counter()
     number, everything = 0, replace(alphabet, punctuation="refused")
     for text in texts():
@@ -107,7 +107,7 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
     if config.source == "auto":
         characters = _seen_characters(counts, config.keep_punctuation)
         alphabet = replace(alphabet, characters=characters)
-        # Letters on both sides of a dropped mark may compose to another one.
+        # The letters on both sides of a dropped mark may compose to another letter.
         outside = (alphabet.foreign_characters(alphabet.normalise(text)) for text in texts())
         characters = "".join(sorted(set(characters).union(*outside)))
         alphabet = replace(alphabet, characters=characters)
@@ -258,7 +258,7 @@ def _trained_units(
 
 
 def _complete(units: tuple[tuple[str, float], ...], alphabet: Alphabet) -> tuple[Any, ...]:
-    """Replaces the least of the units by characters without one: sentencepiece leaves out some."""
+    """Adds the characters that sentencepiece left out, in place of the lowest-scored units."""
     missing = sorted(alphabet.unit_characters - {name for name, _ in units})
     longer = [unit for unit in units if len(unit[0]) > 1]
     given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
@@ -289,7 +289,7 @@ def _report(
             "them, add them to the alphabet, or use --alphabet auto"
         )
     if digits := sum(n for c, n in counts.items() if c.isdigit()):
-        yield f"  {digits} digits, written as they are: numbers spelled as they are said are better"
+        yield f"  {digits} digits, left as they are: numbers written as they are spoken work better"
 
 
 def counted(counts: Mapping[str, int]) -> str:

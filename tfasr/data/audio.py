@@ -16,7 +16,7 @@ __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio
 
 AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # of all channels, in a block
-_LONG_S = 60.0  # a block of whole recordings: utterances are shorter
+_LONG_S = 60.0  # of a block if a whole file is read: most utterances are shorter
 _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
     "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
@@ -30,8 +30,8 @@ def read_audio(
     """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at full scale.
 
     Channels are averaged; another rate is converted by soxr's band-limited filter (HQ). The reader
-    is "soundfile", or "tfio" where `check_audio_reader` accepts it. A file that is missing,
-    unreadable, cut short, empty or not finite is a ValueError with path and cause.
+    is "soundfile", or "tfio" where `check_audio_reader` accepts it. Raises ValueError, with path
+    and cause, for a file that is missing, unreadable, cut short, empty or not finite.
     """
     if sample_rate_hz <= 0:
         raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
@@ -52,7 +52,7 @@ def read_audio(
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns, bit for bit, in blocks: memory depends on no length."""
+    """Yields what `read_audio` returns, bit for bit, in blocks, to save memory."""
     count = 0
     with opened_audio(path) as file:
         resampler = None

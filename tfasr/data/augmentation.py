@@ -1,4 +1,4 @@
-"""Drawn from a seed: SpecAugment masks, other tempos and vocal tracts, and copies with noise."""
+"""Random augmentation by a seed: SpecAugment masks, tempos, vocal tracts, and noisy copies."""
 
 import hashlib
 import math
@@ -23,7 +23,7 @@ from tfasr.kit.config import config_class, require, to_json
 
 @config_class
 class AugmentationConfig:
-    """How much of an utterance is masked in training, and otherwise changed; nothing by default.
+    """How utterances are masked and changed in training; by default, not at all.
 
     Attributes:
         time_masks: stretches of frames set to 0.
@@ -31,8 +31,8 @@ class AugmentationConfig:
         time_mask_fraction: longest stretch as a share of the utterance.
         frequency_masks: bands of features set to 0.
         frequency_mask_bins: widest band.
-        frequency_masks_over: "log_mel" leaves the MFCC, whose neighbours are not close in
-            frequency; "all_features" runs bands over both, as tfasr 0.1.0 did.
+        frequency_masks_over: "log_mel" doesn't mask the MFCC, whose neighbours are not close in
+            frequency; "all_features" masks bands of both, as tfasr 0.1.0 did.
         from_epoch: the first epoch, counted from 1, with masks.
         tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
             frames. It is not speed perturbation of the waveform, see `Tempo`.
@@ -64,7 +64,7 @@ class AugmentationConfig:
 def augment(
     features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor, num_mel_bins: int
 ) -> tf.Tensor:
-    """Returns normalised features ``(frames, num_features)``, random stretches and bands at 0."""
+    """Sets random stretches and bands of normalised features ``(frames, num_features)`` to 0."""
     if config.time_masks:
         frames = tf.shape(features)[0]
         share = tf.cast(config.time_mask_fraction * tf.cast(frames, tf.float32), tf.int32)
@@ -104,20 +104,20 @@ class Tempo:
     """Draws how many frames an utterance gets, between ``1 - change`` and ``1 + change`` times as
     many.
 
-    It is the tempo of speed perturbation (T. Ko et al., Audio augmentation for speech recognition,
-    Interspeech 2015), but of features and not of the waveform: frames are interpolated linearly,
-    and pitch and formants stay where they are. No utterance gets fewer of the model's output frames
-    (``output_lengths``) than CTC needs for its labels. ``longest`` is the split's longest utterance
-    in frames.
+    Changes the tempo like speed perturbation (T. Ko et al., Audio augmentation for speech
+    recognition, Interspeech 2015), but of features instead of the waveform: frames are interpolated
+    linearly, and pitch and formants stay where they are. No utterance gets fewer of the model's
+    output frames (``output_lengths``) than CTC needs for its labels. ``longest`` is the split's
+    longest utterance in frames.
     """
 
     def __init__(self, change: float, output_lengths: Callable[[Any], Any], longest: int):
         self._change = change
         outputs = np.asarray(output_lengths(np.arange(1, longest + 1, dtype=np.int32)))
-        # The fewest for a length and all above it, as a model may have fewer for more.
+        # The fewest outputs of this and all longer inputs: a longer input may give fewer outputs.
         outputs = np.minimum.accumulate(outputs[::-1])[::-1]
         needed = np.arange(max(int(outputs[-1]), 0) + 1)
-        # By output frames: the fewest feature frames that give so many.
+        # By number of output frames: the fewest feature frames that give as many.
         self._least = (np.searchsorted(outputs, needed) + 1).astype(np.int32)
 
     def frames(self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -150,8 +150,8 @@ def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     )
 
 
-# The share of half the sample rate up to which frequencies are scaled; above, they are stretched so
-# that half the sample rate stays itself. 4800 Hz at 16 kHz: the formants are below.
+# The share of half the sample rate up to which frequencies are scaled; above it, they are mapped so
+# that half the sample rate stays where it is. At 16 kHz it is 4800 Hz, above the formants.
 _SCALED_SHARE = 0.6
 
 
@@ -159,7 +159,7 @@ _SCALED_SHARE = 0.6
 class VocalTract:
     """Scales the frequencies of log-mel features, as the length of a vocal tract does its formants.
 
-    They become between ``1 - change`` and ``1 + change`` times as high, evenly drawn.
+    The factor is drawn uniformly between ``1 - change`` and ``1 + change``.
 
     Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
     recognition, ICML workshop 2013: its piecewise linear map, but of computed log-mel energies,
@@ -170,7 +170,7 @@ class VocalTract:
     config: FeatureConfig
 
     def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns features, float32 before normalisation, of a vocal tract that is drawn."""
+        """Returns features (float32, not yet normalised) of a randomly drawn vocal tract."""
         span = (1 - self.change, 1 + self.change)
         # + 3: not a seed of the masks or the tempo.
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
@@ -209,7 +209,7 @@ class VocalTract:
 
 _FILES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
 _COPY = re.compile(r"~(?:noise(\d+)|speed(\d+(?:\.\d+)?))\Z")  # the end of a copy's id
-_MOST_DRAWS = 10  # until an excerpt of noise is not silent
+_MOST_DRAWS = 10  # of excerpts of noise, until one is not silent
 
 
 @config_class
@@ -217,15 +217,15 @@ class NoiseConfig:
     """Which copies ``tfasr prepare`` makes of each utterance, in addition to the recording itself.
 
     Attributes:
-        copies: noisy copies, each with another room from ``--impulse_dir``, then another noise from
-            ``--noise_dir``, where these are given.
+        copies: number of noisy copies, each with a random room from ``--impulse_dir``, then a
+            random noise from ``--noise_dir``, if these folders are given.
         snr_db: the lowest and highest ratio of the powers of speech and noise, drawn evenly in
             decibels; both powers are means over the whole utterance.
         speeds: factors of copies that play faster or slower without noise, such as (0.9, 1.1):
             pitch and formants change, too.
         keep_clean: whether the recording itself is packed as well.
         splits: the splits that get copies.
-        seed: decides, with an utterance's id, all that is drawn for it.
+        seed: decides, together with an utterance's id, all random choices for it.
 
     Source: T. Ko et al., Audio augmentation for speech recognition, Interspeech 2015 (speeds), and
     A study on data augmentation of reverberant speech, ICASSP 2017 (rooms and noise).
@@ -252,7 +252,7 @@ class NoiseConfig:
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of a split's utterances; of each, the id and a seed decide the samples."""
+    """The copies of a split's utterances; a copy's id and the seed decide its samples."""
 
     config: NoiseConfig
     noises: tuple[Path, ...]
@@ -263,9 +263,9 @@ class Copies:
         return {**to_json(self.config), "files": self.files_hash}
 
     def rows(self, kept: Rows, folder: Path, why_not: Callable[[Row], Rejection | None]) -> Rows:
-        """Returns rows of utterances and their copies; ``why_not`` leaves out copies that misfit.
+        """Returns rows of utterances and their copies, without copies that ``why_not`` rejects.
 
-        Raises UsageError if an utterance has the name of a copy.
+        Raises UsageError if an utterance's id ends like a copy's.
         """
         noisy = self.config.copies if self.noises or self.impulses else 0
         endings = [(f"~noise{n}", 1.0) for n in range(1, noisy + 1)]
@@ -310,23 +310,23 @@ class Copies:
                 read += len(block)
                 if read >= begin + length:
                     break
-            noise = np.resize(np.concatenate(parts), length)  # a short one is repeated
+            noise = np.resize(np.concatenate(parts), length)  # a short noise is repeated
             if noise.any():
                 return noise
         raise ValueError(f"{_MOST_DRAWS} excerpts of noise, the last one of {path}, were silent")
 
 
 def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
-    """Returns samples with as many of noise, whose mean power is ``snr_db`` below theirs."""
+    """Adds noise of equal length to samples, scaled to a mean power ``snr_db`` below theirs."""
     powers = [float(np.mean(np.square(values, dtype=np.float64))) for values in (samples, noise)]
     gain = math.sqrt(powers[0] / powers[1] / 10 ** (snr_db / 10))
     return (samples + gain * noise).astype(np.float32)
 
 
 def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
-    """Returns samples as a room's impulse response changes them, as many, in time, and as loud.
+    """Applies a room's impulse response to samples; keeps their number, timing and loudness.
 
-    What comes before its largest value, the direct sound, is left out.
+    The part of the response before its largest value, the direct sound, is left out.
     """
     from scipy.signal import fftconvolve
 
@@ -342,7 +342,7 @@ def copies_of(
     impulse_dir: str | Path | None,
     splits: Sequence[str] = ("train",),
 ) -> dict[str, Copies]:
-    """Returns the copies that each of some splits gets; UsageError for settings that make none."""
+    """Returns the copies of each split that gets any; UsageError if the settings make none."""
     config = config or NoiseConfig()
     digest = hashlib.sha256()
     noises = _recordings("--noise_dir", noise_dir, digest)

@@ -26,13 +26,13 @@ from tfasr.kit.config import config_class, require, require_within
 Batch = dict[str, tf.Tensor]
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
-_MOST_UTTERANCES = 2**20  # of a batch: TensorFlow aborts at sizes that overflow
-# Lengths from which buckets are chosen where the tempo changes.
+_MOST_UTTERANCES = 2**20  # per batch: TensorFlow aborts at sizes that overflow
+# About how many utterances' lengths decide the buckets if the tempo changes.
 _ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns the ascending padded lengths that pad a split least, of at most 128 candidates."""
+    """Returns the buckets' lengths, ascending, with the least padding; tries at most 128."""
     if not len(lengths):
         raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
     ordered = np.sort(np.asarray(lengths))
@@ -63,15 +63,17 @@ class Padding:
     boundaries: list[int]  # the longest lengths of the buckets, ascending
     batch_size: int  # the last batch of a bucket may have fewer utterances
     num_features: int
-    frames: int | None  # of all batches; None where buckets differ
-    equal_frames_of: float | None = None  # utterances' mean padded frames, for sizes by length
-    replicas: int = 1  # of which sizes by length are multiples
+    frames: int | None  # of all batches; None if buckets differ
+    # an utterance's mean padded frames, for batch sizes by length; None: all have ``batch_size``
+    equal_frames_of: float | None = None
+    replicas: int = 1  # batch sizes by length are multiples of this
 
     @property
     def sizes(self) -> list[int]:
-        """Utterances of each bucket's batches; by length they make as many batches of an epoch.
+        """The batch size of each bucket.
 
-        Frames of all utterances over those of a batch are utterances over ``batch_size``.
+        Sizes by length give each batch about the padded frames of ``batch_size`` average
+        utterances, so an epoch keeps its number of batches.
         """
         if self.equal_frames_of is None:
             return [self.batch_size] * len(self.boundaries)
@@ -79,7 +81,7 @@ class Padding:
         return [self.replicas * max(round(share / frames), 1) for frames in self.boundaries]
 
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
-        """Returns the number of the bucket, int64, of an utterance of so many frames."""
+        """Returns the number, int64, of the bucket for an utterance with this many frames."""
         boundaries = tf.constant(self.boundaries, tf.int64)
         frames = tf.cast(frames, tf.int64)
         return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
@@ -91,11 +93,11 @@ class Padding:
             lambda bucket, window: self._padded(window, bucket),
             window_size_func=self._size_of,
         )
-        # Shapes given as tensors leave no static ones behind.
+        # Shapes passed as tensors are not known statically.
         return grouped.map(self._with_static_shapes)
 
     def unpadded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns batches of the same utterances as `batches`, of elements without features."""
+        """Groups elements without features into the same batches as `batches`, unpadded."""
         return elements.group_by_window(
             self._bucket,
             lambda bucket, window: window.batch(self._size_of(bucket)),
@@ -127,7 +129,7 @@ class Padding:
 
 
 def _options(warm_start: bool = False) -> tf.data.Options:
-    """Returns options without tf.data's tuning thread, which could delay an end by a minute."""
+    """Returns options without tf.data's tuning thread, which can take a minute to end."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_warm_start = warm_start
@@ -150,13 +152,13 @@ class PipelineConfig:
         max_frames: feature frames of a fixed batch.
         first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
             longest (SortaGrad); utterances of a bucket, and all later epochs, are shuffled. The
-            shards are read once for each bucket, so that no memory grows with the corpus.
+            shards are read once for each bucket, so that memory doesn't grow with the corpus.
         equal_frames: whether batches of short utterances are larger and those of long ones smaller,
             so that all have about as many padded frames as ``global_batch_size`` utterances of
             average length; an epoch keeps its number of steps. Needs several buckets.
-        batch_size_schedule: pairs of an epoch and the utterances of a batch from it on, epochs
-            ascending from 2; ``global_batch_size`` holds before. Learning rates follow steps, of
-            which an epoch then has others.
+        batch_size_schedule: pairs of an epoch and the batch size from that epoch on, epochs
+            ascending from 2; before, it is ``global_batch_size``. Learning rates depend on the
+            step, and the batch size changes how many steps an epoch has.
 
     Source: the paper, Table 2 (batch, readers, and the buffer of whole batches, which is
     ``prefetch``) and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016,
@@ -200,7 +202,7 @@ class PipelineConfig:
 
 
 class Reading:
-    """An iterator of a split's batches, in which what can't be read is a RunError, in one line."""
+    """Iterates over a split's batches; raises a RunError of one line if shards can't be read."""
 
     def __init__(self, batches: Any, split: ShardedSplit):
         self._iterator = iter(batches)
@@ -220,8 +222,8 @@ class Reading:
             # TensorFlow's message may hold a record's bytes, which Python may not even decode.
             cause = ascii(getattr(error, "message", "no record"))[1:_SHOWN]
             raise RunError(
-                f"Shards must hold what tfasr prepare wrote. Those in {self._split.folder} cannot "
-                f"be read ({type(error).__name__}: {cause}). Run tfasr prepare into another "
+                f"The shards in {self._split.folder} can't be read as those of tfasr prepare "
+                f"({type(error).__name__}: {cause}). Run tfasr prepare into another "
                 "--shard_dir; checkpoints are kept."
             ) from None
 
@@ -230,7 +232,7 @@ class Reading:
 class Share:
     """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n.
 
-    A ``span`` of (first, last, parts) has ``first * n // parts`` to ``last * n // parts`` instead.
+    With a ``span`` (first, last, parts): rows ``first * n // parts`` to ``last * n // parts``.
     """
 
     rank: int
@@ -240,11 +242,11 @@ class Share:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What one traced function's epochs have in common."""
+    """What all epochs that use the same traced function have in common."""
 
     replicas: int  # into how many elements each global batch is cut
     share: Share | None
-    masked: bool  # by `AugmentationConfig`'s masks
+    masked: bool  # whether `AugmentationConfig`'s masks are applied
     by_length: bool  # whether the buckets come one after the other
     batch_size: int  # global
 
@@ -256,11 +258,11 @@ class BatchSource:
     right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32 ``(batch,
     labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
     utterances' places in the split; ``duration_s`` float32 ``(batch,)``. Batches hold real
-    utterances only: an epoch's last batch of a length is smaller, never filled up.
+    utterances only: an epoch's last batch of each bucket is smaller, never filled up.
 
-    ``statistics`` are the training split's mean and deviation, for normalisation "corpus". With the
-    model's ``output_lengths``, which a changing tempo needs, utterances keep as many output frames
-    as their labels need. ``boundaries`` are the frames to which training batches are padded.
+    ``statistics`` are the training split's mean and deviation, for normalisation "corpus". The
+    model's ``output_lengths`` are required if the tempo changes: utterances then keep as many
+    output frames as their labels need. ``boundaries`` are the lengths of padded training batches.
 
     Raises:
         UsageError: if the split was prepared with other features, or is too long for fixed batches.
@@ -315,7 +317,7 @@ class BatchSource:
         return self._tempo.ranges(frames, self.split.frames_needed)
 
     def batch_sizes(self, batch_size: int, replicas: int = 1) -> list[int]:
-        """The utterances of training batches by the number of ``boundaries``' entry."""
+        """The training batch size of each bucket, in the order of ``boundaries``."""
         return self._sized(batch_size, replicas).sizes
 
     def _sized(self, batch_size: int, replicas: int) -> Padding:
@@ -370,8 +372,8 @@ class BatchSource:
     ) -> tf.data.Dataset:
         """Returns one epoch's batches; epochs are counted from 1.
 
-        The order depends on ``seed`` and ``epoch`` only, so that a resumed epoch skips the ``skip``
-        global batches it has trained on and meets the same remaining ones. With several
+        The order depends on ``seed`` and ``epoch`` only, so that a resumed epoch can skip the first
+        ``skip`` global batches, already trained on, and gets the same remaining ones. With several
         ``replicas``, each global batch is cut into as many equal consecutive elements; up to
         ``replicas - 1`` utterances of an uneven batch are left out. A worker gets its ``share`` of
         each global batch, see `tfasr.data.batches.share_of_batches`; no utterance is left out.
@@ -380,7 +382,7 @@ class BatchSource:
         files = list(self.split.files)
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
-        # Traced once: again for each epoch, it would cost some 0.3 s, and fragment the memory.
+        # Traced once per kind: tracing for each epoch would take some 0.3 s and fragment memory.
         masked = epoch >= self._augmentation.from_epoch
         by_length = epoch == 1 and self._pipeline.first_epoch_by_length
         kind = _Kind(replicas, share, masked, by_length, self._pipeline.batch_size(epoch))
@@ -478,12 +480,12 @@ class BatchSource:
         return self.split.index["packing"]["compression"]
 
     def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
-        # Not AUTOTUNE: it does not reach into the functions of an epoch.
+        # Not AUTOTUNE, which has no effect inside an epoch's traced function.
         return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
         parsed = tf.io.parse_single_example(record, RECORD)
-        # Reshaped as integers: for half precision, oneDNN logs an error where it lacks that.
+        # Reshaped as integers: oneDNN logs an error if it doesn't support half precision here.
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         bits = tf.io.decode_raw(parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32)
         rows = tf.reshape(bits, [-1, self._features.num_features])
@@ -519,14 +521,14 @@ def share_of_batches(
     share: Share,
     padded: Callable[[tf.data.Dataset, tf.Tensor], tf.data.Dataset],
 ) -> tf.data.Dataset:
-    """Returns a worker's share of each batch, and what it knows of the others' shares.
+    """Returns a worker's share of each batch, with facts about the whole batch.
 
     ``batches`` are of `unread` records, without their labels; ``padded`` makes one padded batch of
-    a dataset of serialised records, given the frames of the longest. Of the whole batch, in the
-    single process's order, are ``all_positions`` int64, ``all_duration_s`` float32 and
-    ``all_lengths`` int32, each ``(utterances,)``. ``first_row`` int32 is where the share begins;
-    ``counted`` float32 is 1, or 0 where a batch has fewer utterances than workers and this one
-    holds another's first.
+    a dataset of serialised records, given the frames of the longest. ``all_positions`` int64,
+    ``all_duration_s`` float32 and ``all_lengths`` int32, each ``(utterances,)``, describe the whole
+    batch in the order of a single process. ``first_row`` int32 is where the share begins;
+    ``counted`` float32 is 1, or 0 if the batch has fewer utterances than workers, so that this
+    worker repeats an utterance of another worker's share.
     """
     begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
 

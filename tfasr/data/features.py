@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 LOG_FLOOR = 1e-6  # added to every filter's energy before its logarithm
-LEAST_DEVIATION = 1e-3  # a feature that never moves (digital silence) is centred, not blown up
-# The last one is used; see `expect_many_frames`.
+LEAST_DEVIATION = 1e-3  # so a constant feature (digital silence) is centred, but not amplified
+# The last one is used; `expect_many_frames` adds a faster one.
 _transforms: list[Callable] = [np.fft.rfft]
 
 
@@ -85,7 +85,7 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
         samples: float32 ``(samples,)`` in -1..1.
 
     Returns:
-        float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
+        float32 ``(frames, num_mel_bins + num_mfcc)``; no frames if no window fits.
 
     Source: the paper, section 2.1, which starts from a magnitude spectrogram; S. Young et al., The
     HTK Book, section 5.6.
@@ -171,7 +171,7 @@ def normalise_frames(
 
 
 def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int) -> None:
-    """Raises ValueError if these can't normalise features; a constant feature's deviation is 0."""
+    """Raises ValueError for invalid statistics; a constant feature's deviation of 0 is valid."""
     shapes = {mean.shape, deviation.shape}
     finite = np.isfinite(mean).all() and np.isfinite(deviation).all()
     possible = finite and (deviation >= 0).all() and deviation.any()

@@ -1,11 +1,11 @@
-"""A prepared split's index, manifest and columns: written, read, and compared with their hashes.
+"""Writes and reads a prepared split's index, manifest and columns, and checks their hashes.
 
 ``index.json`` holds a hash of each shard (``sha256``), of the manifest (``manifest_sha256``), of
 the columns (``columns_sha256``) and of the rest of itself (``index_sha256``). Splits prepared by
 tfasr 0.1.0 have no hashes.
 
 A large split has ``columns.npy``, a row for each line of ``manifest.jsonl``: the same facts in a
-form that is read in a second where the lines take minutes.
+form that is read in a second, while the lines take minutes.
 """
 
 import bisect
@@ -34,10 +34,10 @@ INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
 COLUMNS_FILE = "columns.npy"
 FORMAT = 1
-# Utterances of some 500 bytes, which a process may hold without columns.
+# The most utterances, of some 500 bytes each, that a process holds in memory; more need columns.
 MOST_HELD = 100_000
 
-_AGAIN = "Run tfasr prepare again; it makes what is damaged anew."
+_AGAIN = "Run tfasr prepare again; it recreates damaged files."
 _BLOCK_BYTES = 1 << 20
 _LINES_BYTES = 1 << 22
 _LINE_BYTES = 1 << 16
@@ -46,7 +46,7 @@ _LISTED = 10
 _COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # of the line in the manifest, in bytes
-        ("content", "<u8"),  # of the hash of the features
+        ("content", "<u8"),  # the hash of the features
         ("speaker", "<u8"),  # a hash of the name; 0 for none
         ("duration_s", "<f8"),
         ("frames", "<u4"),
@@ -66,14 +66,14 @@ log = logging.getLogger("tfasr")
 class ShardedUtterance:
     """A line of ``manifest.jsonl``: an utterance as packed, without its features."""
 
-    position: int  # unique in the split; records carry it
+    position: int  # unique in the split; also in the shards' records
     id: str
     text: str  # normalised
     speaker: str  # or ""
     duration_s: float
     frames: int  # of features
     frames_needed: int  # the fewest output frames on which CTC has a path
-    # A hash of the features, of a copy those of its recording; "" from an older tfasr.
+    # A hash of the features (for a copy, of its recording's); "" from an older tfasr.
     content: str = ""
 
 
@@ -92,7 +92,7 @@ class HeldUtterances(list[ShardedUtterance]):
         return sum(utterance.duration_s for utterance in self)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns ``(utterances,)`` of one of `_COLUMNS`; contents and speakers are hashes."""
+        """Returns one of `_COLUMNS`, ``(utterances,)``; contents and speakers are hashes."""
         code = {"content": _content_code, "speaker": _speaker_code}.get(name, lambda value: value)
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
@@ -106,7 +106,7 @@ class HeldUtterances(list[ShardedUtterance]):
 
 
 class PackedUtterances(Sequence[ShardedUtterance]):
-    """`HeldUtterances` of a manifest too large to hold, read from its open file when needed."""
+    """`HeldUtterances` of a manifest too large for memory, read from its open file when needed."""
 
     def __init__(self, path: Path, columns: np.ndarray):
         self._columns = columns
@@ -139,7 +139,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         return self._columns[name]
 
     def texts(self) -> Iterator[str]:
-        # In a third of the time that whole utterances take.
+        # Takes a third of the time of creating whole utterances.
         for lines in self._lines():
             for fields in orjson.loads(b"[%b]" % b",".join(lines)):
                 yield fields["text"]
@@ -165,7 +165,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
 
 
 def _unchecked(line: bytes) -> ShardedUtterance:
-    # Without `_checked`, as the file's hash is right.
+    # Needs no `_checked`, because the file's hash is right.
     utterance = ShardedUtterance.__new__(ShardedUtterance)
     object.__setattr__(utterance, "__dict__", orjson.loads(line))
     return utterance
@@ -222,13 +222,13 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns a split's ``index.json``; UsageError if it is damaged or names foreign files."""
+    """Returns a split's ``index.json``; UsageError if damaged or with files outside its folder."""
     path = folder / INDEX_FILE
     index = read_object(path, _AGAIN, tuple(_TYPES))
     if index["format"] != FORMAT:
         raise UsageError(
-            f"Shards must be in format {FORMAT}. {path} says {index['format']!r}: another version "
-            "of tfasr wrote them. Run tfasr prepare into another --shard_dir."
+            f"Shards must be in format {FORMAT}. Those of {path} are in {index['format']!r}: "
+            "another version of tfasr wrote them. Run tfasr prepare into another --shard_dir."
         )
     wrong = [name for name, kind in _TYPES.items() if not isinstance(index[name], kind)]
     packing = index["packing"] if not wrong else {}
@@ -250,8 +250,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         )
     if "index_sha256" not in index:
         log.warning(
-            "%s was prepared by an older tfasr, without hashes: whether it was changed is not "
-            "checked. tfasr prepare adds them.",
+            "%s was prepared by an older tfasr, without hashes, so changes to its files go "
+            "unnoticed. Run tfasr prepare to add the hashes.",
             folder,
         )
     else:
@@ -308,7 +308,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
 
 def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
-    """Returns a split's utterances in the records' order, read from the file if they are many."""
+    """Returns a split's utterances in the records' order; many are read only when needed."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise UsageError(
@@ -370,7 +370,7 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
 
 
 class PackedIndex:
-    """Adds up a split's sidecars, in order: manifest, ``unpacked`` utterances, columns, index."""
+    """Combines sidecars, in order, into manifest, ``unpacked`` utterances, columns and index."""
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
         self._folder = folder

@@ -1,7 +1,7 @@
-"""Packs shards: whose a split's folder is, and how any `concurrent.futures.Executor` fills it.
+"""Packs shards: reserves a split's folder and fills it with any `concurrent.futures.Executor`.
 
-``plan.json`` is written first and holds the number of shards, hence every name. Nothing else is
-ever overwritten or removed.
+``plan.json`` is written first and holds the number of shards, which gives the names of all files to
+write. No other files are ever overwritten or removed.
 """
 
 import asyncio
@@ -109,11 +109,11 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
         needed.update(name for name in names if name in _OF_A_SPLIT)
     if foreign := sorted(needed):
         raise UsageError(
-            f"{folder} must not hold files of others that have a shard's name. Received: "
+            f"{folder} must not hold files with a shard's name that aren't tfasr's. Received: "
             f"{', '.join(foreign[:_LISTED])}. Move them away."
         )
     (folder / INDEX_FILE).unlink(missing_ok=True)
-    sync_folder(folder)  # no power loss may bring it back with other shards
+    sync_folder(folder)  # else a power loss might bring the index back, with other shards
     if plan is None or plan[0] != key:
         for name in listed:
             (folder / name).unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
 
 
 def remove_unfinished(folder: Path, split: str) -> None:
-    """Removes what killed workers of an executor left: names that end in 16 hexadecimal digits."""
+    """Removes the files of killed workers, whose names end in 16 hexadecimal digits."""
     name = rf"{re.escape(split)}-\d{{5,}}(\.json)?{re.escape(PARTIAL_SUFFIX)}-[0-9a-f]{{16}}"
     ours = re.compile(name)
     for path in folder.iterdir():
@@ -166,13 +166,13 @@ class Packing:
     shards: ShardConfig
     model: RecogniserConfig  # its output frames decide which utterances are too short
     audio_reader: str = "soundfile"
-    copies: Copies | None = None  # noisy ones, and of other speeds
+    copies: Copies | None = None  # noisy copies, and copies at other speeds
 
     def content(self) -> dict[str, Any]:
         """Returns all settings that change the bytes, as JSON; normalisation happens later."""
         features = to_json(self.features)
         del features["normalisation"]
-        if features["spectrum"] == "power":  # as all were before it could be chosen
+        if features["spectrum"] == "power":  # the only one before the spectrum could be chosen
             del features["spectrum"]
         return {
             "format": FORMAT,
@@ -185,7 +185,7 @@ class Packing:
         }
 
     def output_frames(self, duration_s: float) -> int:
-        """Returns the model's frames for so many seconds of audio; below 1 where none fits."""
+        """Returns the model's output frames for a duration of audio; below 1 if it is too short."""
         samples = round(duration_s * self.features.sample_rate_hz)
         frames = self.features.num_frames(samples)
         return output_frames(self.model, frames)
@@ -198,7 +198,7 @@ def write_part(
     part: Sequence[Utterance],
     partial: Path | None = None,
 ) -> dict[str, Any]:
-    """Writes one shard and returns its sidecar; the positions of bad utterances stay empty."""
+    """Writes one shard and returns its sidecar; the positions of bad utterances stay unused."""
     records, utterances, bad = [], [], []
     sums = FeatureSums()
     for position, utterance in enumerate(part, start=first_position):
@@ -233,13 +233,13 @@ def _pack_utterance(
     except (ValueError, OSError) as error:
         return Rejection(utterance.id, "unreadable audio", str(error))
     duration_s = len(samples) / rate_hz
-    # Judged before by the header's duration, here by the samples.
+    # Checked before with the duration in the header, here with that of the samples.
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
     features = _features(packing, samples)
     original = features
-    if samples is not recorded:  # a copy is the recording, where splits must not share any
+    if samples is not recorded:  # splits must not share a recording, not even as a copy
         original = _features(packing, recorded)
     sums = FeatureSums()
     sums.add(features)
@@ -260,7 +260,7 @@ def _pack_utterance(
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:
     features = _feature_function(packing.features)(samples).numpy()
-    # Not by TensorFlow: for half precision, oneDNN logs an error where it lacks that.
+    # Not by TensorFlow: oneDNN logs an error if it doesn't support half precision here.
     with np.errstate(over="ignore"):  # values that a float16 cannot hold become infinite
         return features.astype(packing.shards.dtype)
 
@@ -273,7 +273,7 @@ def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor
     )
 
 
-# Enough for some hundred workers that take seconds a task, and little memory.
+# Tasks at once: enough for some hundred workers that need seconds per task, and little memory.
 AT_ONCE = 512
 _CONNECT_WITHIN_S = 10
 _REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
@@ -297,7 +297,7 @@ def software() -> dict[str, str]:
 
 
 def exported(value: Any) -> bytes:
-    """Returns a value that `imported` reads in another process, with the plug-ins it needs."""
+    """Pickles a value for `imported` in another process, with the plug-ins that it needs."""
     return pickle.dumps((loaded_plugins(), software(), pickle.dumps(value)))
 
 
@@ -325,9 +325,9 @@ def completed(
     tasks: Iterable[tuple[Any, ...]],
     at_once: int = AT_ONCE,
 ) -> Iterator[Any]:
-    """Yields what ``function(*task)`` returns for every task, as soon as each is done.
+    """Yields the result of ``function(*task)`` for every task, as soon as it is done.
 
-    At most ``at_once`` tasks are submitted and not done. At an early end the others are cancelled.
+    At most ``at_once`` tasks are pending. If the caller stops early, the others are cancelled.
     """
     tasks = iter(tasks)
     running: set[Future] = set()
@@ -341,7 +341,7 @@ def completed(
             if not running:
                 return
             done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-            while done:  # no name stays for a failed future: see _result
+            while done:  # keeps no reference to a failed future: see _result
                 yield _result(done.pop())
     finally:
         for future in running:
@@ -354,12 +354,12 @@ def _result(future: Future) -> Any:
     except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor) as error:
         raise _lost(error) from error
     except Exception as error:
-        # Dask's KilledWorker, for one: a task at which several workers died.
+        # Such as Dask's KilledWorker, for a task at which several workers died.
         if type(error).__module__.partition(".")[0] == "distributed":
             raise _lost(error) from error
         raise
     finally:
-        # Its error knows this frame: a circle would keep what the task had open, such as a file
+        # Its error refers to this frame; the cycle would keep the task's files open, such as one
         # on a full disk.
         del future
 
@@ -367,13 +367,14 @@ def _result(future: Future) -> Any:
 def _lost(error: BaseException) -> RunError:
     cause = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}".removesuffix(": ")
     return RunError(
-        f"The executor must do every task. It gave up with {cause}. Finished shards are kept: see "
-        "why its workers ended (their memory, most often), and run tfasr prepare again; it resumes."
+        f"The executor must do every task. It gave up with {cause}. Finished shards are kept. Find "
+        "out why its workers ended (often too little memory), and run tfasr prepare again; it "
+        "resumes."
     )
 
 
 async def _shake_hands(address: str) -> None:
-    # Dask's client waits for a silent port's greeting without end.
+    # Dask's client would wait forever for a port that doesn't answer.
     from distributed.comm import connect
 
     comm = await asyncio.wait_for(connect(address, _CONNECT_WITHIN_S), _CONNECT_WITHIN_S)
@@ -389,13 +390,13 @@ def cluster_executor(address: str) -> Iterator[Executor]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # the error of a failed connection is enough
     try:
-        with ThreadPoolExecutor(1) as thread:  # a notebook's thread has a loop of its own
+        with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs an event loop
             thread.submit(asyncio.run, _shake_hands(address)).result()
         client = Client(address, timeout=_CONNECT_WITHIN_S)
-    except Exception as error:  # what another program answers can raise anything
+    except Exception as error:  # another program's answer can raise anything
         raise UsageError(
-            "--scheduler must be the address of a Dask scheduler that runs, such as "
-            f"tcp://host:8786. Received: {address}, where none answers "
+            "--scheduler must be the address of a running Dask scheduler, such as "
+            f"tcp://host:8786. Received: {address}, where no scheduler answers "
             f"({type(error).__name__}). {_REMEDY}"
         ) from error
     finally:
@@ -446,7 +447,7 @@ def finish_shard(
 
 @contextlib.contextmanager
 def room_in(folder: Path) -> Iterator[None]:
-    """Turns what a full disk raises into a RunError with a remedy."""
+    """Turns the errors of a full disk into a RunError with a remedy."""
     try:
         yield
     except (OSError, tf.errors.ResourceExhaustedError) as error:
@@ -459,7 +460,7 @@ def room_in(folder: Path) -> Iterator[None]:
 
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
-    # Absent audio would pass for a fault of the corpus.
+    # Otherwise, audio that this host lacks would count as a fault of the corpus.
     worker = f"The worker on {socket.gethostname()}"
     again = "mount it there, and run tfasr prepare again; it resumes."
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S

@@ -58,8 +58,8 @@ WhyNot = Callable[[Utterance], Rejection | None]
 Normalise = Callable[[str], str]
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
-_LEAST_COMPUTED = 0.2  # a chunk that used less than this share of its time was waiting
-_AHEAD = 256  # chunks judged in threads before this is measured again
+_LEAST_COMPUTED = 0.2  # a chunk that computed for less than this share of its time was waiting
+_AHEAD = 256  # chunks judged in threads before the share is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
 _FEW_FOREIGN = 0.2
@@ -79,7 +79,7 @@ class Selection:
         return len(self.unusable) + len(self.unfit)
 
     def is_of_another_alphabet(self) -> bool:
-        """Whether characters outside the alphabet leave out more than a few utterances."""
+        """Whether characters outside the alphabet exclude more than a few utterances."""
         most = _FEW_FOREIGN * (len(self.kept) + self.bad)
         return len(self.unfit) > most and sum(row[1] == OUTSIDE for row in self.unfit) > most
 
@@ -150,7 +150,7 @@ def _file(row: Row, selection: Selection) -> None:
 
 
 def _file_group(group: list[Row], selection: Selection) -> None:
-    # Of several entries with one id the first one counts.
+    # Of several entries with the same id, the first counts.
     if len(group) == 1:
         _file(group[0], selection)
         return
@@ -177,7 +177,7 @@ def _judged(
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
     # When a chunk has mostly waited, for a file server or a slow disk, threads judge the next ones
-    # ahead. Where headers come at once, threads would only wait for each other.
+    # ahead. If headers can be read without delay, threads would only wait for each other.
     waiting: deque[Future] = deque()
     count = ahead = 0
     with _Headers(log_path) as headers:
@@ -224,10 +224,10 @@ def _judge_chunk(
 
 
 class _Headers:
-    """Audio headers that were already read, in the corpus's order of files.
+    """Notes of the audio headers that were already read, in the order of the corpus's files.
 
-    An earlier call's notes are used as long as they agree with the list. All are written to a new
-    file, which replaces the old one at the end.
+    An earlier call's notes are used as long as they agree with the corpus. All notes are written to
+    a new file, which replaces the old one at the end.
     """
 
     def __init__(self, path: Path):
@@ -252,7 +252,7 @@ class _Headers:
             self._partial.unlink(missing_ok=True)
 
     def known(self, item: Entry | Rejection) -> tuple[int, int, float] | None:
-        """Returns size, time of change and seconds of an entry's audio, as noted before."""
+        """Returns the size, time of change and seconds that an earlier call noted for an entry."""
         if self._old is None or isinstance(item, Rejection):
             return None
         try:
@@ -277,10 +277,10 @@ class _Headers:
 @dataclass(frozen=True)
 class PackingOrder:
     kept: Rows  # of `kept_row`
-    # Of all that is known of the shards before audio is read, but not the folder's place or times.
-    # An index's ``content_hash`` adds the hashes of the records.
+    # A hash of all that decides the shards and is known before audio is read, but not of paths or
+    # times. An index's ``content_hash`` adds the hashes of the records.
     content_hash: str
-    # Also of times of change: finished shards are kept if it is unchanged.
+    # Adds speakers and times of change; finished shards are kept if this key is unchanged.
     resume_key: str
 
     def parts(self, size: int) -> Iterator[list[Utterance]]:
@@ -291,7 +291,7 @@ class PackingOrder:
 
 
 def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> PackingOrder:
-    """Mixes a split's utterances, so that a shuffle buffer of a few shards meets all speakers."""
+    """Mixes a split's utterances, so that a shuffle buffer of a few shards holds all speakers."""
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     mixed = Rows(folder)
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
@@ -355,7 +355,7 @@ class Dropped:
             raise RunError(
                 f"{path.parent} would be empty: no utterance was found, or all are too long."
             )
-        # Divided, because 0.29 * 100 is less than 29.
+        # Compares a quotient, because 0.29 * 100 is less than 29.
         if bad / total <= max_bad_fraction and bad < total:
             return
         first = itertools.islice(self._bad_rows(), _LISTED)
@@ -400,13 +400,13 @@ def pack_split(
 ) -> dict[str, Any]:
     """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
 
-    Shards that an interrupted call finished are kept; a different plan in the same folder makes all
-    anew. Threads keep all cores busy, as decoding, features and compression release the
-    interpreter's lock. Memory grows by some 60 bytes an utterance. ``max_duration_s`` is by default
-    that of ``packing.shards``; ``max_bad_fraction`` is a share of all but the too long utterances.
-    A given ``executor`` does the work instead of threads. ``on_listed`` gets the number of judged
-    entries, now and then, and ``on_progress`` the utterances done and in all, after every shard.
-    Errors are those of `tfasr.data.prepare_corpus.prepare`.
+    Shards that an interrupted call finished are kept; if the plan has changed, all are made anew.
+    Threads keep all cores busy, as decoding, features and compression release the interpreter's
+    lock. Memory grows by some 60 bytes per utterance. ``max_duration_s`` is by default that of
+    ``packing.shards``; ``max_bad_fraction`` is a share of all but the too long utterances. With an
+    ``executor``, it does the work instead of threads. ``on_listed`` gets the number of judged
+    entries, now and then; ``on_progress`` gets the numbers of finished and of all utterances after
+    every shard. Raises the errors of `tfasr.data.prepare_corpus.prepare`.
     """
     folder = (shard_dir / split).absolute()
     why_not = functools.partial(
@@ -432,7 +432,7 @@ def pack_split(
         except UsageError:  # a folder that is refused is left as it was
             (folder / LISTING_FILE).unlink(missing_ok=True)
             raise
-        if selection.is_of_another_alphabet():  # then nothing is packed in vain
+        if selection.is_of_another_alphabet():  # judged before anything is packed
             before = Dropped(selection, Rows(folder))
             before.write(folder / DROPPED_FILE)
             before.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)

@@ -39,7 +39,7 @@ log = logging.getLogger("tfasr")
 class Overlap:
     utterances: list[str]  # ids of the held-out utterances whose audio is trained on too
     of_utterances: int  # how many the held-out split has
-    speakers: list[str]  # of both, by name
+    speakers: list[str]  # names of the speakers in both splits
     of_speakers: int  # how many the held-out split names
 
     def to_json(self) -> dict[str, int]:
@@ -48,8 +48,8 @@ class Overlap:
 
     def __str__(self) -> str:
         counted = (
-            (self.utterances, f"{self.of_utterances} utterances are trained on too"),
-            (self.speakers, f"{self.of_speakers} speakers are heard in training too"),
+            (self.utterances, f"{self.of_utterances} utterances are in the training split too"),
+            (self.speakers, f"{self.of_speakers} speakers are in the training split too"),
         )
         return "; ".join(
             f"{len(names)} of {text} ({', '.join(names[:_SHOWN])}{', ...' * (len(names) > _SHOWN)})"
@@ -63,7 +63,8 @@ def overlap(
 ) -> Overlap:
     """Returns the utterances and speakers that a held-out split shares with the training split.
 
-    Utterances are the same by features, or, without noted ones, by id, text, duration and frames.
+    Utterances are the same if the hashes of their features are or, where a split has no such
+    hashes, if their ids, texts, durations and frames are.
     """
     content, known = held_out.column("content"), training.column("content")
     if content.all() and known.all():
@@ -86,7 +87,7 @@ def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    # Not `np.isin`, which would sort the known ones: they are too many.
+    # Not `np.isin`, which would sort all known values: they are too many.
     distinct, which = np.unique(values, return_inverse=True)
     is_known = np.zeros(len(distinct), bool)
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):
@@ -116,8 +117,8 @@ def warn_of_overlaps(shard_dir: Path) -> None:
         warn_of_overlap(overlap(training, utterances), name)
         if noises[name] and noises[name] == noises["train"]:
             log.warning(
-                "%s: its noise and rooms are those of training. Its error rates are lower than in "
-                "other noise: name other recordings for it with --noise_dir and --impulse_dir.",
+                "%s: its noise and rooms are those of training, so its error rates are lower than "
+                "in other noise. Prepare it with another --noise_dir and --impulse_dir.",
                 name,
             )
 
@@ -151,7 +152,7 @@ def prepare(
         corpus_dir: the corpus's folder.
         shard_dir: gets a folder for each split.
         split: "train", "validation", "test" or another that the corpus has, such as "test-other";
-            by default those of the three that it has.
+            by default all of these three that it has.
         manifest: the list of a "json" or "tsv" corpus, relative to ``corpus_dir`` or absolute.
         subsets: folders of LibriSpeech that make up the split, such as ["train-clean-5"].
         features: a `FeatureConfig`; the paper's by default.

@@ -85,7 +85,7 @@ def in_order(
 def in_places(
     rows: Iterable[Row], places: Iterable[int], count: int, folder: Path, at_once=_ROWS_AT_ONCE
 ) -> Iterator[Row]:
-    """Yields rows in the order of their places, which are those of ``range(count)``."""
+    """Yields rows in the order of their places, a permutation of ``range(count)``."""
     at_once = max(at_once, -(-count // _MOST_FILES))
     files = -(-count // at_once)
     parts = [Rows(folder, IN_MEMORY_BYTES // files) for _ in range(files)]

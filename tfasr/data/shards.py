@@ -66,8 +66,8 @@ def write_shard(
 ) -> None:
     """Writes a shard; it has the name ``partial`` until it is complete and on the disk."""
     partial = partial or path.with_suffix(".partial")
-    # Feature mantissas do not repeat: looking for matches takes more than half of all of prepare's
-    # time and finds nothing. What compresses is how often each byte occurs, and runs.
+    # Feature mantissas do not repeat: looking for matches takes more than half of prepare's time
+    # and finds nothing. Only runs, and how often each byte occurs, make the file smaller.
     options = tf.io.TFRecordOptions(
         compression_type=compression, compression_level=1, compression_strategy=_ZLIB_RLE
     )
@@ -78,12 +78,12 @@ def write_shard(
         publish(partial, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
+            partial.unlink(missing_ok=True)  # else it would keep its space on a full disk
         full = tf.errors.ResourceExhaustedError  # prepare reports it like any full disk
         if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
             raise RunError(
-                f"Shards must be written. {path} cannot be: {error.message}. Finished shards are "
-                "kept: repair the disk, and run tfasr prepare again; it resumes."
+                f"{path} can't be written: {error.message}. Finished shards are kept: repair the "
+                "disk, and run tfasr prepare again; it resumes."
             ) from error
         raise
 
@@ -161,8 +161,8 @@ class ShardedSplit:
             raise RunError(
                 f"A run's data must stay as it is. In {self.folder} {len(changed)} of "
                 f"{len(self.states)} shards are gone or changed since the run was begun: "
-                f"{', '.join(changed[:_LISTED])}. Checkpoints are of before: bring the shards "
-                "back and go on with --resume, or begin a new run."
+                f"{', '.join(changed[:_LISTED])}. Checkpoints belong to the old shards: restore "
+                "these and continue with --resume, or begin a new run."
             )
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
@@ -174,9 +174,9 @@ class ShardedSplit:
 
 
 def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> ShardedSplit:
-    """Opens a prepared split in ``tfasr prepare``'s --shard_dir and checks that all of it is there.
+    """Opens a prepared split in ``tfasr prepare``'s --shard_dir and checks that it is complete.
 
-    With ``content`` the records too are compared with their hash, which reads them all. Raises
+    With ``content`` all records are read and compared with their hashes, too. Raises
     UsageError if the split was never prepared, or files are missing, damaged or changed.
     """
     folder = Path(shard_dir) / split
@@ -193,7 +193,7 @@ def file_state(path: Path) -> FileState:
 
 
 def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
-    """Returns each split's content hash: equal ones hold the same records."""
+    """Returns each split's content hash, which is equal for splits with the same records."""
     return {name: split.index["content_hash"] for name, split in splits.items()}
 
 

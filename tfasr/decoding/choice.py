@@ -29,7 +29,7 @@ DECODERS: Registry[DecoderKind] = Registry(
 # Measured size of TensorFlow 2.21's prefix tree: 5.3 to 6.5 kB per frame and unit of width at 30
 # classes (widths 2000 and 8000, 50 and 100 frames). A tree is freed before the next utterance.
 _BYTES_PER_CHILD = 220
-_LONGEST_WORD = 4096  # characters; an hour of them takes seconds to prepare
+_LONGEST_WORD = 4096  # characters, far more than any real word has
 
 
 @config_class
@@ -41,7 +41,7 @@ class DecoderConfig:
             with the words of the training transcripts as dictionary, as in the paper), or another
             one of `DECODERS`.
         beam_width: hypotheses kept per frame, at most 65536; not used by greedy decoding.
-        recombine: whether word beam search keeps one beam for each future, see
+        recombine: whether word beam search merges beams that would continue in the same way, see
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
 
@@ -74,7 +74,7 @@ def make_decoder(
     num_threads: int | None = None,
     language_model: "KenlmModel | None" = None,
 ) -> Decoder:
-    """Creates the decoder that a config names; RunError if it was not built.
+    """Creates the decoder that a config names; RunError if its compiled core is missing.
 
     ``lexicon``: words in plain spelling, for decoders that need them. ``num_threads`` (None: one
     per available core) and ``language_model``, which also scores the words, are for "word_beam";

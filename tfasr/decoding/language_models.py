@@ -145,8 +145,8 @@ def _arpa_counts(path: Path) -> list[int]:
 @dataclass(frozen=True)
 class Order:
     probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
-    # By context: factor for the probabilities, after the shorter context, of words that never
-    # followed it.
+    # By context, for words that never followed it: the factor of their probabilities after the
+    # shorter context.
     left_over: Mapping[Words, float]
 
 
@@ -240,7 +240,7 @@ def _counts(
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns an order's counts; below the highest, of distinct words before an n-gram."""
+    """Returns an order's counts; below the highest order, of the distinct words before n-grams."""
     adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)

@@ -225,7 +225,7 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
 def _kinds(
     alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
 ) -> list[int]:
-    """Returns for each class 1 if words have it, 2 if it begins a word without a space, or 0."""
+    """Returns for each class 1 if words contain it, 2 if it starts a word without space, or 0."""
     if alphabet.units and " " not in alphabet.characters:
         raise ValueError(
             "Word beam search needs words, but units of a script without spaces cross them. "

@@ -25,7 +25,7 @@ _PADDED_FRAMES = (47, 21, 32)  # output frames of a batch of noise
 UNKNOWN = "not recorded"
 WORD_LIMITS = (
     "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
-    "those of its CTC alignment, a tenth of a second or two off."
+    "those of its CTC alignment, one or two tenths of a second off."
 )
 """Limits measured on synthetic speech: ``benchmarks/word_times.py``."""
 
@@ -118,7 +118,7 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
 class CardForm:
     """The parts of a model card that depend on the kind of export, in Markdown."""
 
-    files: str  # with the model
+    files: str  # the files that contain the model
     commands: tuple[str, ...]  # to use it, one per line
     streams: bool
     limits: str  # of its output

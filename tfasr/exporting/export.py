@@ -378,12 +378,12 @@ class _Litert(Kind):
         if spec.streams:
             signature = (
                 f"`step`: it takes the `features` (float32: {frames}) that a few output frames "
-                "see, and the states `h_0`, `c_0` and so on; it returns their `log_probs`, and as "
-                "`states_h_0` and so on the states after each of these frames. The next call takes "
-                "those after the last frame."
+                "see, and the states `h_0`, `c_0` and so on; it returns the frames' `log_probs` "
+                "and, as `states_h_0` and so on, the states after each of these frames. The next "
+                "call takes the states after the last frame."
             )
         file = MODEL_FILES[LITERT]
-        return f"`{file}`, without operators of TensorFlow's, has the signature {signature}"
+        return f"`{file}`, which needs no TensorFlow operators, has the signature {signature}"
 
 
 class _Keras(Kind):

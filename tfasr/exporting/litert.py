@@ -30,7 +30,7 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 # Output frames per call. More are faster per frame, fewer reduce latency.
 STEP_FRAMES = 8
 STACKS = ("acoustic_model", "gru")  # models with graphs written step by step
-_EXPORT_OTHERWISE = "Export it --to onnx or --to saved_model."
+_EXPORT_OTHERWISE = "Export it with --to onnx or --to saved_model."
 QUANTISED = ("int8",)  # LiteRT's precisions with integer weights
 
 
@@ -45,7 +45,7 @@ def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
 
 
 def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool) -> bytes:
-    """Converts any model, for one utterance per call; RunError if that is impossible."""
+    """Converts any model, for one utterance per call; RunError if it can't be converted."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     features = tf.TensorSpec([1, None, num_features], tf.float32)
     signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}

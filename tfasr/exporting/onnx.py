@@ -1,8 +1,8 @@
-"""ONNX graphs of features and models: written node by node or converted; int8 weights.
+"""ONNX graphs of features and models, written node by node or converted, with int8 weights.
 
-Graphs of the five model families are written without loops: they are two to six times as fast as
-converted ones, and only they accept recurrent states. The features' Fourier transform is a
-convolution with cosines and sines, which every runtime supports.
+The graphs of the five model families are written node by node, without loops: they are two to six
+times as fast as converted ones, and only they accept recurrent states. The features' Fourier
+transform is a convolution with cosines and sines, which every runtime supports.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
 BY_FRAME = [0, 2, 1]  # converts between (batch, channels, frames) and (batch, frames, channels)
-# Without the convolution: ONNX Runtime's integer convolution is slower than its float one.
+# Conv is not in the list: ONNX Runtime's integer convolution is slower than its float one.
 _INT8_OPERATORS = ["LSTM", "MatMul"]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """Returns the graph's description of itself, for programs that read no other file."""
+    """Returns the metadata stored in a graph, for programs that read no other file."""
     return {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
@@ -65,11 +65,11 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 class GraphWriter:
     """Collects nodes and weights; each method returns the name of its node's output.
 
-    Values are ``(batch, channels, frames)`` unless a method's docstring differs.
+    Values are ``(batch, channels, frames)`` unless a method's docstring gives another shape.
     """
 
     def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix  # of numbered names
+        self._prefix = prefix  # of the names that `add` numbers
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
@@ -126,7 +126,7 @@ class GraphWriter:
     def convolved(
         self, hidden: str, kernel: np.ndarray, bias: Any, pads: Sequence[int], **attributes: Any
     ) -> str:
-        """Adds a convolution of a kernel ``(outputs, inputs per group, frames)``."""
+        """Adds a convolution with a kernel ``(outputs, inputs per group, frames)``."""
         weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
         return self.add("Conv", hidden, *weights, pads=list(pads), **attributes)
 
@@ -142,7 +142,7 @@ class GraphWriter:
         return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
 
     def classified(self, hidden: str, classifier: Any, num_features: int, carried: dict) -> bytes:
-        """Adds the last layer, from ``(batch, frames, channels)``, and returns the `model`."""
+        """Adds the classifier, for inputs ``(batch, frames, channels)``; returns the `model`."""
         self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
         return self.model(num_features, classifier.units, carried)
 
@@ -174,7 +174,7 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
 
 
 def converted_graph(recognise: Any, num_features: int, name: str, carried: dict) -> bytes:
-    """Converts any model by tf2onnx; RunError if that is impossible.
+    """Converts any model with tf2onnx; raises RunError if tf2onnx can't convert it.
 
     ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
     """
@@ -186,7 +186,7 @@ def converted_graph(recognise: Any, num_features: int, name: str, carried: dict)
         tf.TensorSpec([None], tf.int32, name=LENGTHS),
     )
     refusal = f"The model {name!r} can't be converted to ONNX"
-    remedy = "Export it --to saved_model or --to keras."
+    remedy = "Export it with --to saved_model or --to keras."
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
@@ -196,7 +196,7 @@ def converted_graph(recognise: Any, num_features: int, name: str, carried: dict)
     nodes = _all_nodes(model.graph)
     unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
     if unknown:  # tf2onnx only logs these, and still writes the file
-        raise RunError(f"{refusal}: tf2onnx has no {', '.join(unknown)}. {remedy}")
+        raise RunError(f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}")
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
     names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
     for value in (*model.graph.input, *model.graph.output):
@@ -320,9 +320,9 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
     difference = float(np.abs(features - expected).max()) if same_shape else np.inf
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
-            "The features' graph must compute the same as tfasr. For generated sounds they "
-            f"differ by up to {difference:.3g} (shapes {features.shape} and {expected.shape}). "
-            "Nothing was written; please report it."
+            "The features' graph must compute the same features as tfasr. For generated sounds, "
+            f"they differ by up to {difference:.3g} (shapes {features.shape} and "
+            f"{expected.shape}). Nothing was written; please report this error."
         )
     return graph
 
@@ -360,7 +360,7 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
     if config.spectrum == "power":
-        # Sine and cosine of a bin share its filter, so the product also adds their squares.
+        # A bin's cosine and sine have the same filter, so the product also adds their squares.
         weights = np.concatenate([filters[bins], filters[bins]])
     else:
         pairs = writer.weight("both_parts", np.tile(np.eye(len(bins), dtype=np.float32), (2, 1)))

@@ -25,7 +25,8 @@ Tensors = tuple[tf.Tensor, ...]
 def counted(share: tf.Tensor) -> Iterator[None]:
     """Sets whether a model's utterances count for synchronised statistics while it is called.
 
-    A replica that gets no utterances of a batch runs the step on another's and drops the result.
+    A replica that gets no utterances of a batch runs the step on those of another replica and drops
+    the result.
     """
     token = _COUNTED.set(share)
     try:
@@ -179,7 +180,7 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
 def _compiled(function: str, operation: str, tensors, options):
     """Calls the core with the inputs, further tensors, the mask and the seed, in this order.
 
-    Returns what has the inputs' shape and dtype, and two vectors.
+    Returns an array with the inputs' shape and dtype, and two vectors.
     """
     dtype, shape, channels = tensors[0].dtype, tensors[0].shape, tensors[0].shape[-1]
     run, threads = getattr(core, f"{function}_{dtype.name}"), team_size()

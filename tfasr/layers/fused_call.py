@@ -58,7 +58,7 @@ class Dropout(keras.layers.Dropout):
 
     The rate is rounded to one of 65536 levels. The remaining activations are scaled by the rounded
     rate, so expectations are exact. It drops other activations than Keras's layer with the same
-    seed. With ``noise_shape``, on GPUs and on JAX and PyTorch it is Keras's layer.
+    seed. With ``noise_shape``, on GPUs and on JAX and PyTorch, Keras's own code runs.
     """
 
     @property

@@ -18,8 +18,8 @@ class LSTM(keras.layers.LSTM):
     raise NotImplementedError. Under mixed precision, matmuls run in the compute dtype, states and
     gates in float32.
 
-    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop. If it
-    doesn't support the layer, ValueError is raised when the layer is made or called.
+    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop. If
+    that one doesn't support the layer, creating or calling the layer raises ValueError.
 
     ``last_kernel`` is the implementation of the latest call or trace: "fused CPU", "cuDNN",
     "generic loop", "Keras on jax", "Keras on torch"; None before the first call. "fused TensorFlow

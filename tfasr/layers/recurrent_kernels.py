@@ -1,8 +1,8 @@
 """Recurrent layers on CPUs: compiled steps, with a hand-written gradient.
 
-Only the dependence on the previous step is inside the steps. All inputs are projected before them,
-and the weights' gradients computed after them, as large matmuls of TensorFlow. The steps run in a
-compiled core (``_recurrent/``), which packs the weights once for all of them.
+A step computes only what depends on the previous step. All inputs are projected before the steps,
+and the weights' gradients computed after them, as large matmuls in TensorFlow. The steps run in a
+compiled core (``_recurrent/``), which packs the weights once for all steps.
 """
 
 import functools

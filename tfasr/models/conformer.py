@@ -146,8 +146,8 @@ class ConformerConfig:
     blocks, not relative positions in the attention, and subsampling convolves over time.
     """
 
-    width: int = 144  # of what each block takes and returns
-    num_blocks: int = 16  # one after the other
+    width: int = 144  # channels of each block's input and output
+    num_blocks: int = 16  # number of blocks, one after the other
     num_heads: int = 4  # of the attention; they share the width
     expansion: int = 4  # of the feed-forward modules, times the width
     conv_kernel: int = 32  # frames of a block's depthwise convolution

@@ -27,9 +27,9 @@ class DeepSpeech2Config:
     Source: github.com/DeepMark/deepmark, issue 1 and torch/audio.
     """
 
-    num_bins: int | None = None  # per 10 ms frame; None for the features', or DeepMark's 161
+    num_bins: int | None = None  # per 10 ms frame; None: as many as features, or DeepMark's 161
     conv_filters: int = 32  # channels of both convolutions
-    num_recurrent_layers: int = 7  # one after the other
+    num_recurrent_layers: int = 7  # number of recurrent layers
     units: int = 1760  # of each recurrent layer, in each direction, and of the fully connected one
     num_classes: int | None = None  # the CTC blank is the last; None: the alphabet's, or 29
     clip: float = 20.0  # the largest output of a rectifier

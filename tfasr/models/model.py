@@ -51,19 +51,19 @@ class RecogniserConfig(Protocol):
 
         ``call(features, lengths, training=False)`` gets right-padded float ``(batch, frames,
         num_features)`` and int32 ``(batch,)`` valid frames. It returns float32 logits ``(batch,
-        output_lengths(frames), num_classes)``, which are ignored for padded frames. Optional are a
-        property ``kernels``, the names of the implementations that computed the recurrence, a
-        method ``stages``, see `tfasr.models.recurrent`, and a method ``call_with_intermediate``,
-        see `tfasr.models.recurrent.Network`, and a method ``output_layer()``, which returns the
-        last layer, a ``Dense`` with kernel and bias, so that training can change its initial
-        weights (``TrainingConfig.zero_output_layer``, which presets of ``gin/fast`` set, and
-        ``initial_blank_bias``).
+        output_lengths(frames), num_classes)``, which are ignored for padded frames. A model may
+        also have: a property ``kernels``, the names of the implementations that computed the
+        recurrence; a method ``stages``, see `tfasr.models.recurrent`; a method
+        ``call_with_intermediate``, see `tfasr.models.recurrent.Network`; and a method
+        ``output_layer()``, which returns the last layer, a ``Dense`` with kernel and bias, so that
+        training can change its initial weights (``TrainingConfig.zero_output_layer``, which presets
+        of ``gin/fast`` set, and ``initial_blank_bias``).
 
-        One that can stream has two more methods. ``initial_state(batch)`` returns a list of tensors
-        ``(batch, ...)``: the recurrence's state before any frame. ``continued(features, state)``
-        returns the logits of output frames and the state after them; its features begin with the
-        first that the next output frame sees, and have no padding. However the frames are cut into
-        chunks, the logits are those of ``call``.
+        A model that can stream has two more methods. ``initial_state(batch)`` returns a list of
+        tensors ``(batch, ...)``: the recurrence's state before any frame. ``continued(features,
+        state)`` returns the logits of output frames and the state after them; its features begin
+        with the first frame that the next output frame sees, and have no padding. However the
+        frames are cut into chunks, the logits are those of ``call``.
 
         ``seed`` is for initial weights and dropout; ``dtype`` is Keras's dtype policy: "float32",
         "mixed_bfloat16", "mixed_float16" or None.
@@ -172,7 +172,7 @@ def output_frames(config: RecogniserConfig, frames: int) -> int:
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
     """Returns a value that is equal for two models with the same `output_lengths`.
 
-    This is kernel and stride of the one unpadded convolution that has as many output frames as the
+    It is the kernel and stride of the unpadded convolution that has as many output frames as the
     model's convolutions and poolings, or else a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)

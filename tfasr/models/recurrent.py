@@ -46,7 +46,7 @@ class Network(keras.Model):
     def call_with_intermediate(
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
-        """Returns logits, and those that the last layer gives for the middle one of `encodings`.
+        """Returns the logits, and the last layer's logits for the middle one of `encodings`.
 
         Raises UsageError if no earlier layer is as wide as the last one.
 

@@ -28,7 +28,7 @@ class SeparableConvConfig:
     first_kernel: int = 33  # frames that the first convolution sees
     last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
     last_kernel: int = 87  # of the first of these; the second's is 1
-    last_dilation: int = 2  # frames between those that the last block's convolution sees
+    last_dilation: int = 2  # of the first of these: 2 sees every second frame
     dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class SeparableConvModel(Network):
 
 
 class NormalisedConv(keras.layers.Layer):
-    """A convolution over time that sees ``reach`` more frames, with all that follows it."""
+    """A convolution that sees ``reach`` more frames, then normalisation, ReLU and dropout."""
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
         super().__init__(**kwargs)

@@ -23,7 +23,7 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import Segment, recognised_in_batches
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 
-# Of a subtitle: two lines on a television, and no longer than can be read; a pause ends it early.
+# Limits of a subtitle: two lines on a television, and a few seconds; a pause ends it early.
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
@@ -37,9 +37,9 @@ log = logging.getLogger("tfasr")
 @dataclass(frozen=True)
 class Format:
     write: Callable[[str, Transcript], str]  # from a recording's name and transcript to text
-    suffix: str  # of a file that holds one
-    header: str = ""  # what comes once before any transcripts
-    joins: bool = True  # whether several recordings can stand in one stream
+    suffix: str  # of a file with one transcript
+    header: str = ""  # written once, before all transcripts
+    joins: bool = True  # whether several recordings' transcripts can be written to one stream
 
 
 def to_json(name: str, transcript: Transcript) -> str:
@@ -153,8 +153,8 @@ class Source:
 
 @dataclass
 class Outcome:
-    done: int = 0  # how many were transcribed
-    audio_s: float = 0.0  # in these
+    done: int = 0  # how many recordings were transcribed
+    audio_s: float = 0.0  # their total duration
     failed: dict[str, str] = field(default_factory=dict)  # names and reasons
 
 
@@ -244,7 +244,7 @@ class ResultFolder:
 
     Each result's hash is noted before it is written, to distinguish it from a user's text. A
     result that the user has changed stays as it is. Raises UsageError if the folder has results of
-    other settings or files of others in their places, or two recordings would share a name.
+    other settings or other files in the results' places, or two recordings would share a name.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class ResultFolder:
     def _note(self, path: Path, content_hash: str) -> None:
         line = {"file": str(path.relative_to(self._folder)), "sha256": content_hash}
         with (self._folder / RESULTS_FILE).open("ab") as file:
-            file.write(b"\n" + json.dumps(line).encode())  # before it: a kill may cut a line
+            file.write(b"\n" + json.dumps(line).encode())  # a kill may have cut the line before
             file.flush()
             os.fsync(file.fileno())
 

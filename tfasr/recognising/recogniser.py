@@ -34,7 +34,7 @@ from tfasr.recognising.spec import (
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-# Blocks in which a long array of samples is looked at: converting it then takes little memory.
+# A long array of samples is converted in blocks of this length, which takes little memory.
 _BLOCK_S = 60
 
 
@@ -134,7 +134,7 @@ class Recogniser:
                 samples at `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
 
         Raises:
-            ValueError: if the file cannot be read, or the samples are no finite numbers.
+            ValueError: if the file can't be read, or the samples are not finite.
         """
         (transcript,) = self.transcribe_many([audio])
         return transcript
@@ -172,7 +172,7 @@ class Recogniser:
         yield from cut_segments(blocks, self.sample_rate_hz, count)
 
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
-        """Transcribes a recording that comes block by block, as from a pipe.
+        """Transcribes a recording that arrives block by block, as from a pipe.
 
         Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
         ValueError if samples are not finite.
@@ -193,7 +193,7 @@ class Recogniser:
     def stream(
         self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None
     ) -> Iterator[StreamResult]:
-        """Yields the text of speech as it comes; the last result is final.
+        """Yields the text of speech while it arrives; the last result is final.
 
         The texts do not depend on how the samples are cut into chunks.
 

@@ -31,11 +31,11 @@ from tfasr.recognising.spec import (
     read_spec,
 )
 
-NEXT = "next_"  # in ONNX, begins the name of a state after a chunk
+NEXT = "next_"  # in ONNX, the prefix of the names of the states after a chunk
 # LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
 STEP, WHOLE = "step", "whole"
 _TRIED = 3  # output frames on which an exported model is tried
-STATES = "states_"  # in LiteRT, begins the name of the states after each output frame
+STATES = "states_"  # in LiteRT, the prefix of the names of the states after each output frame
 
 
 def open_exported(
@@ -51,7 +51,7 @@ def open_exported(
 
 
 def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
-    """Raises UsageError unless a model's outputs are those that the description promises."""
+    """Raises UsageError unless a model's outputs fit its description."""
     kernel, stride = spec.geometry
     frames = kernel + (_TRIED - 1) * stride
     features = np.zeros((1, frames, spec.features.num_features), np.float32)
@@ -64,7 +64,7 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
     if log_probs is None or log_probs.shape != expected or fault == "NaN":
         raise UsageError(
             f"{path} must fit {SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} frames of "
-            f"{spec.features.num_features} features must give {_TRIED} of "
+            f"{spec.features.num_features} features must give {_TRIED} output frames of "
             f"{spec.alphabet.num_classes} classes. Received: {fault}. Export the run again."
         )
 
@@ -117,11 +117,11 @@ def onnx_session(graph: str | Path | bytes) -> Any:
     """Opens a graph with ONNX Runtime in the caller's thread; UsageError if it can't be loaded."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
-    # Use the caller's threads, each with its own batch: ONNX Runtime's share an LSTM's step badly,
-    # and take a quarter more of the processor while they wait.
+    # Use the caller's threads, each with its own batch: ONNX Runtime's own threads share an LSTM's
+    # step badly, and take a quarter more processor time while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Its file reader rejects names that aren't UTF-8.
+    # ONNX Runtime's own file reader rejects names that aren't UTF-8.
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
     try:
         return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -157,7 +157,7 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Yields a function of the graph's inputs by name, of an idle interpreter or a new one."""
+        """Yields a function from the graph's inputs by name, in an idle or new interpreter."""
         try:
             runner = self._idle.get_nowait()
         except queue.Empty:
@@ -187,7 +187,8 @@ class LitertAcoustics(_Litert):
             self._states = {name: shape for name, shape in shapes.items() if name != FEATURES}
             self._steps = int(runner.get_output_details()[LOG_PROBS]["shape"][0])
         self._frames = frames
-        self._first = frames - (self._steps - 1) * stride  # that the first output frame sees
+        # feature frames that the first output frame sees
+        self._first = frames - (self._steps - 1) * stride
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         frames = (len(features) - self._first) // self._stride + 1

@@ -1,4 +1,4 @@
-"""Recognises recordings in batches of similar segments, and speech as it comes."""
+"""Recognises recordings, in batches of segments of similar length, and streams of speech."""
 
 import dataclasses
 import itertools
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
 LONGEST_S = 16.0
-CONTEXT_S = 0.5  # around each cut, to clip no word
+CONTEXT_S = 0.5  # kept on both sides of a cut, so that no word is clipped
 _PAUSE_S = 0.3  # the quietest stretch as long as this is a pause, not a stop consonant
 _BLOCK_S = 0.01
 _MANY_FRAMES = 10_000  # from here on, a faster transform is worth the time that it takes to load
-# Segments of similar length are batched among so many batches; fewer at first, so that the model
+# How many batches of segments are sorted by length together; fewer at first, so that the model
 # doesn't wait for reading.
 _BATCHES_SORTED = (1, 2, 4)
 _READ_AHEAD = 32
 _END = object()
 _NOTHING = np.zeros(0, np.float32)
-# A segment's batch at the model, and its row there; None of one too short for an output frame.
+# A segment's batch and its row in it; None if the segment is too short for an output frame.
 _Place = tuple[Future, int] | None
 
 
@@ -43,8 +43,8 @@ class Segment:
 
     samples: np.ndarray  # float32 (samples,)
     start_s: float  # where its first sample is in the recording
-    from_s: float  # from here on, in the recording, words are not the segment's before
-    to_s: float  # from here on they are the next one's
+    from_s: float  # words before this time belong to the previous segment
+    to_s: float  # words from this time on belong to the next segment
 
 
 class PauseCutter:
@@ -52,7 +52,7 @@ class PauseCutter:
 
     A longer recording is cut in the middle of the quietest 0.3 s of the second half of what fits.
     Each segment extends half a second beyond its cuts, so that both neighbours contain the whole of
-    a word at a cut; it belongs to the one that contains its middle.
+    a word at a cut; the word belongs to the segment on whose side of the cut its middle lies.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -61,8 +61,8 @@ class PauseCutter:
         self._context = int(min(CONTEXT_S, longest_s / 8) * sample_rate_hz)
         self._blocks: list[np.ndarray] = []
         self._held = 0
-        self._start = 0  # of what is held, in the recording
-        self._from = 0  # of the segment that goes on, in the recording
+        self._start = 0  # where the held samples begin in the recording
+        self._from = 0  # where the current segment's words begin in the recording
 
     def push(self, samples: np.ndarray) -> list[Segment]:
         """Takes the next samples; returns the segments that are complete."""
@@ -121,7 +121,7 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     sums = np.cumsum(np.append(0.0, level))
     stretches = sums[width:] - sums[:-width]  # stretch i: blocks i .. i + width
     first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
-    # Of several equally quiet ones, as in digital silence, the last: segments are long.
+    # The last of several equally quiet ones, as in digital silence, so that segments are long.
     last_quietest = len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
     return (last_quietest + width // 2) * block
 
@@ -141,7 +141,7 @@ def aligned_words(
     A word extends from the first frame of its first character to the last frame of its last one.
     CTC models write a character in a few frames anywhere in its sound, so times are a few frames
     off, and the time between words belongs to no word. ``log_probs`` are ``(frames, classes)``;
-    ``first_s`` is where the first frame's share of the time begins.
+    ``first_s`` is where the first frame's time step begins.
     """
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     # The most probable path is the best alignment if it spells the text.
@@ -185,7 +185,8 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
     separator = alphabet.separator_id
     number = np.arange(len(states))
     is_label = number % 2 == 1
-    # From two before: no blank between different labels. From three before, a blank: no separator.
+    # From two states before: skips the blank between different labels. From three before, which is
+    # a blank: skips a separator.
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
     runs = _runs(_viterbi(log_probs[:, states], two, three))
@@ -195,7 +196,7 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
     """The best path through scores (frames, states), a state per frame.
 
-    ``two`` and ``three`` mark the states that can follow the one two or three before them.
+    ``two`` and ``three`` mark states that can follow the state two or three before them.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
@@ -248,7 +249,7 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
 
 
 class SegmentModel:
-    """The stages that each segment passes, one method each."""
+    """The stages that each segment passes through, one method each."""
 
     def __init__(self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None"):
         self.spec = spec
@@ -293,7 +294,7 @@ def recognised_in_batches(
     """Yields each segment's key and words, in the order of the segments.
 
     Reading and features run in one thread, decoding in another, while batches go through the model,
-    as many at once as it can use; at most some hundred segments are in memory. An error of
+    as many at once as it can use; at most a few hundred segments are in memory. An error in
     ``segments`` is raised once everything before it has been yielded.
     """
     hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
@@ -368,7 +369,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of a few batches, also the last one before an error."""
+    """Yields lists of items for a few batches, and the items before an error before raising it."""
     sizes = itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1]))
     size = batch_size * next(sizes)
     group: list[tuple] = []
@@ -395,7 +396,7 @@ def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list
         yield key, place[0].result().result()[place[1]] if place is not None else []
 
 
-_MOST_S = 5.0  # of a chunk that is processed at a time, so that an hour in one needs little memory
+_MOST_S = 5.0  # processed at a time, so that even a chunk of an hour needs little memory
 
 
 @dataclass(frozen=True)
@@ -446,13 +447,13 @@ class Stream:
     """One stream of speech.
 
     It keeps what the next frame needs: samples that don't fill a step yet, features that the
-    convolution still sees, and the recurrence's state. So log-probabilities and texts are those of
-    the whole recording, whatever chunks it comes in. After the end of an utterance the recurrence
-    starts anew, as for a new recording.
+    convolution still needs, and the recurrence's state. So log-probabilities and texts are the same
+    as for the whole recording, whatever chunks it comes in. After the end of an utterance the
+    recurrence starts anew, as for a new recording.
 
-    During an utterance the text is what the decoder would return if it ended now; a decoder that
-    needs all frames runs only at the end, and greedy decoding until then. Without endpoints only
-    `finish` ends an utterance. Raises UsageError for a model that can't stream.
+    During an utterance the text is what the decoder would return if the utterance ended now. A
+    decoder that needs all frames runs only at the end; until then, decoding is greedy. Without
+    endpoints only `finish` ends an utterance. Raises UsageError for a model that can't stream.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a recogniser is in addition to its weights, and the folder of an exported one."""
+"""What describes a recogniser in addition to its weights, and the folder of an export."""
 
 import dataclasses
 import json
@@ -39,15 +39,15 @@ _MOST_FRAMES = 2**16
 
 
 class Acoustics(Protocol):
-    """From normalised features to log-probabilities of all classes."""
+    """Maps normalised features to log-probabilities of all classes."""
 
     batches_at_once: int  # how many threads may usefully call `log_probs` at the same time
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Maps right-padded features ``(batch, frames, num_features)`` and lengths ``(batch,)``.
 
-        Returns natural logarithms ``(batch, output frames, classes)``; needs an output frame in
-        each.
+        Returns natural logarithms ``(batch, output frames, classes)``. Every utterance must have at
+        least one output frame.
         """
 
     def initial_state(self) -> State:
@@ -56,7 +56,8 @@ class Acoustics(Protocol):
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """The next log-probabilities of one stream ``(output frames, classes)``, and its state.
 
-        Features ``(frames, num_features)`` begin with the first that the next output frame sees.
+        Features ``(frames, num_features)`` begin with the first frame that the next output frame
+        sees.
         """
 
 
@@ -118,15 +119,15 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
     loudest = float(np.abs(samples).max(initial=0))
     if loudest > _LOUDEST:
         raise ValueError(
-            f"samples must be at most {_LOUDEST:g} times full scale, or their features are no "
-            f"finite numbers. Received: samples up to {loudest:g}, where full scale is 1."
+            f"samples must be at most {_LOUDEST:g} times full scale, or their features aren't "
+            f"finite. Received: samples up to {loudest:g}, where full scale is 1."
         )
     return samples
 
 
 def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> Iterator[np.ndarray]:
     """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they come."""
-    # What has come already is taken at once, instead of waiting until a chunk is full.
+    # Returns what has arrived at once, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
     most_bytes = 2 * max(int(chunk_s * sample_rate_hz), 1)
     half = b""
@@ -137,7 +138,7 @@ def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> I
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Arrays ``(frames, ...)`` right-padded with 0 ``(batch, frames, ...)``, and their frames."""
+    """Right-pads ``(frames, ...)`` with 0 to ``(batch, frames, ...)``; also returns lengths."""
     lengths = np.array([len(frames) for frames in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
     for row, frames in zip(batch, features, strict=True):
@@ -153,7 +154,7 @@ class RecogniserSpec:
     alphabet: Alphabet
     decoder: DecoderConfig
     lexicon: tuple[str, ...]  # the words of a decoder that needs them
-    geometry: tuple[int, int]  # feature frames of the first output frame, and from one to the next
+    geometry: tuple[int, int]  # feature frames seen by an output frame, and from one to the next
     streams: bool  # whether no output frame depends on later feature frames than its own
     identity: str  # a hash of the weights, which identifies the recogniser
 
@@ -174,7 +175,7 @@ class RecogniserSpec:
 
     @property
     def first_frame_s(self) -> float:
-        """Where the first output frame's share of the time begins, centred on its samples."""
+        """Where the first output frame's time step begins, which is centred on its samples."""
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
@@ -331,7 +332,7 @@ def check_sums(folder: Path) -> None:
     text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
     listed = [line.split("  ", 1) for line in text.splitlines()]
     if not listed or any(len(line) != 2 for line in listed):
-        raise UsageError(f"{folder / SUMS_FILE} must hold a hash and a name a line. {_AGAIN}")
+        raise UsageError(f"{folder / SUMS_FILE} must hold a hash and a name per line. {_AGAIN}")
     for expected, name in listed:
         path = folder / name
         if not path.is_file():
@@ -341,7 +342,7 @@ def check_sums(folder: Path) -> None:
                 f"An exported folder's files must be as they were written. {path} has changed: "
                 f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
-    # One for sherpa has no description: sherpa reads it, tfasr does not.
+    # An export for sherpa has no description, because sherpa reads it and tfasr does not.
     missing = _needed(folder) - {name for _, name in listed} if is_exported(folder) else ()
     if missing:
         names = ", ".join(sorted(missing))

@@ -15,13 +15,13 @@ from tfasr.models.model import RecogniserConfig, can_stream, frame_geometry, mod
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec, State
 from tfasr.training.trained import TrainedRun
 
-# A SavedModel's: for batches of recordings, and for the next frames of one stream.
+# A SavedModel's signatures: for batches of recordings, and for the next frames of one stream.
 WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
 STATE, NEXT_STATE = "state_", "next_state_"
 
 
 class KerasAcoustics:
-    batches_at_once = 1  # TensorFlow divides one among the cores
+    batches_at_once = 1  # TensorFlow divides each batch among the cores
 
     def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
         self.recogniser = recogniser
@@ -69,7 +69,7 @@ def open_run(
     geometry = frame_geometry(experiment.model)
     if len(geometry) != 2:
         raise UsageError(
-            f"A model in use must have output frames at equal distances. Received: "
+            f"To transcribe, a model must have output frames at equal distances. Received: "
             f"{model_name(experiment.model)!r}, whose output_lengths don't describe a convolution."
         )
     spec = RecogniserSpec(
@@ -93,7 +93,7 @@ def open_keras_file(path: Path) -> KerasAcoustics:
 
 
 class SavedModelAcoustics:
-    batches_at_once = 1  # TensorFlow divides one among the cores
+    batches_at_once = 1  # TensorFlow divides each batch among the cores
 
     def __init__(self, path: Path):
         self._model = tf.saved_model.load(str(path))  # its functions need it to stay alive

@@ -80,7 +80,7 @@ def _rate(edits: int, length: int) -> float:
 def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
     """Counts word and character edits in jiwer's minimal alignments of texts in the same order.
 
-    Raises ValueError if there are more references than hypotheses, or fewer.
+    Raises ValueError unless there are as many hypotheses as references.
     """
     if len(references) != len(hypotheses):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A machine's ceilings, measured and specified, and the training steps of models below them."""
+"""A machine's measured and specified performance ceilings, and models' steps to compare."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ class RooflineConfig:
     frames: int = 600  # feature frames of each utterance
     labels: int = 80  # of each utterance
     precision: str = "float32"  # Keras's dtype policy of the model
-    rounds: int = 5  # repetitions of each module's time
+    rounds: int = 5  # measurements of each module
     profiled_steps: int = 3  # under TensorFlow's profiler; 0 skips the kernels
     small_units: int = 128  # of a second, small model, if the config supports it; 0 skips it
     spotter_batch: int = 64  # utterances in the keyword spotter's profiled step; 0 skips it
@@ -87,7 +87,7 @@ class RooflineConfig:
 
 
 _PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
-# Least bytes that a thread moves in a round; starting a thread takes as long as 100 KB.
+# Least bytes that a thread moves in a round; starting a thread takes as long as 100 KB do.
 _ROUND_BYTES = 32 * 1024 * 1024
 
 
@@ -171,7 +171,7 @@ def working_set_sweep(
 
 
 _READ_AND_WRITTEN = 2
-_CHAINS = 8  # two units start a multiplication each cycle, and it takes four cycles
+_CHAINS = 8  # two units each start a multiplication per cycle, which takes four cycles
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
     pairs, chains = flops // 2, [values]
     if pairs >= 2 * _CHAINS:
         chains = [once(values, 0.001 * (number + 1)) for number in range(_CHAINS)]
-        pairs -= 2 * _CHAINS - 1  # their beginning, and their sum
+        pairs -= 2 * _CHAINS - 1  # to begin the chains, and to sum them
     for _ in range(pairs // len(chains)):
         chains = [once(chain) for chain in chains]
     values = chains[0]
@@ -284,7 +284,7 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
     shown = _of_cpuinfo(root, "cpu MHz")
     mhz = processor["max_mhz"] or (shown.replace(".", "", 1).isdigit() and float(shown))
     if not lanes or not mhz:
-        return None, "n/a: the kernel reports no clock or no vectors"
+        return None, "n/a: Linux reports no clock rate or no vector instructions"
     vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
     # AMD's processors before Zen 5 process 512-bit vectors in halves.
     if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
@@ -297,7 +297,7 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
         "32 bits; half as many of 64)"
     )
     if not processor["max_mhz"]:
-        source += "; the kernel reports this clock, but a higher one may be reached"
+        source += "; Linux reports this clock rate, but the processor may reach a higher one"
     return cores * mhz * 1e6 * per_cycle, source
 
 
@@ -333,7 +333,7 @@ class ModelMeasured:
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.get_logger().setLevel("ERROR")  # it warns that the kernels of the sweep look like a mistake
+    tf.get_logger().setLevel("ERROR")  # it would warn about the sweep's kernels
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
@@ -405,7 +405,7 @@ class ModelPoints:
     modules: list[Point]  # each run alone
     step: Point  # all modules
     kernels: Kernels  # of a step
-    most_used: Point | None  # the slowest kernel, with all of its kind
+    most_used: Point | None  # the kernel with the most seconds, and all others of its kind
     average: Point | None  # all kernels' operations divided by all their seconds
     lstm_kernels: list[str]  # implementations of the recurrence
 

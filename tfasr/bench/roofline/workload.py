@@ -1,4 +1,4 @@
-"""A machine's performance ceilings, and how close a model's layers, steps and kernels come."""
+"""A machine's performance ceilings, and how close a model's layers, steps and kernels get."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ _OF_MODEL = [
 ]
 _OF_SPOTTER = [
     "A training step of the network of 8504 parameters, from the framework's profiler, with the "
-    "most used kernel first. GFLOP/s: convolutions and products, counted from shapes."
+    "most used kernel first. GFLOP/s: convolutions and matrix products, counted from shapes."
 ]
 
 
@@ -126,8 +126,9 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
         rows.append((name, *map({precision: rate}.get, precisions), *[None] * len(moves)))
     ridge, policy = analysis.peak / analysis.highest.memory, analysis.config.precision
     notes = [
-        "Each value is the fastest repetition, and each row a separate process. GFLOP/s: large "
-        "square matmuls. GB/s: arrays far larger than the last cache (memory), or within a cache.",
+        "Each value is from the fastest repetition, each row from a separate process. GFLOP/s: "
+        "large square matmuls. GB/s: arrays far larger than the last cache (memory), or within a "
+        "cache.",
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[policy].label} and memory: {ridge:.1f} operations per byte.",
     ]
@@ -203,8 +204,8 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
     ]
     if marked:
         notes.append(
-            f"Most used kernel: {marked[0].name} with all of its kind. Average kernel: the step's "
-            "operations divided by the seconds of all kernels, which run in parallel."
+            f"Most used kernel: {marked[0].name} and all others of its kind. Average kernel: the "
+            "step's operations divided by the seconds of all kernels, which run in parallel."
         )
     return table_of(f"Below the roof: {model.name}", columns, rows, notes)
 

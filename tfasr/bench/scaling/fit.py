@@ -113,7 +113,7 @@ class Prior:
     """Assumed size of an error before any was measured."""
 
     error: float  # standard deviation of logarithms, roughly a fraction
-    weight: float  # as how many measurements it counts
+    weight: float  # how many measurements it counts as
 
 
 def drawn_errors(
@@ -158,7 +158,7 @@ class PositiveFit:
         self.coefficients = _solved(x, self._noisy(fitted))
 
     def drawn(self, first: float, second: float) -> np.ndarray:
-        """Draws the measured seconds to expect of these causes, ``(draws,)``."""
+        """Draws the seconds that a new measurement of these causes would take, ``(draws,)``."""
         seconds = self.coefficients @ np.array([first, second], float)
         return seconds * np.exp(self._errors * self._new)
 
@@ -198,11 +198,11 @@ _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 @dataclass(frozen=True)
 class TargetMet:
     batch: float  # utterances on all workers
-    utterances: float  # trained on until then
+    utterances: float  # trained on until the target was met
 
 
 class BatchCurve:
-    """Utterances to a target over the global batch, by a parametric bootstrap.
+    """How many utterances a target needs at each global batch size, by a parametric bootstrap.
 
     Two curves are fitted to the logarithms, because either may be right beyond the measured sizes:
     ``least * (1 + batch / critical)``, and a power of the batch between 0 (no loss) and 1 (as many
@@ -240,7 +240,7 @@ class BatchCurve:
 
     @property
     def critical_batch(self) -> np.ndarray:
-        """Draws of the batch that needs twice the least utterances; `NO_BATCH` if unlimited."""
+        """Draws of the batch needing twice the minimum of utterances; `NO_BATCH` if unlimited."""
         return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
 
     def drawn(self, batch: float) -> np.ndarray:
@@ -293,7 +293,7 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
 DRAWS = 4000
 SHARE = 0.9  # of new runs within an interval
 STEP_ERROR = Prior(error=0.10, weight=4)
-"""How far measurements lie from a straight line over rows, or from a ring over a network."""
+"""How far steps lie from a straight line over rows, and exchanges from a ring over a network."""
 DELIVERED = (0.75, 0.95)
 """Share of the stated bandwidth that gradients use, drawn uniformly. Ethernet, IP and TCP headers
 take 6 %, and TCP starts slowly after the pause of each step. Chosen from steps over veth pairs of
@@ -313,7 +313,7 @@ class MeasuredStep:
 class MeasuredExchange:
     workers: int  # at least 2
     gradient_bytes: float  # of each worker
-    seconds: float  # until all had the sum
+    seconds: float  # until all workers had the sum
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ class Measurements:
     exchanges: Sequence[MeasuredExchange] = ()
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
     targets: Sequence[TargetMet] = ()  # empty to predict only steps
-    beside: Sequence[ConcurrentSteps] = ()  # of those runs
+    beside: Sequence[ConcurrentSteps] = ()  # of the runs in ``targets``
     filled: float = 1.0  # mean over nominal batch size, as an epoch's last batches are smaller
 
 
@@ -371,11 +371,12 @@ class PredictedRun:
 
 
 class WorkerPrediction:
-    """Predictions from measurements, each an interval of new runs.
+    """Predictions from measurements, each an interval for new runs.
 
     ``step = fixed + per_row * rows + exposed`` with ``rows = batch / workers``, where exposed is
     the part of a ring all-reduce that the backward pass doesn't hide; ``time = steps * step +
-    fixed + shared / workers`` with ``steps = utterances(batch) / batch``, both of the mean batch.
+    fixed + shared / workers`` with ``steps = utterances(global_batch) / batch``, where ``batch`` is
+    the mean batch size.
     Raises ValueError if no step was measured, or the speed of the exchange is unknown.
     """
 
@@ -396,7 +397,7 @@ class WorkerPrediction:
         self._exchange = exchanges and PositiveFit(messages, seconds, STEP_ERROR, DRAWS, rng)
         self._delivered = rng.uniform(*DELIVERED, DRAWS)
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
-        # Each draw uses the other seconds of one of the runs.
+        # Each draw uses the fixed and shared seconds of one of the runs.
         which = rng.integers(0, max(len(measured.beside), 1), DRAWS)
         rests = measured.beside or [ConcurrentSteps(0.0, 0.0, 1.0)]
         self._fixed_s = np.array([rest.fixed_s for rest in rests])[which]
@@ -404,7 +405,7 @@ class WorkerPrediction:
 
     @property
     def critical_batch(self) -> Interval | None:
-        """The batch that needs twice the least utterances; None if only one size was measured."""
+        """The batch that needs twice the minimum of utterances; None if one size was measured."""
         if self._curve is None or len(self._curve.sizes) == 1:
             return None
         return Interval.of(self._curve.critical_batch)

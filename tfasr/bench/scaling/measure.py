@@ -46,7 +46,7 @@ class ScalingConfig:
     loader: bool = True  # whether to measure weak scaling also with batches read from shards
     sorting_loader: bool = True  # and with batches sorted by length while training waits
     sorted_batches: int = 4  # global batches sorted together
-    module_rounds: int = 10  # repetitions of each module's time; 0 skips modules
+    module_rounds: int = 10  # measurements of each module; 0 skips modules
     link_gigabytes_per_s: float = 0.0  # per device, for the prediction; 0 to measure
     link_latency_us: float = 0.0  # per message, if a bandwidth is set
     overlap: float = 0.0  # predicted fraction of the all-reduce hidden behind the backward pass
@@ -95,7 +95,7 @@ def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    # As in the scaling study: 180 on one, 720 on four.
+    # As in the scaling study: 180 steps on one device, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak)]
     if config.loader:
@@ -140,7 +140,7 @@ class ScalingAnswer:
     peak_memory_mib: float | None  # of the process
     gradient_bytes: int  # of all gradients in float32
     modules: ModuleTimes | None = None  # None if skipped
-    # of forward and backward pass, ``(rounds, devices)``
+    # seconds of the forward and backward pass together, ``(rounds, devices)``
     replica_s: list[list[float]] = field(default_factory=list)
     all_reduce: list[AllReduce] = field(default_factory=list)  # of different sizes
 
@@ -332,7 +332,7 @@ class ScalingRow:
 
     @property
     def efficiency(self) -> float:
-        """Throughput divided by one device's, times the number of devices; 1 is ideal."""
+        """Throughput over one device's throughput times the number of devices; 1 is ideal."""
         return self.speedup / self.devices
 
     @property

@@ -36,8 +36,8 @@ class RunData:
     batches: list[int] = field(default_factory=list)  # global batch sizes
     filled: list[float] = field(default_factory=list)  # mean over global batch size of each run
     targets: list[fit.TargetMet] = field(default_factory=list)  # runs that met the target
-    beside: list[fit.ConcurrentSteps] = field(default_factory=list)  # of those runs
-    missed: list[str] = field(default_factory=list)  # names of the other runs
+    beside: list[fit.ConcurrentSteps] = field(default_factory=list)  # of the runs in ``targets``
+    missed: list[str] = field(default_factory=list)  # names of runs that missed the target
 
 
 def read_runs(run_dirs, target: Target | None, policy: str, window: int | None) -> RunData:
@@ -84,7 +84,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
         size = int(cluster["gradient_bytes"])
         data.gradient_bytes.append(size)
         data.exchanges.append(fit.MeasuredExchange(workers, size, exchange_s))
-        if link := cluster.get("link"):  # few bytes: only latency
+        if link := cluster.get("link"):  # an exchange of few bytes shows the latency
             little = (workers, link["small_bytes"], link["small_s"])
             data.exchanges.append(fit.MeasuredExchange(*little))
     data.steps.append(fit.MeasuredStep(rows, compute_s))
@@ -185,8 +185,8 @@ class Asked:
     link_gbit_s: float | None = None  # None to use the runs' exchanges
     link_latency_us: float = 0.0  # per message
     over_loopback: bool = False  # whether the runs' exchanges used no network
-    measure_exchange: bool = False  # whether to measure one here
-    gradient_mb: float | None = None  # None for the runs'
+    measure_exchange: bool = False  # whether to measure an exchange on this machine
+    gradient_mb: float | None = None  # None to use the runs' gradients
     overlap: float = 0.0  # fraction of the exchange that is hidden
 
     def __post_init__(self):
@@ -201,7 +201,7 @@ class Asked:
             ),
             "--global_batch_size and --rows_per_worker exclude each other": not two_sizes,
             "--link_gbit_s must be above 0": link is None or link > 0,
-            "--link_latency_us must be finite, at least 0, and need --link_gbit_s": finite,
+            "--link_latency_us must be finite and at least 0, and needs --link_gbit_s": finite,
             "--gradient_mb must be above 0": self.gradient_mb is None or self.gradient_mb > 0,
             "--overlap must be between 0 and 1": 0 <= self.overlap <= 1,
             "A prediction needs runs, or --measured results": bool(sources),
@@ -305,7 +305,7 @@ def prediction_table(
     columns = [
         Column("workers", "", lambda row: row.workers),
         Column("global\nbatch", "", lambda row: row.global_batch),
-        Column("rows a\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
+        Column("rows per\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
         *_both("steps/s", lambda row: row.steps_per_s),
         Column("exchange\n%", "", lambda r: r.exchange_s.middle / r.step_s.middle, fixed(0, 100)),
         *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
@@ -340,7 +340,7 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
     link, sources = measured.link, []
     if link is not None:
         gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
-        sources.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
+        sources.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us per message")
     if measured.exchanges:
         sources.append(f"{len(measured.exchanges)} measured exchanges")
     rows = sorted({step.rows for step in measured.steps})
@@ -348,8 +348,8 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
     unknown = "; a single number of rows can't show the fixed part" if len(rows) == 1 else ""
     notes = [
         f"Medians, with intervals for {100 * fit.SHARE:.0f} % of new runs by a parametric "
-        f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms "
-        f"per row, from {listed} rows per worker{unknown}.",
+        f"bootstrap. A step takes {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} "
+        f"ms per row, from steps with {listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
@@ -360,7 +360,7 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
         if critical is not None:
             batches = (critical.low, critical.middle, critical.high)
             low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
-            growth = f"; twice the least are needed at a batch of {middle} ({low} to {high}), "
+            growth = f"; a batch of {middle} ({low} to {high}) needs twice the minimum, "
             growth += "if the curve with a critical batch is right"
         runs = len(measured.targets)
         notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
@@ -404,5 +404,5 @@ def _key(row: fit.PredictedRun, rows: Sequence[fit.PredictedRun]) -> str:
     if len(batches) > 1 and all(
         other.global_batch * row.workers == row.global_batch * other.workers for other in rows
     ):
-        return f"{row.global_batch / row.workers:.4g} rows a worker"
+        return f"{row.global_batch / row.workers:.4g} rows per worker"
     return f"batch {row.global_batch}"

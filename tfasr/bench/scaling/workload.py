@@ -61,12 +61,11 @@ def _use_of(row: ScalingRow) -> float | None:
 def _notes(analysis: ScalingAnalysis) -> list[str]:
     notes = [
         f"Without the first {analysis.warmup_steps} steps. Step: the median, with input wait. "
-        "Weak: a full batch on every device, and as many times the steps of one device as there "
-        "are devices. Strong: "
-        f"{analysis.strong_utterances} utterances on all devices. Without loader, one batch stays "
-        "in memory; the sorting loader sorts utterances by length while training waits. "
-        "Efficiency: throughput (with a loader, from the mean step) divided by one device's, times "
-        "the devices. Use: of GPUs, or of all cores by this process."
+        "Weak: a full batch on every device, and one device's number of steps times the devices. "
+        f"Strong: {analysis.strong_utterances} utterances on all devices. Without loader, one "
+        "batch stays in memory; the sorting loader sorts utterances by length while training "
+        "waits. Efficiency: throughput (with a loader, from the mean step) divided by the number "
+        "of devices and by one device's throughput. Use: of GPUs, or of all cores by this process."
     ]
     if analysis.shared_cores:
         notes.append(
