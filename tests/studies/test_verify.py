@@ -304,7 +304,7 @@ FORGERIES = {
     removed_step: (f"{CHALLENGER} seed 1, counts", "missing, doubled or reordered"),
     doubled_step: (f"{CHALLENGER} seed 1, chain", "is step 4 and follows step 4"),
     reordered_steps: (f"{CHALLENGER} seed 1, chain", "follows step"),
-    small_epoch: (f"{CHALLENGER} seed 1, counts", "other utterances"),
+    small_epoch: (f"{CHALLENGER} seed 1, counts", "have the split's 24 utterances"),
     removed_evaluation: (f"{REIGNING} seed 1, counts", "evaluation of epoch .1. is missing"),
     other_alphabet: (f"{CHALLENGER} seed 1, settings", "alphabet"),
     other_decoder: (f"{CHALLENGER} seed 1, settings", "decoder"),
