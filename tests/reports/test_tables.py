@@ -260,7 +260,7 @@ def test_a_gap_makes_energy_a_lower_bound_and_is_said(small):
     assert row["energy_unknown_s"] == pytest.approx(3)
     text = said(small)
     assert "> " in text.split("Cost and energy")[1]
-    assert "without the energy of 3.0 s" in text
+    assert "the energy of 3.0 s is unknown" in text
 
 
 def test_a_nominal_power_is_labelled_an_estimate(small, tmp_path):

@@ -235,7 +235,7 @@ def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
     written(tmp_path, f"# again\n{TWO}StudyConfig.title = 'Another title'\n")
     begin(folder, load_plan(path), None, resume=True)
     for change, message in (
-        ("StudyConfig.seeds = (1, 3)", "runs/slow/seed_2: planned then"),
+        ("StudyConfig.seeds = (1, 3)", "runs/slow/seed_2: not planned any more"),
         ("slow/ExperimentConfig.bindings = ()", "runs/slow/seed_1: a statement is gone"),
         ("StudyConfig.corpus = 'synthetic'", "corpus: '' then, 'synthetic' now"),
     ):
@@ -267,7 +267,7 @@ def test_a_study_takes_more_seeds_and_its_single_runs_make_room(tmp_path):
     even_more = load_plan(path, ["StudyConfig.seeds = (1, 2, 4)"])
     grow(folder, even_more, begin(folder, even_more, None, resume=True))
     assert "4 runs were added to the 2" in grown_from(folder)
-    with pytest.raises(UsageError, match="runs/slow/seed_4: planned then"):
+    with pytest.raises(UsageError, match="runs/slow/seed_4: not planned any more"):
         begin(folder, plan, None, resume=True)
 
 
@@ -289,7 +289,7 @@ def test_what_holds_for_all_experiments_may_be_all_there_is(tmp_path):
     more = "large/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)\n"
     text = f"StudyConfig.experiments = ('small', 'large')\n{both}{more}"
     assert list(load_plan(written(tmp_path, text)).experiments) == ["small", "large"]
-    with pytest.raises(UsageError, match="'one', of which nothing is bound"):
+    with pytest.raises(UsageError, match="'one', for which nothing is bound"):
         load_plan(written(tmp_path, f"StudyConfig.experiments = ('one', 'two')\n{both}"))
 
 

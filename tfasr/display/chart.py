@@ -120,9 +120,9 @@ class Rule(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels(Mark):
-    """Text at points, which are at its "left", "right" or "center" (``align``).
+    """Text at points; ``align`` is the part of the text at the point: "left", "right" or "center".
 
-    ``size``: of the font in pixels. ``dy``: pixels by which the text is below its point.
+    ``size``: the font's, in pixels. ``dy``: how many pixels below its point the text is.
     """
 
     x: Numbers
@@ -136,7 +136,7 @@ class Labels(Mark):
 @dataclass(frozen=True)
 class Axis:
     label: str = ""  # with its unit
-    log: bool = False  # whether it is logarithmic, without values of 0 or less
+    log: bool = False  # whether it is logarithmic, and can't show values of 0 or less
     limits: tuple[float, float] | None = None  # left or lower end first; None fits the data
     ticks: Numbers | None = None  # labelled values; None for an automatic choice
     tick_labels: Sequence[str] | None = None  # labels of ``ticks``; None for the numbers
@@ -158,11 +158,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    name: str  # of its files: lower case, digits, "_", "-" and "."
+    name: str  # the name of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
     panels: Sequence[Panel]  # from the top
-    # panels over other horizontal axes, by names such as "minutes"; the page's reader can switch
-    # between them, and sees ``panels``, one of them, first
+    # the same panels over several horizontal axes, by names such as "minutes". Readers of the page
+    # can switch between them; ``panels`` are those of the view shown first
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
     wide: bool = False  # whether it takes the page's full width
     columns: int = 1  # panels side by side

@@ -153,7 +153,7 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
-    """Returns the columns that readers see, for rows that ``row_of`` converts to ``columns``'s."""
+    """Returns the columns that readers see, for rows that ``row_of`` converts for ``columns``."""
     return [
         Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
         for c in columns

@@ -66,9 +66,9 @@ def picture_spec(chart: Chart) -> Spec:
 def page_panels(panels: Sequence[Panel]) -> list[Spec]:
     """Returns panels for the page, as frames and layers by series.
 
-    Each has ``spec``, a specification without layers; ``layers`` with their ``series``, and for a
-    rule's label ``at``; ``choose``, whether readers may choose the scales of x and y; and
-    ``lowest``, the smallest positive values, where logarithmic axes start.
+    Each has ``spec``, a specification without layers; ``layers`` with their ``series``, and for
+    rules ``at``, their axis and value; ``choose``, whether readers may choose the scales of x and
+    y; and ``lowest``, the smallest positive values, where logarithmic axes start.
     """
     return [
         {
@@ -153,7 +153,7 @@ def _axis(channel: str, axis: Axis) -> Spec:
     elif not axis.log:
         look["tickCount"] = _TICKS
     if axis.tick_labels is not None:
-        # Vega asks for a label by the value's index among the ticks.
+        # Vega passes a tick's value; the label is found by the value's index among the ticks.
         values, names = json.dumps(numbers(ticks)), json.dumps(list(axis.tick_labels))
         look["labelExpr"] = f"{names}[indexof({values}, datum.value)]"
         look["labelOverlap"] = False
@@ -166,7 +166,7 @@ def _layers(mark: Mark) -> list[Spec]:
     colour = {"value": mark.colour}
     if isinstance(mark, Line):
         look = {"type": "line", "clip": True, "strokeWidth": mark.width, "tooltip": None}
-        # In the order of the points, not by x.
+        # Connects points in their order, not sorted by x.
         dash = {"strokeDash": {"value": DASHES[mark.dash]}, "order": {"value": None}}
         return [{**_data(x=mark.x, y=mark.y), "mark": look, "encoding": {"color": colour, **dash}}]
     if isinstance(mark, charts.Area):
@@ -209,7 +209,7 @@ def _within(mark: Mark, channel: str, axis: Axis) -> bool:
     else:
         columns = [getattr(mark, name, ()) for name in _PLACES[channel]]
     values = np.concatenate([np.asarray(column, float) for column in columns] or [[]])
-    values = values[np.isfinite(values)]  # others are not drawn
+    values = values[np.isfinite(values)]  # NaN and infinity are not drawn
     return bool(((values >= min(axis.limits)) & (values <= max(axis.limits))).all())
 
 
@@ -381,7 +381,7 @@ class Drawing:
         return f"<Drawing of {self.chart.name}: notebooks show it, save('plot.png') writes it>"
 
     def save(self, path: str | Path) -> None:
-        """Writes an SVG where the path ends in .svg, otherwise a PNG."""
+        """Writes an SVG if the path ends in .svg, otherwise a PNG."""
         is_svg = Path(path).suffix == ".svg"
         write_whole(Path(path), svg_text(self.chart) if is_svg else self._repr_png_())
 
@@ -401,7 +401,7 @@ def embedded_svg(svg: str) -> str:
 def page_library() -> str:
     """Returns the script that draws a page's charts (``vegaEmbed`` with dependencies).
 
-    Another process generates it, because that takes 100 MB that this one would not give back.
+    Another process generates it, because that takes 100 MB, which this process would keep.
     """
     return call(_bundled, plugins=(), show_messages=False, task="Bundling the page's script")
 

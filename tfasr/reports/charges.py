@@ -1,8 +1,8 @@
 """What each run of a report ran on: its machine, cost and energy, and its cluster's workers.
 
 Workers' clocks are not compared. A step ends for all workers at the same moment, when the gradients
-are added up. Each worker records how long before that end it was ready; what it has more than the
-last worker, it waited.
+are added up. Each worker records how long before that end it was ready. The worker that was ready
+last waited for nobody; how much earlier another one was ready is how long that one waited.
 """
 
 import itertools
@@ -63,22 +63,22 @@ Steps = dict[tuple[int, int], Mapping[str, Any]]
 class WorkerTimes:
     """A worker's times in a run.
 
-    They are sums over the steps that all workers recorded and in which none compiled.
+    Sums over the steps that all workers recorded, without those in which a worker compiled.
     """
 
     rank: int  # of the worker; 0 is the chief
-    steps: int  # how many
-    utterances: int  # in its parts of the batches
+    steps: int  # number of these steps
+    utterances: int  # number in its parts of the batches
     input_wait_s: float  # seconds that it waited for its parts of the batches
-    step_s: float  # seconds from then until all workers' gradients were applied
+    step_s: float  # seconds from the end of that wait until all workers' gradients were applied
     waited_s: float  # part of step_s spent waiting for the last worker, not for the network
-    # How long the others waited for this one in steps where it was the last: per step, the wait of
-    # the worker that waited longest
+    # Seconds that the others waited for this worker in steps where it came last; of each step, the
+    # longest wait of any worker counts
     held_up_s: float
-    # From when the last worker had its gradients until all were applied. The exchange of statistics
-    # of synchronised batch normalisation is not included
+    # Seconds from when the last worker had its gradients until all gradients were applied. They
+    # don't include the statistics that synchronised batch normalisation exchanges
     exchange_s: float
-    # How much was sent, as a multiple of all gradients: 2 (n - 1) / n a step in a ring of n
+    # Bytes sent, as a multiple of the size of the gradients: 2 (n - 1) / n a step in a ring of n
     sent_buffers: float = 0.0
 
     @property
@@ -138,9 +138,9 @@ def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerTime
 
 def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     # Seconds that each worker waited in a step for the last one. Since all end at the same moment,
-    # the worker that begins last has the shortest step, and the one whose gradients come last has
-    # the shortest time from there to the end. With synchronised batch normalisation, workers wait
-    # before they have gradients, so only the lengths of their steps show it.
+    # the worker that begins last has the shortest step, and the worker whose gradients come last
+    # has the shortest time from its gradients to the end. With synchronised batch normalisation,
+    # workers wait before they have gradients, so only the lengths of their steps show the wait.
     from_ready = _from_ready(parts)
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
     return {
@@ -155,13 +155,13 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Exchange:
-    workers: int  # of its last session
+    workers: int  # number in the run's last session
     gradient_bytes: int  # size of one worker's gradients
-    steps: int  # of the chief
+    steps: int  # number that the chief's times cover
     exchange_s: float  # from the last worker's gradients until all were summed and applied
     share: float  # exchange_s as a fraction of the chief's step time
     achieved_bytes_per_s: float  # what the chief sent (in a ring), divided by exchange_s
-    # The same when as many bytes were exchanged without training, before the first step
+    # The same speed, measured before the first step by exchanging as many bytes without training
     measured_bytes_per_s: float | None
     latency_s: float | None  # seconds to sum a few numbers; None if unknown
 
@@ -184,16 +184,16 @@ def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
 
 @dataclass(frozen=True)
 class RoundsOfWorker:
-    """A worker's part of a run whose workers trained in rounds, as the chief's ledger has it."""
+    """A worker's part of a run whose workers trained in rounds, read from the chief's ledger."""
 
     rank: int  # of the worker; 0 is the chief
-    rounds: int  # that it delivered
+    rounds: int  # number of rounds that it delivered
     utterances: int
     train_s: float  # seconds of its steps
-    link_s: float  # seconds in which its weights and changes were on their way
-    held_up_s: float  # seconds that the chief waited, where this worker came last
-    staleness: int  # the most changes of others that were added during one of its rounds
-    left: int  # how often it was left out
+    link_s: float  # seconds that its weights and changes spent on the network
+    held_up_s: float  # seconds that the chief waited in rounds in which this worker came last
+    staleness: int  # the largest number of others' changes added during one of its rounds
+    left: int  # how often the others went on without it
 
 
 def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
@@ -236,9 +236,9 @@ class WorkerMachine:
     hostname: str  # of its machine; "" if unknown
     cpu_percent: float | None  # how busy all cores of its host were; None if unknown
     process_percent: float | None  # how busy the worker kept them; None if unknown
-    gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
+    gpu_percent: float | None  # the mean over the GPUs that it sees; None without GPUs
     counters: tuple[str, ...]  # its host's energy counters that no lower rank has counted
-    shares_with: int | None  # the rank whose counters are this worker's too
+    shares_with: int | None  # the lower rank that counts this host's energy, or None
     samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
 
     @property
@@ -278,7 +278,7 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
     return machines
 
 
-# Session, monotonic clock in seconds, wall clock in milliseconds, and what was noted
+# Session, monotonic clock in seconds, wall clock in milliseconds, and the recorded values
 Noted = tuple[int, float, float, Mapping[str, Any]]
 
 
@@ -294,7 +294,7 @@ def _samples(events: Events) -> Iterable[Noted]:
 
 
 def _mean(samples: Iterable[Noted], name: str) -> float | None:
-    # Over time: each sample stands for the time since the one before it.
+    # A mean over time: each sample counts for the time since the sample before it.
     weighted, whole_s = [], 0.0
     for before, now in itertools.pairwise(samples):
         value = now[3].get(name)
@@ -314,8 +314,8 @@ def _steps_s(events: Events) -> dict[tuple[int, int], float]:
 def _offsets_s(
     worker: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
-    # Seconds to add to a worker's clock to get the chief's, by session. Their steps end at the same
-    # moment.
+    # Seconds to add to a worker's clock to get the chief's, by session. Found from the steps, which
+    # end at the same moment for both.
     offsets: dict[int, list[float]] = {}
     for place in worker.keys() & chief.keys():
         offsets.setdefault(place[0], []).append(chief[place] - worker[place])
@@ -354,7 +354,7 @@ class MeasuredEnergy:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns the energy that a run used until ``until_us``, or None if a host's is unknown."""
+        """Returns a run's energy until ``until_us``; None if that of any host is unknown."""
         if self.problem or not self.sources:
             return None
         return energy_of_hosts(self.sources, run.timeline.pieces, until_us=until_us)
@@ -405,7 +405,7 @@ class TargetCharge:
 
 @dataclass(frozen=True)
 class RunCharges:
-    hardware: HardwareConfig | None  # its machine, None where it is not known
+    hardware: HardwareConfig | None  # the run's machine; None if unknown
     targets: list[TargetCharge | None]  # one for each target of the report; None if never met
     counters: list[str]  # the energy counters that were sampled
     notes: list[str]  # caveats for readers
@@ -416,9 +416,9 @@ class RunCharges:
 
 
 class Machines:
-    """On which machine a run ran: what ``--hardware`` names, else what the run recorded.
+    """The machines of runs: those named with ``--hardware``, else those that the runs recorded.
 
-    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which
+    ``asked`` contains "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which
     takes precedence. Raises `UsageError` for a wrong or repeated description.
     """
 
@@ -446,7 +446,7 @@ class Machines:
         if not stated and not self._price:
             return None, []
         if any(other != stated[0] for other in stated):
-            return None, ["sessions state different machines: choose with --hardware"]
+            return None, ["sessions state different machines: name the right one with --hardware"]
         fact = stated[0] if stated and isinstance(stated[0], dict) else {}
         names = {field.name for field in fields(HardwareConfig)} & fact.keys()
         try:
@@ -472,8 +472,8 @@ def charges_of(
 ) -> RunCharges:
     """Returns a run's cost and energy for each target.
 
-    ``untils`` has for each target the seconds of each kind of interval until it was met, or None if
-    it never was.
+    ``untils`` contains, for each target, the seconds of each kind of interval until the target was
+    met, or None if it was never met.
     """
     hardware, notes = machine[0], list(machine[1])
     measured = measured_energy(run)
@@ -489,12 +489,12 @@ def charges_of(
     if measured.problem:
         notes.append(measured.problem)
     if hardware is not None and hardware.hourly_usd is None:
-        notes.append("no price in dollars: --price_usd_per_hour gives one")
+        notes.append("no price in dollars: set one with --price_usd_per_hour")
     if counters:
         notes.append(f"energy of {', '.join(counters)} only")
     unknown_s = [charge.energy.total_unknown_s for charge in met if charge.energy is not None]
     for seconds in list(filter(None, unknown_s))[:1]:
-        notes.append(f"without the energy of {seconds:.1f} s, which is unknown")
+        notes.append(f"the energy of {seconds:.1f} s is unknown and not included")
     if any(charge.cost.kwh_is == "estimate" for charge in met):
         notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
     return RunCharges(hardware, charges, counters, notes)

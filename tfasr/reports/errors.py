@@ -1,6 +1,6 @@
-"""What runs and other systems got wrong: their hypotheses scored, compared and shown.
+"""What runs and other systems got wrong: scores, compares and shows their hypotheses.
 
-A report on times alone does without this module, and so without jiwer and SciPy.
+Reports on times alone don't import this module, and so need neither jiwer nor SciPy.
 """
 
 import dataclasses
@@ -64,8 +64,8 @@ class System:
 @dataclass(frozen=True)
 class ErrorReport:
     systems: list[System]  # in the order given
-    comparisons: list[PairedComparison | str]  # with the first, or the reason why not
-    worst: int  # how many utterances to show of each
+    comparisons: list[PairedComparison | str]  # with the first system, or why that is impossible
+    worst: int  # how many utterances to show of each system
     notes: list[str]  # caveats about the whole report
 
 
@@ -104,7 +104,7 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
 def best_hypotheses(run: RunAnalysis) -> Path | None:
     """Returns the hypotheses of the epoch with the lowest CER; None for a run without any.
 
-    If the ledger has no CER of these epochs, they are those of the last one.
+    If the ledger has no CER of the epochs with hypotheses, returns those of the last epoch.
     """
     files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
     points = [point for point in run.curves.get("cer", []) if point.epoch in files]
@@ -168,7 +168,7 @@ def _rates_table(report: ErrorReport) -> Table:
         *report.notes,
     ]
     if len(report.systems) > MOST_IN_DETAIL:
-        notes.append(f"Details below are of the first {MOST_IN_DETAIL} systems.")
+        notes.append(f"The details below cover only the first {MOST_IN_DETAIL} systems.")
 
     def summary(heading: str, name: str) -> Column[System]:
         return Column(heading, "", lambda system: getattr(system.summary, name), _range)
@@ -210,7 +210,7 @@ def _comparison_table(report: ErrorReport) -> Table:
         "matched-pairs test on the errors of whole utterances. Permutation p: from swapping the "
         f"two systems' results, speaker by speaker if all are known and there are "
         f"{FEWEST_SPEAKERS} or more, otherwise utterance by utterance; the verdict uses this p. "
-        "It applies to these hypotheses; models trained with other seeds would give others."
+        "It applies to these hypotheses; models trained with other seeds would give different ones."
     )
     if tests > 1:
         notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")

@@ -45,10 +45,10 @@ from tfasr.tta.policies import Bracket
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.run import Run, read_metrics, read_targets
 
-# What is cut off the common start of run names, such as "-seed_1" of an4-seed_10 and an4-seed_11.
+# Cut off the end of what run names have in common: "-seed_1" for an4-seed_10 and an4-seed_11.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _ALONE = "Delete the file; the run is then a group of its own."
-# Seeds, and defaults that an older tfasr did not write.
+# Config lines that don't separate groups: seeds, and defaults that an older tfasr did not write.
 _PASSED_OVER = re.compile(
     r'^[\w./@]*seed\s*=|^"seed":|.*\b(evaluations_per_epoch = 1|evaluation_utterances = 0)$'
 )
@@ -59,15 +59,16 @@ class GroupResult:
     group: str  # the group's name
     target: Target  # metric and value
     members: list[int]  # indices of the group's runs in the report
-    brackets: list[Bracket]  # one for each of them
+    brackets: list[Bracket]  # one for each of these runs
     statistics: GroupStatistics
-    # With the first group, p adjusted for the whole report; None for the first, or if refused
+    # With the first group, p adjusted for all comparisons of the report. None for the first group,
+    # and for a group that can't be compared with it
     comparison: GroupComparison | None
-    # Of the ratio of geometric means to the first group, over the runs that reached the target
+    # Factors of the ratio of its geometric mean to the first group's, over the runs that reached it
     decomposition: Decomposition | None
 
 
-Results = Sequence[Sequence[GroupResult]]  # for each target each group's result
+Results = Sequence[Sequence[GroupResult]]  # for each target, the result of each group
 
 
 def configuration(run: Run) -> str | None:
@@ -77,10 +78,10 @@ def configuration(run: Run) -> str | None:
         return None
     lines = [line for line in text.splitlines() if not _PASSED_OVER.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
-    if units := run.fact("units"):  # other sub-word units: a group of its own, but comparable
+    if units := run.fact("units"):  # other sub-word units: another group, but comparable
         facts.append(units)
     cluster = run.fact("cluster")
-    if isinstance(cluster, dict):  # workers are set by flags, in no gin file
+    if isinstance(cluster, dict):  # flags set the workers, so no gin file states them
         facts.append({name: cluster.get(name) for name in ("gradient_bytes", "workers")})
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
@@ -89,7 +90,7 @@ def _settings(path: Path) -> str | None:
     experiment, recorder = path / EXPERIMENT_FILE, path / RECORDER_FILE
     if experiment.is_file():
         return read_text(experiment, _ALONE)
-    # A recorder's facts are the same for any model, so the user's config decides.
+    # A recorder's facts are the same for any model: only the user's config tells runs apart.
     if recorder.is_file() and read_object(recorder, "Leave the run out.").get("config"):
         return read_text(recorder, _ALONE)
     return None
@@ -134,7 +135,7 @@ def colours(report: Report) -> list[int]:
 
 
 def group_results(report: Report) -> list[list[GroupResult]]:
-    # A page asks several times; kept with the report, as a cached property would be.
+    # A page asks for these several times, so they are cached in the report.
     cache = vars(report)
     if "_group_results" not in cache:
         members = group_members(report.runs)
@@ -183,7 +184,7 @@ def _compared(
 def equal_seeds(
     first: Sequence[int | None], second: Sequence[int | None]
 ) -> tuple[list[int], list[int]]:
-    """Returns the indices of each group's runs that have a partner of equal seed, in pairs."""
+    """Pairs two groups' runs by seed; returns the indices of the paired runs in each group."""
     places: tuple[list[int], list[int]] = ([], [])
     seed_sets = ({seed for seed in seeds if isinstance(seed, int)} for seeds in (first, second))
     for seed in sorted(set.intersection(*seed_sets)):
@@ -286,7 +287,7 @@ def _tested(compared: GroupComparison) -> str:
     if compared.comparisons > 1:
         text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
     if not compared.decidable:
-        text += f"; so few runs cannot decide, as no p below {compared.least_p:.2g} is possible: "
+        text += f"; so few runs can't decide, as p can't be below {compared.least_p:.2g}: "
         text += "take more runs or fewer comparisons"
     if compared.test == "welch" and compared.permutation_p is not None:
         text += f"; permutation test p = {compared.permutation_p:.2g}"
@@ -384,13 +385,13 @@ class Task:
     name: str  # how the report calls the run
     folder: str  # the name of the path given to the report: the log, or a folder of logs
     machines: Machines | None  # how to compute cost and energy; None to leave both out
-    question: Question  # what is asked of it, with the targets
+    question: Question  # the targets, and how to measure the times to them
     optional: bool  # whether a log that cannot be read is left out, rather than ending the report
     loaded: Run | None = None  # the run, if it is already loaded
 
 
 def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
-    """Returns a log's analysis and `configuration`, or why it can't be read, if it is optional."""
+    """Returns a log's analysis and `configuration`, or why an optional log can't be read."""
     try:
         run = task.loaded or load_log(task.path, task.name)
         analysis = analyse_run(run, task.question)
@@ -406,7 +407,7 @@ def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
 
 
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
-    """Returns each task's result; several processes import the program's main module anew."""
+    """Returns each task's result; several processes each import the main module again."""
     if processes > 1:
         try:
             context = get_context("spawn")  # a fork would inherit the locks of the parent's threads
@@ -414,16 +415,16 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
             with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
-            _log.warning("The processes that read the runs died; this process reads the rest.")
+            _log.warning("The processes that read the runs died; this one reads all runs itself.")
     return [analyse(task) for task in tasks]
 
 
 def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
-    end_with(parent)  # its queue stays open without it: these processes hold both ends
-    for name in plugin_names:  # which may register the policy of a task
+    end_with(parent)  # the queue won't show that it died: these processes hold both ends
+    for name in plugin_names:  # a plug-in may register the policy that a task uses
         load_plugin(name)
     declare(metrics, "another run of the report")
-    # A ledger is a hundred thousand objects without a cycle: searching for cycles is in vain.
+    # A ledger has a hundred thousand objects and no cycles, so look for cycles rarely.
     gc.set_threshold(200_000, 20, 20)
 
 
@@ -434,7 +435,7 @@ def load_report(
     machines: Machines | None = None,
     many: bool = False,
 ) -> Report:
-    """Returns the report on runs; those given as paths are released one by one."""
+    """Returns the report on runs; a run given as a path is freed as soon as it is analysed."""
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
     logs, notes = _logs(sources)
     # Targets must be known before any run is analysed, and their metrics before that.
@@ -476,7 +477,7 @@ def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]],
         if isinstance(source, Run):
             named.append((source.path, source.path))
             continue
-        folders = experiment_folders(Path(source)) or [Path(source)]  # of a study: all of them
+        folders = experiment_folders(Path(source)) or [Path(source)]  # a study has several
         named += [(log, path) for path in folders for log in find_logs(path)]
     logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
     if not logs:

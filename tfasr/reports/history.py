@@ -34,11 +34,11 @@ FEWEST_BEFORE = 8  # measurements before a change
 FEWEST_AFTER = 4  # measurements after it
 LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
 _RANK_Z = 2.5  # minimum of the standardised rank sum; a few runs alone must not decide
-# What Student's t has to reach, as the probability of its tail: at most 1.25 % false alarms in 50
+# The threshold of Student's t, as the probability of its tail: at most 1.25 % false alarms in 50
 # measurements of one series, so 5 % in four (Bonferroni); chosen by benchmarks/history.py
 _TAIL = 4e-5
-_CLIP = 3.0  # residuals count up to so many standard deviations
-_MADE_GOOD = 2.0  # standard errors by which a level may miss the best one and count as equal
+_CLIP = 3.0  # residuals are clipped at so many standard deviations
+_MADE_GOOD = 2.0  # standard errors within which a level counts as equal to the best one
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Change:
     index: int  # of the first measurement after it
     found_at: int  # of the measurement with which it was found
     before: float  # the median of the level before, since the last change
-    after: float  # the median from it to the measurement with which it was found
+    after: float  # the median from the change to the measurement with which it was found
     z: float  # the standardised rank sum
 
     @property
@@ -57,13 +57,13 @@ class Change:
 def changes(
     values: Sequence[float], starts: Sequence[bool] | None = None, *, base: float = 0.0
 ) -> list[Change]:
-    """Returns where a series changed, as it would have been found while it grew.
+    """Returns a series' changes, as they would have been found measurement by measurement.
 
-    With each measurement, every place since the last change is tried: Student's t compares the
-    logarithms after it with those before, and the sum of their ranks must agree: a single slow run
-    decides nothing. The noise is that of the values themselves. ``values`` are in the order of
-    time, NaN if missing; ``starts`` says where a change may begin, by default anywhere. ``base`` is
-    added to all values: what they are a part of, and changes are measured by.
+    With each new measurement, every place since the last change is tried: Student's t compares the
+    logarithms after it with those before. The sum of their ranks must agree, so a single slow run
+    decides nothing. The noise is estimated from the values themselves. ``values`` are in the order
+    of time, NaN if missing; ``starts`` says where a change may begin, by default anywhere. ``base``
+    is added to all values, so that a part's changes are measured as shares of the whole.
 
     Source: D. M. Hawkins, P. Qiu, C. W. Kang, The changepoint model for statistical process
     control, Journal of Quality Technology 35 (2003).
@@ -89,7 +89,7 @@ def changes(
 def standing_slowdown(
     values: Sequence[float], changes: Sequence[Change], *, base: float = 0.0
 ) -> Change | None:
-    """Returns the change that made a series slower than its best earlier level and still does.
+    """Returns the change that made a series slower than its best earlier level, if it still is.
 
     Its ``before`` and ``after`` are the best level and the present one. None if the present level
     is the best, within 3 % and two standard errors.
@@ -161,8 +161,8 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    # The standard error of the difference of means. On a drifting machine, neighbours are alike:
-    # their correlation, if positive, makes means err more.
+    # The standard error of the difference of means. On a drifting machine, successive runs are
+    # alike: their correlation, if positive, makes the means less certain.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
@@ -176,7 +176,7 @@ SERIES = {
     "time_s": ("time to the target", 1 / 60, "min"),
     "utterances": ("utterances to the target", 1.0, ""),
     "step_s": ("step time per utterance", 1000.0, "ms"),
-    "rest_s": ("time per epoch that is not steps", 1.0, "s"),
+    "rest_s": ("time per epoch outside of steps", 1.0, "s"),
 }
 
 
@@ -185,7 +185,7 @@ class Entry:
     path: Path  # its folder
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
-    mark: str  # the commit it was trained at, or the date where it does not say one
+    mark: str  # the commit it was trained at, or its date if it states no commit
     values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
     epochs: int  # until the target; 0 if it was not reached
     once_s: float  # seconds of starting and of lost work until then
@@ -223,9 +223,9 @@ def load_history(
 ) -> History:
     """Reads the runs in a folder, or in its folders, as one history.
 
-    ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, its
-    beginning, or a date; ``force`` keeps runs of other configurations. Raises `UsageError` if there
-    is no run, no common target, or nothing since.
+    ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, the
+    beginning of its hash, or a date; ``force`` keeps runs of other configurations. Raises
+    `UsageError` if there is no run, no common target, or no run from ``since`` on.
     """
     runs, notes = _runs(Path(folder))
     if target is None:
@@ -264,8 +264,8 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
 def _with_rest(entries: Sequence[Entry]) -> tuple[list[Entry], float]:
     """Fills in ``rest_s``; also returns the usual seconds of steps in an epoch.
 
-    The seconds of starting are spread over the usual number of epochs, so that a run that needs
-    fewer epochs, or has faster steps, has no more of them.
+    The seconds of starting are spread over the usual number of epochs, so that a run with fewer
+    epochs, or with faster steps, doesn't get more of them per epoch.
     """
     reached = [entry for entry in entries if entry.epochs and entry.values["step_s"]]
     if not reached:
@@ -328,7 +328,7 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
 
 
 def _step_s(speed: Throughput) -> float | None:
-    # With waiting for input: steps that became faster wait more for the same input.
+    # Waiting for input is included: faster steps wait longer for the same input.
     if not speed.utterances_per_s or speed.input_wait_share is None:
         return None
     return 1 / speed.utterances_per_s / (1 - speed.input_wait_share)
@@ -366,8 +366,8 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
         if entry.mark.startswith(since) or ("-" in since and date_text(entry.began_ms) >= since):
             return entries[index:]
     raise UsageError(
-        f"--since must name a commit or a date of the history. Received: {since!r}. It goes from "
-        f"{entries[0].mark} to {entries[-1].mark}."
+        f"--since must name a commit or a date of the history. Received: {since!r}. The history "
+        f"goes from {entries[0].mark} to {entries[-1].mark}."
     )
 
 
@@ -381,7 +381,8 @@ def history_table(history: History) -> Table:
         "waiting for input. Not steps: starting, lost work (both spread over the median number of "
         f"epochs), evaluations and checkpoints. A change needs {FEWEST_BEFORE} runs before it and "
         f"{FEWEST_AFTER} after it, more if it is small compared with the spread of the runs. A "
-        "slowdown stands until the best earlier level is reached again; --since accepts it.",
+        "slowdown stands until the best earlier level is reached again. To accept one, start the "
+        "history at it with --since.",
         *history.notes,
     ]
     label = target_label(*history.target)

@@ -76,7 +76,7 @@ def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
 
 def difference_text(differences: Differences) -> str:
     """Describes differences in words, with both values; for hashes, names what was hashed."""
-    # The hash of everything adds nothing, unless it alone differs.
+    # The hash of all settings adds nothing, unless nothing else differs.
     named = {key: both for key, both in differences.items() if key != "hash"} or differences
     return ", ".join(_difference_text(key, *both) for key, both in named.items())
 
@@ -107,7 +107,7 @@ class RunFacts:
 
     system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
     global_batch_size: int | None  # utterances of one optimizer update
-    num_replicas: int | None  # devices that shared it
+    num_replicas: int | None  # devices that shared such a batch
     train_samples: int | None  # utterances of an epoch
     seed: int | None  # of its training
     optimizer: str | None  # its name
@@ -115,13 +115,13 @@ class RunFacts:
     beam_width: int | None  # its beam width
     evaluations: int  # how many were finished
     epoch_s: float | None  # the median seconds of an epoch without its evaluation
-    epoch_variation: float | None  # the coefficient of variation of those, of three or more
-    placement: str | None  # where they ran: "shared", "swapped" or "beside"
+    epoch_variation: float | None  # their coefficient of variation; None below three epochs
+    placement: str | None  # where evaluations ran: "shared", "swapped" or "beside"
     forward_s: float | None  # the mean seconds of an evaluation's forward passes
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
     swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
     wait_s: float | None  # mean seconds of waiting for an evaluation in another process
-    utilisation: dict[str, float]  # means over the run, ``_bytes`` the most that was seen
+    utilisation: dict[str, float]  # means over the run; ``_bytes`` are maxima
 
 
 def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
@@ -173,7 +173,7 @@ def epoch_seconds(run: Run) -> list[float]:
     for index in line.of(*edges):
         key, now = line.keys[index], line.clock_us[index]
         if index in starts:
-            # The first epoch of a resumed session may be the rest of one.
+            # The first epoch of a resumed session may be the rest of an epoch.
             partial, began, evaluating_since = index > 0, None, None
         if key == "epoch_start":
             began, evaluated_us = now, 0
@@ -265,14 +265,14 @@ def sentence(text: str) -> str:
 @dataclass(frozen=True)
 class Question:
     targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
-    policy: Policy = PAPER  # whose clock and rule they are measured by
+    policy: Policy = PAPER  # the clock and the rule by which times to them are measured
     window: int | None = None  # evaluations whose median must meet a target
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
-    over_time: bool = False  # whether to keep what figures over time are made of
-    utilisation: bool = False  # whether to read the use of processors and GPUs in any case
-    force: bool = False  # whether runs are compared whose results are not comparable
-    profile: bool = False  # whether groups are compared over all targets that they reached
-    test: str = "groups"  # on which verdicts stand, see `tfasr.tta.comparison.TESTS`
+    over_time: bool = False  # whether to keep the series that figures over time need
+    utilisation: bool = False  # whether to read the load of CPUs and GPUs even without figures
+    force: bool = False  # whether to compare runs whose results are not comparable
+    profile: bool = False  # whether to compare groups over all targets that they reached
+    test: str = "groups"  # the test that decides, see `tfasr.tta.comparison.TESTS`
 
     @property
     def own_window(self) -> int:
@@ -325,10 +325,10 @@ class RunAnalysis:
     facts: RunFacts  # the machine, what was trained, how long an epoch takes
     charges: RunCharges | None = None  # cost and energy; None unless asked for
     rounds: tuple[RoundsOfWorker, ...] = ()  # of workers that trained in rounds, by rank
-    workers: tuple[WorkerTimes, ...] = ()  # parts of a cluster's workers, by rank
-    exchange: Exchange | None = None  # of their gradients; None where it is not known
-    machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
-    start: dict[str, Any] = field(default_factory=dict)  # whose weights it began with, and costs
+    workers: tuple[WorkerTimes, ...] = ()  # times of a cluster's workers, by rank
+    exchange: Exchange | None = None  # of their gradients; None if unknown
+    machines: tuple[WorkerMachine, ...] = ()  # of the workers that recorded theirs, by rank
+    start: dict[str, Any] = field(default_factory=dict)  # the weights it began with, and their cost
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -341,7 +341,7 @@ class RunAnalysis:
         return sum(self.intervals_s.values())
 
     def with_start_s(self, seconds: float | None) -> float | None:
-        """Returns a time with that of the start; None if one of the two is unknown."""
+        """Adds the training time of the starting weights to a time; None if either is unknown."""
         start_s = self.start.get("seconds") if self.start else 0.0
         return None if seconds is None or start_s is None else seconds + start_s
 
@@ -378,7 +378,7 @@ class Report:
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
-        """A run's time to a target over the first run's; None without two such times."""
+        """A run's time to a target divided by the first run's; None without two such times."""
         first = self.runs[0].results[target].tta.seconds
         seconds = self.runs[index].results[target].tta.seconds
         if self.refused(index) or first is None or seconds is None or first <= 0:
@@ -467,7 +467,7 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
         index = next(reading.index for reading in readings if reading.epoch == tta.epoch)
         elapsed_s = run.timeline.elapsed_s[index]
         until_s = run.intervals_until(elapsed_s)
-        # Logs of other benchmarks may hold no steps, without which there are no factors.
+        # Logs of other benchmarks may contain no steps, and then have no factors.
         with suppress(ValueError):
             parts = parts_until(run.timeline, elapsed_s)
     limits = bracket(points, value, window=window, metric=metric)
@@ -501,7 +501,7 @@ def _start_note(start: Mapping[str, Any]) -> str:
     cost += "" if joules is None else f" and {joules:.3g} J"
     return (
         f"it began with {copied} of {copied + new} layers of {start.get('run')} (SHA-256 "
-        f"{str(start.get('sha256'))[:16]}), {cost}, which only its time with the start counts"
+        f"{str(start.get('sha256'))[:16]}), {cost}, which count only in its time with start"
     )
 
 
@@ -523,8 +523,8 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     given_up = run.fact("given_up")
     if isinstance(given_up, dict) and isinstance(given_up.get("budget_s"), int | float):
         notes.append(
-            f"it was given up for its budget of {given_up['budget_s'] / 3600:.3g} h: what it had "
-            "not reached by then is censored, its time longer than what was seen"
+            f"it was given up for its budget of {given_up['budget_s'] / 3600:.3g} h: the times to "
+            "targets that it had not reached by then are censored, that is, longer than observed"
         )
     missing = run.fact("missing_compiled_parts")
     if isinstance(missing, list) and missing:
@@ -540,7 +540,7 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     if isinstance(model, dict) and run.comparability:
         checked = {"validation_references", "validation_utterances", "target_rule", "hash"}
         declared = ", ".join(name for name in run.comparability if name not in checked)
-        notes.append(f"as its program declares after {model.get('run')}, unchecked: {declared}")
+        notes.append(f"its program declares, as for {model.get('run')}, unchecked: {declared}")
     start = run.fact("start_from")
     notes += [_start_note(start)] if start else []
     shared = run.fact("shared_with_training")

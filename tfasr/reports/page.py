@@ -105,7 +105,7 @@ def controls() -> str:
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
     """Writes charts as files, and returns them as figures with a still drawing each."""
-    page_library()  # first: drawing at the same time as its process would need the most memory
+    page_library()  # first, since its process and drawing at once would need the most memory
     return "".join(
         f'<figure id="{escape(chart.name)}"{_WIDE if chart.wide else ""}>'
         f"<figcaption>{escape(chart.caption)}. "
@@ -276,7 +276,7 @@ def _configurations(report: Report) -> str:
     saved = [run for run in report.runs if run.config is not None]
     shown, notes = saved[:_MOST_CONFIGURATIONS], []
     if len(saved) > len(shown):
-        notes = [f"Those of the first {len(shown)} of {len(saved)} runs."]
+        notes = [f"Only the first {len(shown)} of {len(saved)} configurations are shown."]
     return _details("Configurations", shown, [run.config for run in shown], notes)
 
 

@@ -15,7 +15,7 @@ _REACH = 4.0
 
 
 def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """As ``scipy.ndimage.gaussian_filter1d``. Source: the paper (arXiv 2003.12366), Figure 7."""
+    """Smooths as ``scipy.ndimage.gaussian_filter1d``. Source: arXiv 2003.12366, Figure 7."""
     if not sigma > 0:
         raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
     values = np.asarray(values, dtype=float)
@@ -66,7 +66,7 @@ class RunSeries:
     # ``audio_s_per_s`` and ``utterances_per_s``, if stated, over the last 2 % of all steps
     throughput: dict[str, Series]
     evaluations: list[Evaluation]  # in the order of their time
-    utterances_by_epoch: dict[int, float]  # until the end of each; {} if not stated
+    utterances_by_epoch: dict[int, float]  # trained on by each epoch's end; {} if not stated
     # Utterances per second of the wall clock, over minutes; None if not stated
     wall_throughput: Series | None = None
 
@@ -86,7 +86,7 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
         done = dict(zip(epochs, x["utterances"], strict=True))
         done.pop(None, None)
     loss = steps.column("loss")
-    # A logarithmic axis can't show other values.
+    # A logarithmic axis can't show values of 0 or less.
     shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
     some = thin(shown.size, CURVE_POINTS)
     smooth = gaussian_smooth(loss[shown])[some].astype(np.float32)
@@ -105,7 +105,7 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
     passed = _rolling_sum(seconds, window)
     shown = np.flatnonzero(passed > 0)
     shown = shown[thin(shown.size, CURVE_POINTS)]
-    at = _single(x, shown)  # one for both
+    at = _single(x, shown)  # shared by both rates
     series = {}
     for name, rate in _STATED.items():
         amount = steps.column(name)
@@ -116,7 +116,7 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
 
 
 def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
-    """Per equal bin of the clock. Source: the paper (arXiv 2003.12366), Figure 9."""
+    """Returns the mean rate in equal bins of the clock. Source: arXiv 2003.12366, Figure 9."""
     utterances = steps.column("utterances")
     if not len(steps) or not np.isfinite(utterances).all() or not clock_s[-1] > 0:
         return None

@@ -40,8 +40,8 @@ class Watched:
     # "starting", "training", "silent", "finished", "aborted", "interrupted" or "unreadable"
     status: str
     epoch: int = 0  # evaluated so far
-    epochs: int | None = None  # at most so many; None where that is not known
-    now_s: float = 0.0  # seconds since the creation of the model, as of when it was looked at
+    epochs: int | None = None  # the most that it may train; None if unknown
+    now_s: float = 0.0  # seconds from the creation of the model until the run was looked at
     ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
     latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
     forecasts: list[Forecast] = field(default_factory=list)  # one for each target
@@ -53,7 +53,7 @@ class Watched:
 
 
 class Watch:
-    """Looks at runs, also future ones; reads a ledger again only if it has grown."""
+    """Looks at runs, even before they begin; reads a ledger again only if it has grown."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Watch:
 def _as_of_now(watched: Watched, silent_s: float) -> Watched:
     if watched.status != "training":
         return watched
-    # A step may take long; the heartbeat is what a living process touches.
+    # A step may take long, but a living process keeps touching its heartbeat file.
     quiet_s = silent_s = max(0.0, silent_s)
     with contextlib.suppress(OSError):
         beat = (watched.path / HEARTBEAT_FILE).stat().st_mtime
@@ -159,7 +159,7 @@ def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -
     ends = dict.fromkeys(f"{end / number:{digits}}" for end in (low, high))
     text = f"{label} in {'-'.join(ends)} {unit} (80 %)"
     if ends_s is not None and future.high_s > ends_s:
-        verb = "comes before, in" if future.low_s > ends_s else "is in"
+        verb = "ends before that, in" if future.low_s > ends_s else "ends in"
         text += f"; its last epoch {verb} {duration(max(0.0, ends_s - now_s))}"
     return text
 

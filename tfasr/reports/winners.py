@@ -51,14 +51,14 @@ class Crossing:
 class TargetProfile:
     """How much longer one group takes than another; arrays run from easy to hard targets."""
 
-    # `FINE_TARGETS` in equal ratios, from just harder than the best first value of any run to the
-    # worst of the runs' best ones: every run missed each of them once and reached it
+    # `FINE_TARGETS` targets in equal ratios that every run missed once and then reached: from just
+    # harder than the best first value of any run to the worst of the runs' best values
     targets: np.ndarray
     first_s: np.ndarray  # geometric mean of the first group, at the middles of the brackets
     ratio: np.ndarray  # the second group's over the first's
     low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs
     high: np.ndarray | None
-    # Of intervals at the targets of ``verdicts`` that all hold together with 95 % (Bonferroni)
+    # Of intervals at the targets of ``verdicts``; all hold at once with 95 % (Bonferroni)
     together_low: np.ndarray | None
     together_high: np.ndarray | None
     verdicts: list[GroupComparison]  # at `VERDICT_TARGETS`, p-values not yet adjusted
@@ -98,7 +98,7 @@ def target_profile(
     shares: int = 1,
     metric: str = "cer",
 ) -> TargetProfile | None:
-    """Returns the ratio of two groups' times; ``shares`` groups share 5 % of joint intervals."""
+    """Returns two groups' ratios of times; ``shares`` groups share the joint intervals' 5 %."""
     span = common_range([*first, *second], window, metric)
     if span is None:
         return None
@@ -121,7 +121,7 @@ def target_profile(
         bands = [np.exp(shift - alone), np.exp(shift + alone)]
         bands += [np.exp(end)[::_BETWEEN] for end in (shift - together, shift + together)]
     verdicts = [
-        # All of them arrived: Welch's test.
+        # Every run reached these targets, so this is Welch's test.
         compare_groups(*([run[index] for run in group] for group in groups), by_order=False)
         for index in range(0, FINE_TARGETS, _BETWEEN)
     ]
@@ -148,7 +148,7 @@ _USUAL = ("wer", "cer")
 @dataclass(frozen=True)
 class GroupProfile:
     metric: str  # "cer", "wer" or another
-    first: str  # the group that is compared with
+    first: str  # the group that the other one is compared with
     group: str  # the other one
     number: int  # its place among the report's groups
     sizes: tuple[int, int]  # runs of both
@@ -284,7 +284,7 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
             "at all marked targets; filled: decided there, ring: undecided"
         )
     if len(profiles) > len(shown):
-        caption += f"; the first {_MOST_GROUPS} groups"
+        caption += f"; only the first {_MOST_GROUPS} groups are shown"
     least, most = float(targets.min()), float(targets.max())
     limits = (least / 1.02, most * 1.02)
     if targets[0] > targets[-1]:  # from easy to hard, as time goes
@@ -354,11 +354,11 @@ def _ticks(low: float, high: float) -> list[float]:
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
     "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
-    "interval: at that target by itself, of 95 % or more where runs differ by less than the time "
+    "interval: for that target alone; 95 % or more where runs differ by less than the time "
     "between evaluations. Together: intervals that hold at all targets and for all "
     "groups of the table at once with 95 % (Bonferroni); between the targets nothing is claimed. "
-    "Faster: p < 0.05 after Holm's method over the same, and a gap larger than the time between "
-    "evaluations."
+    "Faster: p < 0.05 after Holm's method over these targets and groups, and a gap larger than the "
+    "time between evaluations."
 )
 Row = tuple[GroupProfile, int]  # a group, and the number of a target of its verdicts
 
@@ -393,7 +393,7 @@ def _columns(report: Report) -> list[Column[Row]]:
             values = getattr(row[0].result, name)
             if values is None:
                 return None
-            # Some are known at all targets of the line, some at those of the verdicts.
+            # Some arrays have all targets of the line, others only those of the verdicts.
             return float(values[row[1] * (_BETWEEN if len(values) == FINE_TARGETS else 1)])
 
         return of_row

@@ -182,13 +182,13 @@ def _numbers(values: list[float | None]) -> str:
 class Comparison:
     """Runs and their times to accuracy, each group of runs compared with the first one.
 
-    In a notebook it shows itself as tables.
+    Notebooks show it as tables.
 
     Attributes:
-        report: everything that is known of the runs.
-        results: for each target a list with one result a group: statistics over its runs; for each
-            run the times between which it crossed the target; the ratio to the first group's time
-            with its confidence interval; and the factors that explain this ratio.
+        report: everything that is known about the runs.
+        results: for each target, a list with one result per group: statistics over its runs; for
+            each run, the times between which it crossed the target; the ratio to the first group's
+            time with its confidence interval; and the factors that explain this ratio.
     """
 
     report: Report
@@ -283,7 +283,7 @@ class Comparison:
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]
             shown.append(html_table(headings, table.rows, table.title))
-        rule = self.tables[0].notes[0]  # without it "never" has no meaning
+        rule = self.tables[0].notes[0]  # explains what "never" in the tables means
         return f"{''.join(shown)}<p{align_left}>{escape(rule)}</p>"
 
 
@@ -313,7 +313,7 @@ def compare(
             `tfasr.tta.comparison`.
 
     Raises:
-        UsageError: if there is no run, a path holds none, a target is wrong, there is no such
+        UsageError: if there is no run, a path contains none, a target is wrong, there is no such
             policy or test, or the window is less than 1.
     """
     first = [runs] if isinstance(runs, str | Path | Run) else list(runs)
@@ -433,7 +433,7 @@ def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
 
 
 _OWN = ("--out", "report of tfasr")  # for messages on a folder that holds other files
-# Of every report, or of one on errors; the names of tables and figures are added later.
+# Files of every report, and of reports on errors; those of tables and figures are added later.
 _FILES = (
     *("report.html", "report.json", "report.md", "groups.json", "card.md", "card.json"),
     *("errors.txt", "errors.md", "errors.json", "errors.csv"),
@@ -464,7 +464,7 @@ def report(
         run_dirs: run folders, published logs, or folders of them. Such a folder is a group of runs
             of one configuration. All others are compared with the first.
         out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
-            of each table and a PNG and an SVG of each figure; it is made where missing.
+            of each table and a PNG and an SVG of each figure; it is created if missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
             and CSV hold all tables; CSV holds seconds and fractions, unrounded. "card" and
             "card_json": see `docs/card.schema.json`.
@@ -479,14 +479,14 @@ def report(
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
-        errors: return what the runs' hypotheses get wrong instead; ``run_dirs`` may then hold files
-            of hypotheses too.
-        worst: how many utterances to align then.
+        errors: return a report on the errors in the runs' hypotheses instead; ``run_dirs`` may then
+            include files of hypotheses too.
+        worst: how many of the worst utterances a report on errors aligns.
         many: read many runs in several processes.
         beside: whose published results to show too, such as "paper".
 
     Raises:
-        UsageError: if there is no run, a folder holds none, an argument is wrong, or the report
+        UsageError: if there is no run, a folder contains none, an argument is wrong, or the report
             would overwrite files in ``out`` that no report has written.
         RunError: if ``out`` cannot be written.
     """

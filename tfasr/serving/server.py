@@ -28,18 +28,18 @@ from tfasr.recognising.spec import STREAMING_PRESET
 from tfasr.serving.service import Limits, Service, client_may_leave, converse
 from tfasr.serving.uploads import OPENAI_PREFIX, openai_error, transcribe, transcriptions
 
-# Bytes that the system buffers for a client that doesn't read; it doubles the number.
+# Bytes that the system buffers for a client that doesn't read; Linux doubles the number.
 _UNREAD_BYTES = 1 << 16
 _BACKLOG = 1024
 _ENDING_S = 10.0
-# Connections beyond streams and files. If there are too many, one that has waited for its request
-# for `_REQUEST_S` gives way to the next.
+# Connections that may be open in addition to streams and files. If there are more, the oldest one
+# that is idle, for at least `_REQUEST_S`, is closed to make room.
 _MOST_WAITING = 256
 _REQUEST_S, _LOOK_S = 0.25, 0.01
-_FILES_EACH, _FILES_MORE = 6, 16  # that an upload has open, and the process later than now
+_FILES_EACH, _FILES_MORE = 6, 16  # open files of each upload, and others that are opened later
 _NO_FILES_S = 0.2  # until the next attempt to accept a connection, if no more files can be opened
 _ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
-_MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # of the log about requests
+_MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # limits of the log about requests
 
 log = logging.getLogger("tfasr")
 requests_log = logging.getLogger("tfasr.requests")
@@ -52,20 +52,20 @@ SAFE_HEADERS = {
 
 
 def check_sender(host: str | None, origin: str | None, allowed: Collection[str]) -> str | None:
-    """Why a request is refused; None if it may pass.
+    """Returns why a request is rejected, or None if it is allowed.
 
-    A page of another site can have a name that resolves to this server (DNS rebinding) and could
-    then read everything as if it were ours. It can't have an IP address for its name: so addresses
-    pass, and names only if they are known. A browser's ``Origin`` names the page that asks, which
-    must be ours; programs send none. ``allowed`` are names in addition to localhost, with a port if
-    a proxy has another.
+    Another site can let its host name resolve to this server (DNS rebinding); its page could then
+    read everything, as if it were ours. A site can't do that with an IP address, so addresses are
+    allowed, and names only if they are known. A browser's ``Origin`` names the page that sends the
+    request, which must be ours; other programs send none. ``allowed`` has names in addition to
+    localhost, with a port if a proxy listens at another one.
     """
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
-            f"The server must be asked for by its address, as localhost, or by a name that was "
-            f"given with --allow_host. Received: Host {host!r}."
+            f"The Host of a request must be an IP address, localhost, or a name that was given "
+            f"with --allow_host. Received: Host {host!r}."
         )
     if origin is None:
         return None
@@ -77,7 +77,7 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
 def _part(url: str, part: str) -> str | None:
     try:
         return getattr(urlsplit(url), part)
-    except ValueError:  # no URL
+    except ValueError:  # not a URL
         return None
 
 
@@ -123,7 +123,7 @@ def make_application(
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
         headers, metrics = request.headers, service.metrics
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
-        # The path of a page that the server has; "other" keeps the number of names small.
+        # Paths that the server doesn't have count as "other", which keeps the metrics few.
         resource, began_s = request.match_info.route.resource, time.monotonic()
         path = "other" if resource is None else resource.canonical
         if refused is not None:
@@ -131,7 +131,7 @@ def make_application(
             if request.path.startswith(OPENAI_PREFIX):
                 return openai_error(refused, 403)
             return web.json_response({"error": refused}, status=403)
-        transport = request.transport  # which the request forgets when the client is gone
+        transport = request.transport  # kept: the request drops it when the client is gone
         service.busy.add(transport)
         status = 500
         try:
@@ -149,7 +149,7 @@ def make_application(
         finally:
             service.busy.discard(transport)
             metrics.requests[path, status] += 1
-            if status != 101:  # of a stream, `Conversation` takes the time
+            if status != 101:  # 101 is a stream, whose answers `Conversation` times
                 metrics.took(path, time.monotonic() - began_s)
 
     async def show(_: web.Request) -> web.Response:
@@ -202,8 +202,8 @@ def serve(
     """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
     ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition to
-    localhost and its addresses; ``started`` receives the page's address. UsageError if it can't
-    listen there.
+    localhost and its addresses; ``started`` receives the page's address. Raises UsageError if the
+    server can't listen at ``host`` and ``port``.
     """
     for allowed in allowed_hosts:
         if not _ALLOWED.fullmatch(allowed):
@@ -218,7 +218,7 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket, opened before the time that loading a model takes."""
+    """Returns a listening socket; opened first, so that a wrong address is reported at once."""
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
     try:
@@ -226,8 +226,8 @@ def _listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, **options)[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(
-            f"--host must be an address of this machine, such as 127.0.0.1 (it alone) or 0.0.0.0 "
-            f"(whoever reaches it). Received: {host!r}: {error}."
+            f"--host must be an address of this machine, such as 127.0.0.1 (only this machine can "
+            f"connect) or 0.0.0.0 (other machines too). Received: {host!r}: {error}."
         ) from error
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -243,10 +243,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
     wrong_use = {
-        errno.EADDRINUSE: f"--port must be free. Received: {port}, at which something listens "
+        errno.EADDRINUSE: f"--port must be free. Received: {port}, which another program uses "
         "already. Choose another, or 0 for any free one.",
         errno.EADDRNOTAVAIL: f"--host must be an address of this machine. Received: {host!r}.",
-        errno.EACCES: f"--port must be one this user may use, above 1023. Received: {port}.",
+        errno.EACCES: f"--port must be one that you may use, above 1023. Received: {port}.",
     }
     if error.errno in wrong_use:
         return UsageError(wrong_use[error.errno])
@@ -272,7 +272,7 @@ async def _run(
         access_log=None,
         logger=requests_log,
         shutdown_timeout=_ENDING_S,
-        keepalive_timeout=service.limits.idle_s,  # also until the first request is complete
+        keepalive_timeout=service.limits.idle_s,  # the first request must be complete by then, too
     )
     await runner.setup()
     accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
@@ -293,7 +293,7 @@ async def _run(
 
 
 async def _accept(server: web.Server, listening: socket.socket, service: Service) -> None:
-    """Accepts connections; closes the one that has waited longest for its request if too many."""
+    """Accepts connections; if too many are open, closes the oldest one without a request."""
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
     most = _most_connections(service.limits.max_streams)
@@ -316,21 +316,21 @@ async def _accept(server: web.Server, listening: socket.socket, service: Service
                 await asyncio.sleep(_LOOK_S)
             else:
                 oldest.abort()
-                await asyncio.sleep(0)  # in which it is closed
+                await asyncio.sleep(0)  # lets the event loop close it
         try:
             await loop.connect_accepted_socket(server, connection)
-        except OSError as error:  # such as of a client that is gone already
+        except OSError as error:  # such as a client that is gone already
             requests_log.error("A connection could not be accepted: %s", error)
             connection.close()
 
 
 def _most_connections(max_streams: int) -> int:
-    """How many connections may be open at once; fewer than wanted if the system allows fewer."""
+    """Returns how many connections may be open at once; fewer if the system allows fewer."""
     wanted = 2 * max_streams + _MOST_WAITING
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
-    probe = os.open(os.devnull, os.O_RDONLY)  # the lowest free number: so many are open
+    probe = os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number: so many are open
     os.close(probe)
     spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
     if spare < max_streams:
@@ -343,7 +343,7 @@ def _most_connections(max_streams: int) -> int:
 
 
 class FewLines(logging.Filter):
-    """Makes each malformed request one line of the log, and only a few in a minute."""
+    """Logs each malformed request as one line, and only a few requests in a minute."""
 
     def __init__(self):
         super().__init__()

@@ -26,18 +26,18 @@ from tfasr.recognising.segments import EndpointRules, Stream
 from tfasr.recognising.spec import StreamResult, as_samples
 
 _LATENCIES_S = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0, math.inf)
-_LARGEST = 1e9  # of any limit: 31 years, or a million gigabytes
+_LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabytes
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds that keep memory, disk and time finite whatever clients do; all must be positive."""
 
-    max_streams: int = 16  # at once; as many files may be uploaded at once
-    max_stream_s: float = 3600.0  # length of a stream; time to upload a file
-    max_upload_mb: float = 500.0  # of a file, millions of bytes
-    max_upload_s: float = 4 * 3600.0  # of the audio in a file
-    max_message_bytes: int = 1 << 18  # in a stream; 262144 are 8 s at 16 kHz
+    max_streams: int = 16  # open at once; in addition, as many files may be uploaded at once
+    max_stream_s: float = 3600.0  # length of a stream, and time that the upload of a file may take
+    max_upload_mb: float = 500.0  # size of a file in millions of bytes
+    max_upload_s: float = 4 * 3600.0  # length of the audio in a file
+    max_message_bytes: int = 1 << 18  # size of a stream's message; 262144 are 8 s at 16 kHz
     idle_s: float = 30.0  # a client that sends or reads nothing for so long is disconnected
 
     def __post_init__(self):
@@ -53,7 +53,7 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """Why a client's request (HTTP status) or stream (RFC 6455, section 7.4.1) ends."""
+    """Rejects a request (HTTP ``status``) or ends a stream (``code``: RFC 6455, section 7.4.1)."""
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
         super().__init__(message)
@@ -63,7 +63,7 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ignores that a client has left during the block; disconnects one that reads no answers."""
+    """Ignores a client that leaves during the block; disconnects one that reads no answers."""
     try:
         yield
     except ConnectionError:
@@ -113,7 +113,7 @@ class Metrics:
         self._sums_s[path] += seconds
 
     def text(self, active: dict[str, int]) -> str:
-        """All values; ``active`` are the streams and files of the moment."""
+        """Returns all values; ``active`` has the number of open streams and files."""
         lines: list[str] = []
 
         def add(name: str, kind: str, meaning: str, *values: tuple[str, float]) -> None:
@@ -143,9 +143,9 @@ class Service:
 
     Work runs in threads, so that the event loop isn't blocked. One pool does what takes
     milliseconds, the other recognises files part by part, so that long recordings take turns and
-    delay live speech only while all processors are busy. Nothing is locked: ONNX Runtime, Keras's
-    traced functions and the decoders may be called from several threads, and all changing state
-    belongs to one `Stream`, which processes one chunk at a time.
+    delay live speech only while all processors are busy. No locks are needed: ONNX Runtime, Keras's
+    traced functions and the decoders may be called from several threads, and state that changes
+    belongs to a single `Stream`, which processes one chunk at a time.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -173,11 +173,11 @@ class Service:
             self.recogniser.open_stream(EndpointRules()).push(second)
 
     async def soon(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of work that takes milliseconds, such as a chunk."""
+        """Does work that takes milliseconds, such as a chunk, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._short, work, *arguments)
 
     async def in_turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of work that takes longer, such as minutes of audio."""
+        """Does work that takes longer, such as minutes of audio, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._long, work, *arguments)
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Service:
 
 
 LOWEST_HZ, HIGHEST_HZ = 8000, 192000
-# aiohttp closes the connection without an answer if a message is this many times too large.
+# A message over the limit gets an answer. Over the limit times this, aiohttp just disconnects.
 _ROOM = 4
 _CLOSING_S = 2.0
 _COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
@@ -198,7 +198,7 @@ class IncomingSpeech:
     """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
-        if type(rate_hz) is float and rate_hz.is_integer():  # as some write 16000.0
+        if type(rate_hz) is float and rate_hz.is_integer():  # some clients write 16000.0
             rate_hz = int(rate_hz)
         if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
             received = rate_hz if isinstance(rate_hz, int | float) else type(rate_hz).__name__
@@ -217,7 +217,7 @@ class IncomingSpeech:
         return self._count / self._rate_hz
 
     def samples(self, data: bytes) -> np.ndarray:
-        """The next bytes as samples, float32 ``(samples,)``; half a sample waits."""
+        """Converts bytes to float32 ``(samples,)``; half a sample waits for the next bytes."""
         data = self._half + data
         count = len(data) // 2
         self._half = data[2 * count :]
@@ -228,7 +228,7 @@ class IncomingSpeech:
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
-        """The rest of the samples in the resampling filter at the end, float32 ``(samples,)``."""
+        """Returns the samples still in the resampling filter at the end, float32 ``(samples,)``."""
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
             return nothing
@@ -263,7 +263,7 @@ class Conversation:
     Every message with samples is answered with the utterances that ended in it, or, if none did,
     with the text so far of the current utterance. The next message is read only after the answers
     have been sent. Unread messages are held only in the system's buffer, so a client that doesn't
-    read its answers soon can't send either.
+    read its answers soon can't send any more.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -303,7 +303,7 @@ class Conversation:
         await self._close(refusal.code)
 
     async def _next(self) -> WSMessage | None:
-        """The next message with text or samples; None if the client has closed."""
+        """Returns the next message with text or samples; None if the client closed the stream."""
         last = self._heard + self._limits.idle_s, self._opened + self._limits.max_stream_s
         left_s = min(last) - time.monotonic()
         if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
@@ -316,7 +316,7 @@ class Conversation:
                 raise self._why_not_waited()
         finally:
             receiving.cancel()
-            await asyncio.wait({receiving})  # two may not receive at once
+            await asyncio.wait({receiving})  # aiohttp allows one receive at a time
         message = receiving.result()
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
@@ -344,10 +344,10 @@ class Conversation:
             return True
         config = command.get("config") if isinstance(command, dict) and len(command) == 1 else None
         if not isinstance(config, dict) or set(config) != {"sample_rate"}:
-            message = f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}."
+            message = f"A text message must be {_COMMANDS}. Received: {text[:80]!r}."
             raise RefusedError(message, code=1007)
         if self._incoming is not None:
-            raise RefusedError("The sample_rate must come once, before the samples.", code=1007)
+            raise RefusedError("Send the sample_rate only once, before the samples.", code=1007)
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
         return False
 

@@ -36,9 +36,9 @@ log = logging.getLogger("tfasr")
 async def transcribe(request: web.Request, service: Service) -> web.StreamResponse:
     """Answers a request whose body is an audio file, in lines of JSON.
 
-    The first has ``duration_s``; then come the words in Vosk's shape as soon as they are
-    recognised; the last is what `tfasr transcribe --format json` writes for the file, or an
-    ``error``. The query may have a ``name``, by which answers call the file.
+    The first line has ``duration_s``. Then come the words, in Vosk's format, as soon as they are
+    recognised. The last line is what `tfasr transcribe --format json` writes for the file, or an
+    ``error``. The query may have a ``name`` for the file, which the answers use.
     """
     name = file_name(request.query.get("name"))
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
@@ -52,7 +52,7 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
 
 
 def file_name(name: str | None) -> str:
-    """By which answers call a client's file: the last part of what the client calls it."""
+    """Returns the name of a client's file in answers: the last part of the client's own name."""
     name = Path(name or "").name[:_LONGEST_NAME] or "recording"
     return name.encode(errors="replace").decode()
 
@@ -60,7 +60,7 @@ def file_name(name: str | None) -> str:
 async def _answer(
     request: web.Request, name: str, response: web.StreamResponse, service: Service
 ) -> None:
-    """Writes all lines, the last of which may be an error; raises one that comes before them."""
+    """Writes all lines; an error becomes the last line, or is raised if no line was written."""
 
     async def write(line: str) -> None:
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
@@ -90,7 +90,7 @@ async def _answer(
 async def kept(
     receive: Callable[[BinaryIO], Awaitable[str]], service: Service
 ) -> AsyncIterator["UploadedFile"]:
-    """A client's file on disk, which ``receive`` writes and names; raises RefusedError."""
+    """Yields a client's file on disk, which ``receive`` writes and names; raises RefusedError."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(service.uploads.place())
         stack.callback(_give_memory_back)
@@ -100,14 +100,14 @@ async def kept(
             name = await receive(file)
             await service.soon(file.flush)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            if name.lower().endswith(".mp3"):  # libsndfile knows some by their suffix alone
+            if name.lower().endswith(".mp3"):  # libsndfile recognises some only by their suffix
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
                 link = Path(folder) / "audio.mp3"
                 link.symlink_to(path)
                 path = link
             upload = UploadedFile(path, name, service)
             decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
-            try:  # once: it is opened twice
+            try:  # decoded here, once, because the file is opened twice
                 decoded = await service.in_turn(stack.enter_context, decoding)
             except ValueError as error:
                 raise upload.refused(error) from error
@@ -118,8 +118,8 @@ async def kept(
 
 
 def _give_memory_back() -> None:
-    """Returns to the system what glibc would keep for each of the many threads."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
+    """Gives the system the free memory that glibc would keep for each of the many threads."""
+    with contextlib.suppress(OSError, AttributeError):  # the C library isn't glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -127,7 +127,7 @@ def _give_memory_back() -> None:
 def _disk_errors_explained() -> Iterator[None]:
     try:
         yield
-    except ConnectionError:  # the client is gone: that is no error of the disk
+    except ConnectionError:  # the client is gone, and nothing is wrong with the disk
         raise
     except OSError as error:
         log.error("A file could not be stored: %s", explained(error)[0])
@@ -137,7 +137,7 @@ def _disk_errors_explained() -> Iterator[None]:
 
 
 class Arriving:
-    """The body of a request, which must come in time and have no more bytes than a file may."""
+    """Receives the body of a request, within the limits on time and on the size of a file."""
 
     def __init__(self, request: web.Request, service: Service):
         self._request = request
@@ -146,7 +146,7 @@ class Arriving:
         self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
 
     def check_size(self, name: str, more: int = 0) -> None:
-        """Raises RefusedError if the stated size is too large, ``more`` for what isn't the file."""
+        """Raises RefusedError if the stated size is too large; a form may have ``more`` bytes."""
         if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
             raise self._too_large(name)
 
@@ -158,7 +158,7 @@ class Arriving:
         )
 
     async def piece(self, reading: Awaitable[Result]) -> Result:
-        """The next part of the body; RefusedError if it is late or malformed."""
+        """Returns the next part of the body; raises RefusedError if it is late or malformed."""
         left_s = self._last - asyncio.get_running_loop().time()
         try:
             return await asyncio.wait_for(reading, max(min(self._limits.idle_s, left_s), 0))
@@ -168,16 +168,16 @@ class Arriving:
                 f"{self._limits.idle_s:g} s (--max_stream_s, --idle_s).",
                 status=408,
             ) from error
-        # All but the first two: what aiohttp raises for a malformed form.
+        # The last three are what aiohttp raises for a malformed form.
         except (
             *(HttpProcessingError, web.RequestPayloadError),
             *(ValueError, AssertionError, RuntimeError),
         ) as error:
             reason = " ".join(str(error).split())[:_LONGEST_NAME]
-            raise RefusedError(f"The body of a request must be whole: {reason}") from error
+            raise RefusedError(f"The request's body is malformed or cut off: {reason}") from error
 
     async def keep(self, file: BinaryIO, read: Callable[[], Awaitable[bytes]], name: str) -> None:
-        """Writes pieces into a file as they come, to the first that is empty."""
+        """Writes pieces into a file as they come, until an empty one ends the body."""
         count = 0
         while piece := await self.piece(read()):
             count += len(piece)
@@ -199,7 +199,7 @@ async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]
 
 
 class UploadedFile:
-    """The recognition of a file, which its client calls by another name than its path."""
+    """Recognises a client's file; answers use the client's name for it, not its path."""
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
@@ -210,7 +210,7 @@ class UploadedFile:
         self._seconds = 0.0
 
     def check(self) -> float:
-        """The seconds of audio in the header; RefusedError if too many, or it is no audio."""
+        """Returns the header's seconds of audio; RefusedError if too many, or if it isn't audio."""
         try:
             with opened_audio(self._path) as file:
                 seconds, channels = file.frames / file.samplerate, file.channels
@@ -237,7 +237,7 @@ class UploadedFile:
             raise self.refused(error) from error
         finally:
             service.metrics.audio_s["file"] += self._seconds
-            with contextlib.suppress(ValueError):  # it still runs if the server could not wait
+            with contextlib.suppress(ValueError):  # it still runs if nobody waited for its result
                 await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:
@@ -264,16 +264,16 @@ class UploadedFile:
         return Transcript(self._words, self._seconds)
 
 
-# ``/v1/audio/transcriptions`` takes files as clients of OpenAI's service send and read them.
+# ``/v1/audio/transcriptions`` accepts the requests of clients of OpenAI's API and answers alike.
 # Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
 _FIELDS_BYTES = 1 << 16  # of all other fields
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
-# Fields of OpenAI's that change nothing, with the reason in the answer's header.
+# Fields of OpenAI's API that are ignored, with the reason that the answer's header states.
 _IGNORED = {
     "model": "the server has one model",
     "language": "the model was trained on one language",
-    "prompt": "the model takes none",
+    "prompt": "the model takes no prompt",
     "temperature": "the decoder does not sample",
     "timestamp_granularities[]": "verbose_json has words and segments",
 }
@@ -294,7 +294,7 @@ def _verbose(transcript: Transcript, parts: list[list[Word]]) -> dict[str, Any]:
     }
 
 
-# From a transcript and the words of its parts to the body of an answer.
+# Each makes the body of an answer from a transcript and the words of its parts.
 _FORMATS: dict[str, Callable[[Transcript, list[list[Word]]], str | dict[str, Any]]] = {
     "json": lambda transcript, _: {"text": transcript.text},
     "text": lambda transcript, _: transcript.text + "\n",
@@ -334,7 +334,7 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
             return web.json_response(content, headers=headers)
     except RefusedError as refusal:
         return openai_error(str(refusal), refusal.status)
-    return openai_error("The client has gone.", 400)  # and drops it
+    return openai_error("The client has gone.", 400)  # nobody receives it
 
 
 async def _received(
@@ -358,7 +358,7 @@ async def _received(
         while not part.at_eof():
             value += await arriving.piece(part.read_chunk())
             if len(value) > left:
-                raise RefusedError("The fields of a form may have 64 KiB.", status=413)
+                raise RefusedError("A form's fields may have at most 64 KiB.", status=413)
         left -= len(value) + _FIELDS_BYTES // 64  # which also limits their number
         field, text = part.name or "", value.decode(errors="replace")
         fields[field] = text

@@ -1,4 +1,4 @@
-"""Runs a study: every step in a process of its own, what is done already passed over."""
+"""Runs a study: every step in a process of its own; steps that are done are skipped."""
 
 import contextlib
 import logging
@@ -39,7 +39,7 @@ log = logging.getLogger("tfasr")
 
 
 def enough_seeds(test: str = "groups") -> str:
-    """Returns the binding that gives a study as many seeds as the last look of a test takes."""
+    """Returns the binding that gives a study as many seeds as the last look of a test needs."""
     return f"StudyConfig.seeds = {tuple(range(1, looks_of(test)[-1] + 1))}"
 
 
@@ -85,7 +85,7 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
 
 
 def undecidable(plan: Plan) -> list[str]:
-    """Returns a sentence for each part whose runs can't be told apart if some never arrive."""
+    """Returns a warning for each part that is undecidable if some runs never reach a target."""
     sentences = []
     for part, names in plan.parts().items():
         runs = min(len(_runs(plan, name)) for name in names)
@@ -93,8 +93,8 @@ def undecidable(plan: Plan) -> list[str]:
         least_p = least_order_p(runs, runs) if plan.config.test == "groups" else 2.0 ** (1 - runs)
         if runs >= FEWEST_FOR_TEST and comparisons * least_p >= LEVEL:
             sentences.append(
-                f"{part}: where runs never arrive, {runs} seeds can't decide {comparisons} "
-                f"comparisons, as the smallest p is {least_p:.2g}, adjusted "
+                f"{part}: if runs never reach a target, {runs} seeds can't decide {comparisons} "
+                f"comparisons, as the smallest possible p is {least_p:.2g}, adjusted "
                 f"{min(1.0, comparisons * least_p):.2g}. Take more seeds or fewer targets."
             )
     return sentences
@@ -115,7 +115,7 @@ def decision_text(plan: Plan, look: Decision) -> str:
 def perform_until_decided(
     plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
-    """Does a study's steps look by look until it is decided; returns the names of failed ones."""
+    """Does a study's steps look by look until it is decided; returns the failed steps' names."""
     steps = alternating(plan, folder, steps)
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
@@ -181,7 +181,7 @@ def study(
     Args:
         gin_file: a path or a preset such as "study/paper_small.gin".
         run_dir: gets the runs, their logs and the report.
-        shard_dir: prepared splits; None where the study makes its own speech.
+        shard_dir: prepared splits; None if the study makes its own speech.
         bindings: lines of gin that override the file's.
         resume: continues a study of the same gin file, finished or not; experiments may have more
             seeds than it began with, which the report states.
@@ -214,7 +214,7 @@ def study(
                 grow(folder, plan, more)
             do = partial(perform, held=held, starts=starts if declared else None)
             failed = perform_until_decided(plan, folder, steps, do) if until else do(steps)
-        # Imported here: drawing is slow to load, and a wrong gin file is known without.
+        # Imported here: drawing is slow to load, and a wrong gin file must be reported at once.
         from tfasr.studies.report import write_report
 
         page = write_report(plan, folder)
@@ -228,12 +228,12 @@ def study(
 
 
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
-    # What the sealed plan says of each experiment; {} if an older tfasr trained runs without one.
+    # What the sealed plan states of each experiment; {} if runs were trained without such a plan.
     sealed = folder / SEALED_FILE
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
     if any((folder / run.folder).exists() for run in plan.runs):
-        log.warning("%s was begun without a sealed plan: nothing shows what was declared.", folder)
+        log.warning("%s was begun without a sealed plan, so nothing can be checked by it.", folder)
         return {}
     firsts = {run.experiment: run for run in reversed(plan.runs)}
     requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
@@ -244,9 +244,10 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
 def perform(
     steps: Sequence[Step], held: Sequence[int] = (), starts: Starts | None = None
 ) -> list[str]:
-    """Does what is not done yet, in processes that inherit ``held``; returns what failed.
+    """Does the steps not done yet, and returns the names of those that failed.
 
-    Every training is noted in ``starts``, the study's list.
+    Their processes inherit the descriptors ``held``. ``starts``, the study's list, gets every
+    training.
     """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
@@ -278,7 +279,7 @@ def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
                 break
             except UsageError:
                 if not waits:
-                    log.info("Waiting for what the killed study had begun: it saves and ends.")
+                    log.info("Waiting for a step of the killed study to save its work and end.")
                 waits = True
                 time.sleep(_LOOKS_EVERY_S)
         yield (descriptor,)
@@ -298,8 +299,8 @@ def _command(
     starts = starts if step.kind == "train" else None
     declared = {} if starts is None else starts.start(*run)
     with step.log.open("ab") as output:
-        # In a session of its own: a terminal's Ctrl-C comes to this process alone, which passes
-        # it on once, since a second one would end a training without a checkpoint.
+        # The step gets its own session, so that a terminal's Ctrl-C reaches only this process. It
+        # passes it on once, since a second one would end a training without a checkpoint.
         process = start_module(
             *("tfasr.cli", *words),
             environment={
@@ -330,7 +331,7 @@ def _command(
             if starts is not None:
                 starts.end(*run, process.returncode)
     if process.returncode == 0:
-        return "" if step.done() else f"It ended well and left no result. Its log: {step.log}"
+        return "" if step.done() else f"It succeeded but left no result. Its log: {step.log}"
     lines = step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    last = " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "it said nothing"
+    last = " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "its log is empty"
     return f"It ended with exit code {process.returncode}: {last}"

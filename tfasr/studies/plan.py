@@ -1,4 +1,4 @@
-"""From a study's gin file to the runs that it asks for, and the folder that holds them."""
+"""The plan of a study: reads its gin file, lists its runs, and keeps both in the study's folder."""
 
 import ast
 import json
@@ -35,7 +35,7 @@ from tfasr.tta.policies import POLICIES, UTTERANCES
 def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str, dict[str, Any]]:
     """Reads each experiment as its training will; raises `UsageError` if one can't be trained.
 
-    Returns for each what a plan declares of it: targets, rule, decoders and division.
+    Returns what a plan declares of each experiment: targets, rule, decoders and division.
     """
     # Imported here: it loads Keras, which the study's own process does without.
     from tfasr.training.build import check_batch_size
@@ -67,18 +67,18 @@ SYNTHETIC = "synthetic"
 class ExperimentConfig:
     """One configuration of a study, trained once for each seed.
 
-    Its bindings stand in a scope of its name: ``sys1/ExperimentConfig.gin_files = ('demo.gin',)``.
-    Those without a scope are the default of all experiments.
+    Its bindings have its name as scope: ``sys1/ExperimentConfig.gin_files = ('demo.gin',)``.
+    Bindings without a scope are defaults for all experiments.
     """
 
-    gin_files: tuple[str, ...] = ()  # presets, or files also looked for next to the study's
+    gin_files: tuple[str, ...] = ()  # presets or files; files may be next to the study's gin file
     bindings: tuple[str, ...] = ()  # lines of gin that override them
-    # of the trainings' processes, such as "TF_NUM_INTRAOP_THREADS=1" for TensorFlow's threads
+    # variables of the trainings' processes: "TF_NUM_INTRAOP_THREADS=1" sets TensorFlow's threads
     environment: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
     label: str = ""  # what reports call it; "" takes its name
-    part: str = "runs"  # one table, compared with its first experiment
-    published_table: str = ""  # of `StudyConfig.published`, shown with the part's times
+    part: str = "runs"  # the table it is in; experiments are compared with the table's first
+    published_table: str = ""  # a table of `StudyConfig.published`, shown with the part's times
 
     def check(self) -> None:
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
@@ -93,16 +93,16 @@ class StudyConfig:
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
-    # on which verdicts stand: "groups" of runs, "pairs" of equal seeds, or "always_valid", of pairs
-    # too, which ``--until decided`` looks at after each pair (docs/statistics.md)
+    # the test that decides: of "groups" of runs, of "pairs" of equal seeds, or "always_valid", also
+    # of pairs, with which ``--until decided`` looks after each pair (docs/statistics.md)
     test: Literal["groups", "pairs", "always_valid"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
-    final_beam_width: int = 512  # of word beam search then
-    beam_widths: tuple[int, ...] = ()  # of one run's timed evaluations, ascending; () leaves it out
+    final_beam_width: int = 512  # of the word beam search in that scoring
+    beam_widths: tuple[int, ...] = ()  # of timed evaluations of one run, ascending; () skips them
     beam_widths_of: str = ""  # the experiment of that run; "" takes the first one
-    beam_widths_split: str = "validation"  # the split of that evaluation
-    published: str = ""  # whose published results stand beside one's own; "" for none
+    beam_widths_split: str = "validation"  # the split of these evaluations
+    published: str = ""  # whose published results to show next to yours; "" for none
     policy: str = "paper"  # the clock of ``--until decided``, or "utterances" seen in training
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
 
@@ -166,7 +166,7 @@ def sealed_content(
 
 
 def plan_of(sealed: dict[str, Any]) -> "Plan":
-    """Returns the plan of a sealed one, as far as reports and decisions need it."""
+    """Returns the plan that was sealed, as far as reports and decisions need it."""
 
     def made(cls: type, values: dict[str, Any]) -> Any:
         # A newer tfasr may have sealed fields that this one lacks.
@@ -207,7 +207,7 @@ class PlannedRun:
 class Plan:
     config: StudyConfig  # of the whole study
     experiments: dict[str, ExperimentConfig]  # by name, in the study's order
-    runs: list[PlannedRun]  # experiments take turns: what disturbs the machine disturbs all
+    runs: list[PlannedRun]  # experiments take turns, so that a disturbance affects all of them
     identity: dict[str, Any]  # JSON values that a run's result depends on
 
     def label(self, experiment: str) -> str:
@@ -254,7 +254,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     for run in runs:
         statements[str(run.folder)] += run.environment
     identity = {"corpus": config.corpus, "runs": statements}
-    if config.test != StudyConfig.test:  # files stay as those of an older tfasr, which knew one
+    if config.test != StudyConfig.test:  # left out otherwise, as an older tfasr had only this test
         identity["test"] = config.test
     return Plan(config, experiments, runs, identity)
 
@@ -262,8 +262,9 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> list[PlannedRun]:
     """Writes a study's plan into its folder, or checks it against the one already there.
 
-    Returns the runs that an earlier plan lacks, whose experiments have more seeds now: `grow` adds
-    them. Raises UsageError if the folder holds something else, or a study that differs otherwise.
+    Returns the runs that the earlier plan lacks because its experiments had fewer seeds: `grow`
+    adds them. Raises UsageError if the folder contains something other than a study, or a study
+    that differs in more than its seeds.
     """
     path = folder / PLAN_FILE
     owned = isinstance(object_or_empty(path).get("runs"), dict)
@@ -280,7 +281,7 @@ def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> 
     then = read_object(path, "It says what the study was begun with; choose another --run_dir.")
     old = dict(then["runs"]) if isinstance(then.get("runs"), dict) else {}
     for folder_now, statements in wanted["runs"].items():
-        alone = str(Path(*Path(folder_now).parts[:2]))  # where an experiment's only run is
+        alone = str(Path(*Path(folder_now).parts[:2]))  # the folder of an experiment's only run
         if folder_now not in old and old.get(alone) == statements:
             old[folder_now] = old.pop(alone)
     begun = {Path(name).parts[1] for name in old if len(Path(name).parts) > 1}
@@ -290,17 +291,17 @@ def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> 
     differing = _differing({**then, "runs": old}, {**wanted, "runs": runs})
     if differing:
         raise UsageError(
-            f"A resumed study must be the one that {folder} was begun with, but for more seeds. It "
-            f"differs in: {'; '.join(differing)}. Use the same --gin_file and bindings, or another "
-            "--run_dir."
+            f"A resumed study must be the one that {folder} was begun with, except for more seeds. "
+            f"It differs in: {'; '.join(differing)}. Use the same --gin_file and bindings, or "
+            "another --run_dir."
         )
     return more
 
 
 def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
-    """Writes the plan anew with more seeds; a single seed's results move to where several lie.
+    """Rewrites the plan with more seeds; a single seed's results move to a folder of that seed.
 
-    Nothing may work in the folder. It may be killed at any moment: another call goes on.
+    No process may be at work in the folder. If this one is killed, another call finishes the job.
     """
     then = read_object(folder / PLAN_FILE, "Choose another --run_dir.")
     for run in plan.runs:
@@ -340,15 +341,15 @@ def _move(folder: Path, run: PlannedRun) -> None:
 def _check_described(config: StudyConfig, lines: GinText) -> None:
     described = bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
-    # One may have nothing but what holds for all. Two would be equal, and where a description is
-    # left over the name is misspelt.
+    # One experiment may have only the defaults. Two such experiments would be equal; and if the
+    # file describes an experiment that isn't listed, the name is misspelt.
     default = ExperimentConfig.__name__ in bound_names(lines) and len(unknown) == 1
     if unknown and not (default and set(described) <= set(config.experiments)):
         names = ", ".join(described) or "none"
         raise UsageError(
             f"{binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
             f"name experiments that the file describes, as {unknown[0]}/ExperimentConfig.gin_files "
-            f"= ('demo.gin',) does. Received: {unknown[0]!r}, of which nothing is bound. "
+            f"= ('demo.gin',) does. Received: {unknown[0]!r}, for which nothing is bound. "
             f"Described: {names}."
         )
     if config.beam_widths_of not in ("", *config.experiments):
@@ -362,7 +363,7 @@ def _check_described(config: StudyConfig, lines: GinText) -> None:
 def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
-    # A study that comes with tfasr means tfasr's presets, and none of the other studies.
+    # A study that comes with tfasr names tfasr's presets, never the studies next to it.
     users = not beside.is_relative_to(presets_folder().resolve())
 
     def preset(file: str) -> str:
@@ -395,7 +396,7 @@ def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before, after = old.get(folder), now["runs"].get(folder)
         if before is None or after is None:
-            lines.append(f"{folder}: {'not planned' if before is None else 'planned'} then")
+            lines.append(f"{folder}: not planned {'before' if before is None else 'any more'}")
         elif before != after:
             changed = [line for line in after if line not in before] or ["a statement is gone"]
             lines.append(f"{folder}: {changed[0].strip()}")

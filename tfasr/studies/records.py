@@ -1,4 +1,4 @@
-"""Records: a track says what is raced to, a submission shows that a challenger was faster.
+"""Records: a track sets a target, a submission shows whether a challenger reached it sooner.
 
 A submission is a folder: ``submission.json`` with the SHA-256 of every other file, ``track.gin``,
 ``study.tar.xz`` (the study of the reigning record and its challenger, in turns, without
@@ -58,13 +58,13 @@ _SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packag
 RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "data")
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _SEEDS = tuple(range(1, LOOKS[-1] + 1))
-_TELLTALE_WORDS = 3  # a validation transcript of that many words has no place in code
-_VOCABULARY = (30, 0.5)  # fewest words of the validation set, and share of them, that have none
+_TELLTALE_WORDS = 3  # code must not contain a validation transcript of so many words or more
+_VOCABULARY = (30, 0.5)  # nor so many words of the validation set, if more than this share of them
 
 
 @config_class
 class TrackConfig:
-    """What a record is raced to: data, target, rule, and what is compared."""
+    """What the two sides of a race have in common: data, target, rule, and what is compared."""
 
     title: str = ""  # the heading in the table of records
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
@@ -72,10 +72,10 @@ class TrackConfig:
     validation: str = ""  # the hash of the validation split's ids and transcripts
     metric: str = "cer"  # of the target
     target: float = 0.1  # a fraction
-    window: int = 3  # how many evaluations' median must meet it
+    window: int = 3  # the number of evaluations whose median must meet it
     decoder: str = "greedy"  # of the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
-    # "seconds" are compared in turns on one machine; "utterances" to the target on any
+    # "seconds" to the target, from runs in turns on one machine, or "utterances", on any machine
     kind: str = "seconds"
     policy: str = "paper"  # the clock of the kind "seconds"
     level: float = 0.01  # the largest probability that equal recipes are told apart
@@ -89,7 +89,7 @@ class TrackConfig:
 
     @property
     def bindings(self) -> list[str]:
-        """Lines that both sides train by, whatever else they bind."""
+        """Bindings that both sides train with, after their own."""
         return [
             f"TrainingConfig.targets = [({self.metric!r}, {self.target!r})]",
             f"TrainingConfig.target_window = {self.window}",
@@ -171,7 +171,7 @@ def record(
                 (folder.name, out.name), owned=(folder / "study.json").exists())  # fmt: skip
     make_folder(run_dir)
     write_whole(run_dir / f"{REIGNING}.gin", "\n".join(reigning) + "\n")
-    # Of the baseline its files: gin allows lines without effect only in a file that is overridden.
+    # The baseline is named by its files: gin allows lines without effect only in overridden files.
     files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
     files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
     lines = [
@@ -219,7 +219,7 @@ def _outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
     decided = decision(plan, folder)
     compared = decided.comparison
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
-    # The challenger's statements that had an effect, which make it a recipe again.
+    # The challenger's statements that had an effect: the recipe to train again in the next race.
     effective = statements([str(folder / run.folder / GIN_GIVEN_FILE)])[: -len(track.bindings) - 1]
     return {
         "verdict": {"first": "refuted", "second": "record", None: "undecided"}[decided.sooner],
@@ -233,14 +233,14 @@ def _outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
 
 
 def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
-    """Returns a side's statements without the track's and the seed's; UsageError if these lack."""
+    """Returns a side's statements without the track's and the seed's, which must come last."""
     per_seed = []
     for run in (run for run in plan.runs if run.experiment == side):
         texts = list(plan.identity["runs"][run.folder.as_posix()])
         last = [*track.bindings, f"TrainingConfig.seed = {run.seed}"]
-        must(texts[-len(last) :] == last, f"{side} does not end with the track's bindings")
+        must(texts[-len(last) :] == last, f"{side}: its gin doesn't end with the track's bindings")
         per_seed.append(texts[: -len(last)])
-    must(all(texts == per_seed[0] for texts in per_seed), f"the seeds of {side} differ otherwise")
+    must(all(texts == per_seed[0] for texts in per_seed), f"{side}: more than the seed differs")
     return per_seed[0]
 
 
@@ -281,7 +281,7 @@ def verify_submission(
             yield judged(name, getattr(race, f"check_{name}"))
         for check in verify_study(race.place, shard_dir):
             needed = check.passed is None and check.name.endswith((", scores", ", settings"))
-            yield Check(check.name, False, "nothing to count again") if needed else check
+            yield Check(check.name, False, "nothing to check it by") if needed else check
 
 
 @dataclass
@@ -338,7 +338,7 @@ class _Race:
         for member in archive:  # one by one: a bomb is stopped before it is unpacked
             size, target = size + member.size, (self.place / member.name).resolve()
             inside = member.isfile() and target.is_relative_to(self.place.resolve())
-            must(inside and size < MOST_BYTES, f"{member.name} is too large or lies outside")
+            must(inside and size < MOST_BYTES, f"{member.name} is too large or outside the study")
             make_folder(target.parent)
             target.write_bytes(archive.extractfile(member).read())
         return size
@@ -392,7 +392,7 @@ class _Race:
         places = [n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]]
         reigning, texts = _reigning(self.track, earlier[: places[0]] if places else earlier)
         must(self.stated["against"] == reigning, f"{reigning or 'the baseline'} reigned, but "
-             f"{self.stated['against'] or 'the baseline'} was raced: name --records")  # fmt: skip
+             f"{self.stated['against'] or 'the baseline'} was raced: set --records")  # fmt: skip
         must(_own_statements(self.plan, REIGNING, self.track) == texts,
              "the reigning record was trained with other statements than its own")  # fmt: skip
         return reigning or "the baseline"
@@ -443,7 +443,7 @@ class _Race:
             train, held_out = ({getattr(row, name) for row in split} for split in rows)
             shared[name] = len((train & held_out) - {""})
         must(not shared["content"], f"{shared['content']} recordings are in both splits")
-        return f"both splits have {shared['speaker']} speakers and {shared['text']} transcripts"
+        return f"the splits share {shared['speaker']} speakers and {shared['text']} transcripts"
 
 
 _TABLE = """

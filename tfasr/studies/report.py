@@ -1,4 +1,4 @@
-"""The report on a study: its parts one after the other, with what was published beside them."""
+"""The report on a study: its parts one after the other, next to published results."""
 
 import dataclasses
 import json
@@ -106,8 +106,8 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
 @dataclasses.dataclass(frozen=True)
 class Chapter:
     name: str  # the part's
-    report: Report  # on its runs, groups called as the study calls its experiments
-    published_table: str  # what stands beside its times, "" for nothing
+    report: Report  # on its runs, whose groups have the labels of the study's experiments
+    published_table: str  # the published table to show with its times; "" for none
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
@@ -115,8 +115,8 @@ def write_report(plan: Plan, folder: Path) -> Path:
     parts = chapters(plan, folder)
     if not parts:
         raise RunError(
-            f"A study's report must be of at least one run with an evaluation. {folder} has none; "
-            f"what went wrong is in {folder / 'logs'}."
+            f"A study's report needs at least one run with an evaluation. {folder} has none; the "
+            f"logs in {folder / 'logs'} show what went wrong."
         )
     source = published(plan.config.published) if plan.config.published else None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
@@ -155,7 +155,7 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
     question = ask(window=window, beside=POLICIES.values(), **options)
     loaded = load_report(list(runs), question, machines=Machines())
     labels = {run.name: label for run, label in runs.items()}
-    # A group is an experiment, also where two of them have one configuration.
+    # Each experiment is a group, even if two of them have the same configuration.
     grouped = [dataclasses.replace(run, group=labels[run.name]) for run in loaded.runs]
     report = make_report(grouped, loaded.question)
     tables = {plan.experiments[name].published_table for name in experiments} - {""}
@@ -168,7 +168,7 @@ def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Ru
     for planned in planned_runs:
         try:
             run = load_run(folder / planned.folder, _run_name(plan, planned))
-        except UsageError:  # it has not begun, or its ledger is broken: its log tells
+        except UsageError:  # it has not begun, or its ledger is damaged, as its log shows
             continue
         if run.timeline.of("tracked_stats"):
             runs.append((run, plan.label(planned.experiment)))
@@ -202,7 +202,7 @@ def _sections(
         charts, notes = report_charts(part.report, results)
         charts = figures_of_section(charts, part.name, paper)
         said = answers(part.report, results)
-        said[-1:-1] = comparisons(part.report, results)  # the last names the rule
+        said[-1:-1] = comparisons(part.report, results)  # before the last, which states the rule
         about = said, [table], colours(part.report), charts, notes
         sections.append(Section(sentence(part.name), *about))
     later = []

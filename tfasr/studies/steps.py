@@ -1,4 +1,4 @@
-"""What a study has to do, one command after the other, and which of it is done."""
+"""The steps of a study: a command for each, and whether it is done."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tfasr.kit.registry import loaded_plugins
 from tfasr.studies.plan import SYNTHETIC, Plan, PlannedRun
 from tfasr.tta.run import load_run
 
-_LARGEST = 1e100  # of what a row may hold
+_LARGEST = 1e100  # the largest number that a row may contain
 SCORES_FILE = "scores.json"
 WIDTHS_FOLDER = "beam_widths"
 WIDTHS_FILE = "results.json"
@@ -22,15 +22,15 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
-    kind: str  # "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take
+    kind: str  # "corpus", "train", "score" or "widths"; steps of a kind take similar times
     name: str  # for progress lines: "train sys1"
     words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
-    done: Callable[[], bool]  # returns whether its result is there
+    done: Callable[[], bool]  # returns whether its result exists
     needs: Callable[[], str]  # returns why it cannot be done now, or ""
     log: Path  # gets what the command prints
     run_dir: Path | None = None  # of a training, whose progress can be watched
-    alike: str = ""  # the experiment, among whose steps of a kind times are alike
-    environment: tuple[str, ...] = ()  # of its process: lines of NAME=VALUE
+    alike: str = ""  # the experiment, whose steps of a kind take the most similar times
+    environment: tuple[str, ...] = ()  # its process's variables: lines of NAME=VALUE
     seed: int | None = None  # of a training
 
 
@@ -77,7 +77,7 @@ def _prepare(folder: Path, shards: Path) -> Step:
     corpus = folder / "corpus"
 
     def words() -> list[str | Path]:
-        # Imported here: speech is made by an extra that other studies do without.
+        # Imported here: making speech needs an extra (pip) that other studies do without.
         from tfasr.corpora.synthetic import make_synthetic_corpus
 
         make_synthetic_corpus(corpus)
@@ -147,7 +147,7 @@ def _needs(run_dir: Path) -> Callable[[], str]:
 def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
     """Returns the rows of a command's JSON, [] if the file is missing.
 
-    Raises UsageError if the file has no rows, or one without error rates or what is ``names``.
+    Raises UsageError if there are no rows, or if a row lacks error rates or a value of ``names``.
     """
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""Whether runs and studies are what they state: each number again from what lies below it."""
+"""Checks that runs and studies are what they state: recomputes numbers from the data below."""
 
 import hashlib
 import json
@@ -30,17 +30,17 @@ from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import Plan, plan_of
 from tfasr.tta.run import Run, load_run
 
-_CLOCKS_APART = (2.0, 0.01)  # seconds, and share of a session, that its two clocks may differ
+_CLOCKS_APART = (2.0, 0.01)  # seconds, and share of a session, by which its clocks may differ
 _ROUNDING_S = 0.001  # of a step's times
-_EARLY_MS = 2000  # between the list's clock and a run's, in whole events
+_EARLY_MS = 2000  # by which a run's clock may be behind that of the study's list of starts
 _COUNTED = ("wer", "cer", "cer_reference", "substitutions", "deletions", "insertions", "utterances")
 _Checked = str | None  # what was compared; None if there was nothing to compare with
 
 
 @dataclass(frozen=True)
 class Check:
-    name: str  # of a run or study, and what of it
-    passed: bool | None  # None if nothing to check it by is at hand
+    name: str  # the run or study, and what was checked of it
+    passed: bool | None  # None if there was nothing to check it by
     text: str
 
     @property
@@ -50,14 +50,14 @@ class Check:
 
 
 def judged(name: str, check: Callable[[], _Checked]) -> Check:
-    """Calls a check, which raises for what is wrong, and returns its outcome."""
+    """Calls a check, which raises if something is wrong, and returns its outcome."""
     try:
         text = check()
     except (UsageError, OSError) as error:
         return Check(name, False, str(error))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         return Check(name, False, f"a value is missing or of a wrong kind: {error!r}")
-    return Check(name, text is not None, text) if text else Check(name, None, "nothing at hand")
+    return Check(name, text is not None, text) if text else Check(name, None, "nothing to check by")
 
 
 def must(holds: bool, problem: str) -> None:
@@ -107,7 +107,7 @@ def _clocks(run: Run) -> _Checked:
                 must(0 <= booked_s <= took_s + _ROUNDING_S, problem)
                 before_s = now_s
     sums = abs(sum(run.intervals.values()) - run.wall_s)
-    must(sums < 0.001, f"the intervals and the whole differ by {sums:.3f} s")
+    must(sums < 0.001, f"the intervals' sum and the whole time differ by {sums:.3f} s")
     return f"{len(line.sessions)} sessions, {run.wall_s:.1f} s in all"
 
 
@@ -121,8 +121,8 @@ def _counts(run: Run) -> _Checked:
         utterances[line.metadata[i]["epoch_num"]] += run.events[i]["value"]["utterances"]
     wanted = run.fact("train_samples")
     odd = [n for n in sorted(utterances)[:-1] if utterances[n] != wanted]
-    if not isinstance(run.fact("cluster"), dict):  # there, the chief books its own share
-        must(not odd, f"epoch {odd[:1]} has other utterances than the split's {wanted}")
+    if not isinstance(run.fact("cluster"), dict):  # in a cluster, the chief books only its share
+        must(not odd, f"epoch {odd[:1]} doesn't have the split's {wanted} utterances")
     share = run.timeline.evaluations_per_epoch
     scored = {round(epoch * share) for epoch in _evaluations(run)}
     missing = sorted(set(range(1, max(scored, default=0) + 1)) - scored)
@@ -157,7 +157,7 @@ def _scores(run: Run) -> _Checked:
 
 
 def references_hash(rows: Iterable[tuple[str, str]]) -> str:
-    """Returns a hash of utterances' ids and transcripts, as runs state their validation set's."""
+    """Returns a hash of ids and transcripts, the one that runs state of their validation set."""
     texts = "".join(f"{name}\0{text}\n" for name, text in sorted(rows))
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
@@ -244,7 +244,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     run, declared = load_run(run_dir), declarations(run_dir)
     place = run_dir.relative_to(folder).as_posix()
     plan = study.plans[declared[-1]["plan"]]
-    # The only run of an experiment moves when there are more seeds.
+    # An experiment's only run moves to another folder when seeds are added.
     named = [r for p in study.plans.values() for r in p["runs"] if r["folder"] == place][-1]
     path = run_dir / GIN_GIVEN_FILE
     lines = [statement.text for statement in read_gin([str(path)]).statements]
@@ -270,7 +270,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
 
 
 def _report(plan: Plan, folder: Path) -> _Checked:
-    # Imported here: a run alone does without figures.
+    # Imported here: checking a single run needs no figures.
     from tfasr.studies.report import Measured, chapters, scores_of, study_values, widths_of
 
     path = folder / "report" / "report.json"
@@ -291,7 +291,7 @@ def _decision(plan: Plan, folder: Path) -> _Checked:
 
 
 def published(path: Path, chain: list[str], wanted: str) -> Check:
-    """Whether a hash that was published earlier is still one of a list's or ledger's lines."""
+    """Checks that a hash published earlier is still in a line of a study's list or a ledger."""
     at = chain.index(wanted) + 1 if wanted in chain else 0
     text = f"line {at} of {path.name} has it" if at else f"no line of {path.name} has {wanted}"
     return Check("published hash", bool(at), text)

@@ -38,7 +38,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 class Band:
     name: str  # the group's
     number: int  # of its colour, or `EVERYTHING` for the band of all runs
-    runs: int  # how many
+    runs: int  # how many runs it shows
     x: np.ndarray  # ascending
     middle: np.ndarray  # the only run's values, or the median of the runs'
     low: np.ndarray | None = None  # the lowest value, or from 20 runs on the 5 % quantile
@@ -100,7 +100,7 @@ def spread_text(bands: Sequence[Band]) -> str:
         spread = f"5–95 % of the runs{ranges}"
     return (
         f"lines are medians of a group's runs, bands contain {spread}; both end where fewer than "
-        "half of the runs go on"
+        "half of the runs continue"
     )
 
 
@@ -192,7 +192,7 @@ def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None
     high = 1.12 * float(values.max(initial=0)) or 1.0
     low = float(min(positive, default=high)) / 1.15
     high = high if most is None else min(high, most)
-    # All values may lie above the highest one shown, as in the first epochs.
+    # In the first epochs, all values may lie above the highest value shown.
     return (low, high) if low < high else (high / 10, high)
 
 
@@ -257,7 +257,7 @@ def _value_axis(metric: str, bands: Bands, values: np.ndarray, targets: Sequence
         room = 0.08 * (high - low)
         high = min(high + room, most or math.inf)
         return Axis(label, limits=(low - room if low < 0 else 0.0, high))
-    # Zero has no place on a logarithmic axis, and leaving it out would hide the best.
+    # A logarithmic axis can't show 0, and leaving zeros out would hide the best values.
     log = bool(values.size and values.min() > 0)
     low, high = value_limits(bands, targets, most)
     return Axis(label, log=log, limits=(low if log else 0.0, high), choose=log)
@@ -272,7 +272,7 @@ def _evaluations(run: RunAnalysis, metric: str, axis: str, scale: float) -> Curv
 
 
 def target_rules(targets: Sequence[float], y: Axis) -> list[Mark]:
-    """Returns the targets that an axis shows as lines; those too close share one label."""
+    """Returns a line for each target within an axis; targets close to each other share a label."""
     low, high = y.limits
     close: list[list[float]] = []
     for target in targets:
@@ -331,7 +331,7 @@ def _rings(
         for index, (name, value) in enumerate(report.targets):
             ttas = [run.results[index].tta for run in runs]
             reached = [(run, tta) for run, tta in zip(runs, ttas, strict=True) if tta.reached]
-            # If half of the runs never arrive, neither does the median.
+            # If half of the runs never reach the target, neither does the median.
             if name != metric or number not in lines or 2 * len(reached) <= len(runs):
                 continue
             never = [math.inf] * (len(runs) - len(reached))
@@ -340,8 +340,8 @@ def _rings(
             if not math.isfinite(x):
                 continue
             line = lines[number]
-            # A group's line has the median value at each time. At the median time to the target it
-            # may show another value, or have ended.
+            # A group's line shows the median value at each time. At the median time to the target
+            # it may show another value, or have ended, so the ring is drawn at the target.
             y = value * scale if line.runs > 1 else float(np.interp(x, line.x, line.middle))
             text = f"{group}\ntarget {value * scale:.4g}{unit} met after {x:.4g} {axis}"
             look = {"colour": run_colour(number), "series": series_name(group, line.runs, number)}

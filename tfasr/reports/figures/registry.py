@@ -70,10 +70,10 @@ def _check(chart: object, others: Mapping[str, Chart], whose: str) -> None:
     if chart.name in others or file_names([str(chart.name)]) != [chart.name]:
         taken = " twice" if chart.name in others else ""
         raise RunError(
-            f"{whose} must give each chart a different name, of lower-case letters and digits, "
-            f"which its files get too. Received: {chart.name!r}{taken}. Choose another name."
+            f"{whose} must give each chart a different name, of lower-case letters and digits, as "
+            f"its files are named after it. Received: {chart.name!r}{taken}. Choose another name."
         )
-    # Imported here: drawing is slow to load, and most reports have no figures of users.
+    # Imported here: drawing is slow to load, and most reports only have tfasr's own figures.
     from tfasr.display.vega import page_panels, svg_text
 
     try:

@@ -66,7 +66,7 @@ class UtilisationWindow:
     start_s: float  # seconds from the run's beginning to the window's
     length_s: float  # of the window
     devices: dict[str, tuple[np.ndarray, np.ndarray]]  # seconds into the window, percent
-    edges_s: np.ndarray  # of the bins of ``phases``, seconds into the window; one more than bins
+    edges_s: np.ndarray  # edges of ``phases``'s bins, seconds into the window; one more than bins
     phases: dict[str, np.ndarray]  # share of each bin by interval; together 1
 
 
@@ -115,7 +115,7 @@ def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
             began = clock[index]
         elif keys[index] == "eval_stop" and began is not None:
             before = max(length_us // 4, (length_us - (clock[index] - began)) // 2)
-            # Steps on both sides of the first evaluation, and no seconds after the run's end.
+            # Shows steps on both sides of the first evaluation, and no time after the run's end.
             wanted = min(began - before, last - length_us)
             start = max([start, *(end for end in ends if end <= wanted)])
             break
@@ -134,7 +134,7 @@ def _devices(
         for number in np.unique(gpu["gpu"][np.isfinite(gpu["gpu"])]):
             rows = gpu["gpu"] == number
             sampled[f"GPU {number:g}"] = (gpu["time_ms"][rows], gpu["utilisation_percent"][rows])
-    # Samples have the wall clock; the session's events relate it to the run's clock.
+    # Samples are timed by the wall clock; the session's events relate it to the run's clock.
     walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
     clock = np.array([run.timeline.clock_us[i] for i in session], dtype=float)
     devices = {}
@@ -182,7 +182,7 @@ def interval_chart(report: Report, results: Results) -> Chart:
         marks.append(Rects(x0=starts, x1=starts + minutes, y0=rows - 0.33, y1=rows + 0.33, **look))
         starts = starts + minutes
     if not marks:
-        raise NotDrawnError("Where the time went: no run contains any time.")
+        raise NotDrawnError("Where the time went: no run recorded any time.")
     more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
     x = Axis("minutes", limits=(0.0, 1.03 * float(starts.max()) or 1.0))
     names = rows_axis([shortened(run.name, 20) for run in runs])
@@ -248,7 +248,7 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
-    # With gaps where training visibly paused.
+    # Adds gaps where training visibly paused.
     if x.size < 3:
         return x, y
     pauses = np.diff(x)
@@ -323,8 +323,8 @@ def utilisation_chart(report: Report, results: Results) -> Chart:
             "Utilisation: no run has a cpu.csv or gpu.csv with samples of steps after warm-up."
         )
     caption = (
-        f"Processors in {windows[0].length_s:.3g} s after warm-up, as sampled, and below what the "
-        "run was doing"
+        f"Sampled load of the processors in {windows[0].length_s:.3g} s after warm-up; the row "
+        "below shows what the run was doing"
     )
     panels = [panel for window in windows for panel in _panels(window)]
     last = panels[-1]
@@ -335,7 +335,7 @@ def utilisation_chart(report: Report, results: Results) -> Chart:
 
 def _panels(window: UtilisationWindow) -> list[Panel]:
     bare = Axis("", limits=(0.0, window.length_s), ticks=[])
-    start_s = window.start_s  # in seconds, or in minutes where they would be many
+    start_s = window.start_s  # shown in seconds, or in minutes from 120 s on
     moment = f"{start_s:.0f} s" if start_s < 120 else f"minute {start_s / 60:.1f}"
     title = f"{shortened(window.run, 40)}, from {moment}"
     panels = []
@@ -354,7 +354,7 @@ def _panels(window: UtilisationWindow) -> list[Panel]:
 def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
     seconds, percent = window.devices[name]
     colour = device_colour(number) if name.startswith("GPU") else INK
-    # The training process is part of what the machine does.
+    # The load of the training process is part of the machine's load.
     dash = "dotted" if name == CPU_COLUMNS["process_percent"] else "solid"
     return Line(x=seconds, y=percent, colour=colour, dash=dash, width=1.2, series=name)
 
@@ -389,17 +389,17 @@ def bracket_chart(report: Report, results: Results) -> Chart:
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
-        "Between which evaluations each run's error curve crosses the target, and where a straight "
-        "line does (dot); an arrow where a run never met the target"
+        "The evaluations between which each run's error curve crosses the target, and where a "
+        "straight line does (dot); arrows are runs that never met the target"
     )
     if report.window > 1:
-        caption += f"; the rule, a median of {report.window}, is met later"
+        caption += f"; the rule, a median of {report.window} evaluations, is met later"
     if any(len(group.members) > 1 for of_target in results for group in of_target):
         caption += "; tall lines are median times by the rule"
     rows = [(n, group) for of_target in results for n, group in enumerate(of_target[:MOST_GROUPS])]
     rows = rows[:_MOST_ROWS]
     if len(rows) < sum(map(len, results)):
-        caption += "; the first of them"
+        caption += "; only the first rows are shown"
     x = _minutes(report, [result for _, result in rows])
     marks: list[Mark] = []
     for row, (number, result) in enumerate(rows):
@@ -438,7 +438,7 @@ def _brackets(
     scale = max(0.15, min(1.0, _ROOMY / count))
     never, met = [], []
     for y, bracket, run in zip(at, result.brackets, names, strict=True):
-        # On a logarithmic axis "not at the first evaluation" begins at its left end.
+        # On a logarithmic axis, a bracket that begins at time 0 begins at the axis's left end.
         low = max(bracket.last_miss_s / 60, span[0])
         if bracket.censored:
             never.append((low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} min: never"))
@@ -485,7 +485,7 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
     for number, result in enumerate(of_target[:_MOST], start=1):
         caption = (
             f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
-            f"to {target_label(*result.target)}: the factors multiply to it"
+            f"to {target_label(*result.target)}: the factors multiply to this ratio"
         )
         caveat = of_single_runs([len(first_members), len(result.members)])
         caption += f". Of these times {caveat}" if caveat else ""
@@ -494,7 +494,7 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
-    # A bar for each factor, each beginning where the one before it ended, on a logarithmic axis.
+    # Draws a bar for each factor, from the end of the bar before it, on a logarithmic axis.
     factors = list(product.factors.values())
     reached = [1.0, *accumulate(factors, mul)]
     starts, stops = [*reached[:-1], 1.0], [*reached[1:], product.ratio]

@@ -50,7 +50,7 @@ def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns the columns of a run's cost and energy; ``intervals`` add columns to shown tables."""
+    """Returns columns of a run's cost and energy; readers also see the joules of ``intervals``."""
 
     def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
         def value(at: RunAtTarget) -> Any:
@@ -182,30 +182,30 @@ class _Row(NamedTuple):
 
 _WAITED = [
     "Over the steps that all workers recorded, without compilation. waited: time spent waiting for "
-    "the last worker (a lower bound). held up: how long the first worker to be ready waited for "
-    "this one, over the steps in which this one was last. exchange: from when the last worker was "
+    "the last worker (a lower bound). held up: over the steps in which this worker was last, how "
+    "long the worker that was ready first waited for it. exchange: from when the last worker was "
     "ready until all gradients were summed and applied. Workers' clocks are not compared: a step "
     "ends for all workers at the same time."
 ]
 
 _IN_ROUNDS = [
-    "From the chief's ledger. held up: how long the chief waited in rounds in which this worker "
-    "came last. staleness: the largest number of other workers' changes that were added to the "
-    "weights during one of its rounds. left out: how often the others went on without it."
+    "Read from the chief's ledger. held up: how long the chief waited in rounds in which this "
+    "worker came last. staleness: the largest number of other workers' changes that were added to "
+    "the weights during one of its rounds. left out: how often the others went on without it."
 ]
 
 _EXCHANGED = [
     "MB a step: size of the gradients that each worker computes and that are summed over all "
     "workers. sent: in a ring of n workers, each sends 2 (n - 1) / n of that size. achieved: MB "
     "sent, divided by the time of the exchange, which includes the update of the weights. link: "
-    "the speed of a sum of the same size, measured alone before the first step. latency: time of a "
-    "sum of 4 kB."
+    "the speed measured before the first step, when as many bytes were summed without training. "
+    "latency: time to sum 4 kB over all workers."
 ]
 
 _USED = [
-    "While each worker ran, including evaluations. 100 % means that all cores of the host are "
-    "busy. Energy: from the counters of the worker's host, each counted once. If several workers "
-    "share a host, its energy is in the row of the first."
+    "Means over the time that each worker ran, including evaluations. 100 % means that all cores "
+    "of the host are busy. Energy: from the counters of the worker's host, each counted once. If "
+    "several workers share a host, its energy is in the row of the first."
 ]
 _NO_SUM = "no sum of energy, because not every host has a counter"
 

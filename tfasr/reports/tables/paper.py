@@ -47,7 +47,7 @@ def paper_tables(report: Report, results: Results) -> list[Table]:
 
 
 def systems_table(report: Report) -> Table | None:
-    """Source: the paper, Table 1 (systems); prices stand in the cost tables."""
+    """Source: the paper, Table 1 (systems); prices are in the cost tables."""
 
     def package(heading: str, name: str) -> Column[RunAnalysis]:
         return Column(heading, name, lambda r: (r.facts.system.get("packages") or {}).get(name))
@@ -85,7 +85,7 @@ def epochs_table(report: Report) -> Table | None:
         heading, name = f"epochs to\n{target_label(*target)}", f"epochs_to_{target_name(target)}"
         columns.append(Column(heading, name, epoch(index), missing=NEVER))
     notes = [
-        "Epoch: the median of whole epochs, without evaluation. Per second: of steady training "
+        "Epoch: median time of whole epochs, without evaluation. Per second: over steady training "
         f"steps, without waiting for input. {NEVER}: never reached."
     ]
     return _table("Epochs and throughput", "epochs", report, columns, notes)
@@ -111,7 +111,8 @@ def evaluation_table(report: Report) -> Table | None:
         columns.append(Column(heading, f"best_{metric}", _best(metric), text))
     notes = [
         "Seconds per evaluation (mean). Decode: time that training spent waiting for the decoder. "
-        "Wait: for an evaluation in another process; its own work is in the ledger."
+        "Wait: time that training waited for an evaluation in another process, whose own times are "
+        "in the ledger."
     ]
     return _table("Evaluation", "evaluation", report, columns, notes)
 
@@ -128,7 +129,7 @@ def utilisation_table(report: Report) -> Table | None:
         _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
         _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
     ]
-    note = "Means over the whole run, over all cores and over all devices; power is a device's."
+    note = "Means over the whole run, over all cores and over all devices; power is per device."
     return _table("Utilisation", "utilisation", report, columns, [note])
 
 
@@ -228,7 +229,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Line:
-    """A row of a table: the run whose colour it has, its name, its values by heading."""
+    """A row of a table: the index of the run whose colour it gets, its name, values by heading."""
 
     run: int | None
     name: str
@@ -240,7 +241,7 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
-    """Returns a source's tables, the report's rows first; shares never cross between the two."""
+    """Returns a source's tables, your rows first; shares never relate yours to published ones."""
     names = [name for name, table in source.tables.items() if table.kind in _KINDS]
     return [published_table(report, source, name) for name in names]
 
@@ -375,7 +376,7 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
     return columns, [*lines, *_published(table)]
 
 
-# The published column of a split: LibriSpeech's names, and those that prepare uses.
+# The published column of a split, by LibriSpeech's names and by those of ``tfasr prepare``.
 _PUBLISHED_SPLITS = {
     **dict.fromkeys(("dev-clean", "validation"), "clean validation"),
     **dict.fromkeys(("test-clean", "test"), "clean test"),
@@ -520,7 +521,8 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         return Column(f"{split}\n{rate.upper()} %", "", value, fixed(2, 100))
 
     note = (
-        f"{_decoders(rows)}. CER is over the longer of reference and hypothesis, as in the paper."
+        f"{_decoders(rows)}. CER: edits per character of the longer of reference and hypothesis, "
+        "as in the paper."
     )
     return table_of(
         "Error rates",

@@ -50,16 +50,17 @@ from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Target
 
 _TIME = (
-    "Wall: the whole run, from the start of its process (of the first event, if a ledger doesn't "
-    "state its age) to the last event, without downtime between sessions. Train: input wait, "
-    "compilation and steps. Eval: forward passes, decoding, swaps of models, and waiting for "
+    "Wall: the whole run, from the start of its process (from the first event, if the ledger "
+    "doesn't state that start) to the last event, without downtime between sessions. Train: input "
+    "wait, compilation and steps. Eval: forward passes, decoding, swaps of models, and waiting for "
     "another process to evaluate. The shares are of wall and add up to it."
 )
 _THROUGHPUT = (
-    "Of steady steps over their own seconds: of the whole run, and of the steps until a target was "
-    "met. Input wait: of those seconds and the waiting together, the share of waiting. Padding "
-    "efficiency: real over padded frames, of all steps. Batch: the nominal one, and the mean "
-    "utterances of all steps, smaller if an epoch ends in a smaller batch. "
+    "Rates: amounts of steady steps, divided by the seconds of these steps; of the whole run, and "
+    "until a target was met. Input wait: waiting as a share of these seconds and the waiting "
+    "together. Padding efficiency: real frames as a share of all, padding included, over all "
+    "steps. Batch: the nominal size; mean batch: utterances per step, fewer if an epoch ends in a "
+    "smaller batch. "
     f"{UNKNOWN}: nothing left to measure, or not recorded."
 )
 
@@ -106,7 +107,7 @@ def tables(report: Report) -> list[Table]:
 
 
 def rule_text(report: Report) -> str:
-    late = ", as the medians about them show; the rule is met later" if report.window > 1 else ""
+    late = ", by the medians around them; the rule is met later" if report.window > 1 else ""
     return (
         f"Time to accuracy, policy {report.policy.name}: minutes {rule_of(report)}. Downtime "
         f"between sessions is not counted. {NEVER}: never reached. Between: the evaluations "
@@ -341,14 +342,14 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
 
 def _group_table(report: Report, results: Sequence[GroupResult], power: bool) -> Table:
     notes = [
-        "Never counts as longer than any time. Without extremes: without the fastest and the "
-        "slowest of 5 or more. 95 % of median: an interval of the median over seeds of the times "
-        "at which the error curve crosses the target, before the rule is met; +: of 95 % or more, "
-        "as the runs differ by less than the time between evaluations. CV: standard deviation "
-        "over mean, of times interpolated between evaluations where there are such. Between "
-        "evaluations: the mean width of the brackets, up to which a time is known. Restricted "
-        f"mean: from the Kaplan-Meier curve, up to the longest time observed. {UNKNOWN}: too few "
-        "runs, or too many that never reach it."
+        "A run that never reaches the target counts as longer than any time. Without extremes: the "
+        "mean without the fastest and the slowest of 5 runs or more. 95 % of median: confidence "
+        "interval over seeds of the median time at which the error curve crosses the target, "
+        "before the rule is met; +: 95 % or more, as the runs differ by less than the time "
+        "between evaluations. CV: standard deviation divided by mean, of times interpolated "
+        "between evaluations where possible. Between evaluations: the mean width of the brackets, "
+        "within which a time is known. Restricted mean: from the Kaplan-Meier curve, up to the "
+        f"longest time observed. {UNKNOWN}: too few runs, or too many that never reach the target."
     ]
     for result in results:
         why, runs = result.statistics.no_interval, result.statistics.n
@@ -373,15 +374,15 @@ def _verdicts(results: Sequence[GroupResult]) -> list[str]:
     text = (
         "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
         "allow for the brackets of the times. The rule is met later than a curve crosses its "
-        "target, which draws a ratio by the rule towards how often runs are evaluated; tests go "
-        "by the crossings"
+        "target, and how much later depends on how often runs are evaluated, which biases ratios "
+        "by the rule; tests use the crossings"
     )
     tests = max(comparison.comparisons for comparison in compared)
     if tests > 1:
         text += (
-            f". They are 95 % each; p is adjusted for the report's {tests} comparisons by "
-            "Holm's method, so that any false verdict at all has a probability of at most 5 %. An "
-            "interval without 1 may therefore be undecided"
+            f". Each interval by itself is a 95 % interval; p is adjusted for the report's {tests} "
+            "comparisons by Holm's method, so that the probability of any false verdict is at most "
+            "5 %. A comparison may therefore be undecided although its interval excludes 1"
         )
     return [f"{text}."]
 
@@ -422,7 +423,7 @@ def _power(result: GroupResult) -> str:
     variation, ends = result.statistics.coefficient_of_variation, result.brackets
     met = [b for b in ends if b.first_hit_s is not None and b.last_miss_s > 0]
     if variation is None or not met:
-        return f"{result.group}: an estimate of how many show a gap needs two runs at the target."
+        return f"{result.group}: two runs must reach the target to tell how many would show a gap."
     bracket = sum(b.first_hit_s / b.last_miss_s - 1 for b in met) / len(met)
     spread = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
     spread += f"{100 * bracket:.2g} % of its time, "
@@ -475,11 +476,11 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
         sizes = [result.statistics.n for result in of_target]
         single = of_single_runs(sizes, spread_at_hand(of_target))
         notes = [
-            "The factors multiply to the ratio of times from the creation of the model, "
-            "of groups of their geometric means; above 1 makes slower. Each is weighted by "
-            "its part of the time (logarithmic mean Divisia index) and isn't a ratio of "
-            "amounts, which follow. Statistical efficiency: how many utterances, "
-            "evaluations and epochs it takes; the other factors are what each costs.",
+            "The factors multiply to the ratio of times from the creation of the model (for "
+            "groups, of their geometric means); a factor above 1 makes runs slower. Each is "
+            "weighted by its part of the time (logarithmic mean Divisia index), so it isn't a "
+            "ratio of amounts; those ratios follow. Statistical efficiency: how many utterances, "
+            "evaluations and epochs it takes. The other factors: what each of these costs.",
             *(_amounts(result, first) for result in decomposed),
         ]
         if single:
@@ -507,8 +508,7 @@ def _amounts(result: GroupResult, first: str) -> str:
         text += f", and {product.evaluations_ratio:.2f} times its evaluations"
     if any(product.never):
         text += (
-            f". Of the {product.runs[0]} and {product.runs[1]} runs that arrived; "
-            f"{product.never[0]} and {product.never[1]} never did, and the factors say nothing of "
-            "those"
+            f". This covers the {product.runs[0]} and {product.runs[1]} runs that reached it; "
+            f"{product.never[0]} and {product.never[1]} never did, and the factors leave them out"
         )
     return f"{text}."
