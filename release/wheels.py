@@ -110,8 +110,9 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
         "PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]]),
         "SOURCE_DATE_EPOCH": run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip(),
         "PYTHONHASHSEED": "0",
-        # The folder's name would otherwise be in the debug information.
-        "CFLAGS": f"-g0 -ffile-prefix-map={source}=.",
+        # The folder's name would otherwise be in the debug information. Old versions of setuptools
+        # compile C++ with CFLAGS, new ones with CXXFLAGS.
+        **dict.fromkeys(("CFLAGS", "CXXFLAGS"), f"-g0 -ffile-prefix-map={source}=."),
         "LDFLAGS": "-Wl,--build-id=none",
     }
     machine = "aarch64" if aarch64 else os.uname().machine
