@@ -290,7 +290,7 @@ FIGURES = {
         6,
     ),
     "demo": Figure(
-        "the demo's two batch sizes",
+        "the demo's two recipes",
         ("{python} -m tfasr.cli demo --demo_dir {work}/demo",),
         _demo,
         (*TRAINING, "gin/demo.gin"),
