@@ -624,6 +624,12 @@ def noticed(folder, content, mark, changed):
     return shorter and not ledger_covers(folder, mark)
 
 
+def test_a_zero_within_the_last_line_is_no_torn_tail(long_ledger):
+    folder, content, mark = long_ledger
+    for place in range(content[:-1].rfind(b"\n") + 1, len(content) - 1):
+        assert noticed(folder, content, mark, content[:place] + b"\0" + content[place + 1 :]), place
+
+
 @pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.long)])
 def test_no_change_of_a_thousand_lines_passes(long_ledger, every):
     folder, content, mark = long_ledger

@@ -97,7 +97,7 @@ def test_an_error_without_a_name_gets_the_file_s(tmp_path, monkeypatch):
 def test_a_shard_that_tensorflow_cannot_write_names_its_file(tmp_path):
     from tfasr.data.shards import write_shard  # which loads TensorFlow
 
-    with pytest.raises(RunError, match=r"train-00000\.tfrecord cannot be.*it resumes"):
+    with pytest.raises(RunError, match=r"train-00000\.tfrecord can.t be.*it resumes"):
         write_shard(tmp_path / "missing" / "train-00000.tfrecord", [b"record"], "")
 
 

@@ -257,7 +257,7 @@ def _before_zeros(content: bytes, path: Path) -> int:
     end = len(content) - len(behind)
     later = [event for line in behind.split(b"\n") if (event := _event_in(line)) is not None]
     of_sectors = (gap == line_start or not gap % _SECTOR_BYTES) and not end % _SECTOR_BYTES
-    if later and not (of_sectors and max(map(_synced_bytes, later)) <= gap):
+    if behind and not (of_sectors and max(map(_synced_bytes, later), default=0) <= gap):
         raise _damaged(path, content.count(b"\n", 0, gap) + 1, "it has zero bytes")
     return line_start
 
