@@ -110,7 +110,7 @@ def test_one_recording_in_both_lists_is_an_error(tree, write_lines):
     line = f"up/{name('0' * 8)}.wav"
     write_lines(tree / "validation_list.txt", line)
     write_lines(tree / "testing_list.txt", line)
-    with pytest.raises(UsageError, match="one of validation_list.txt and testing_list.txt only"):
+    with pytest.raises(UsageError, match="in only one of validation_list.txt and testing_list.txt"):
         read_split("speech_commands", tree, "train")
 
 
