@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.gin import COMMAND_LINE, Line, parse, presets_folder, read_gin
+from tfasr.studies.plan import load_plan
 from tfasr.training.from_gin import load_config
 from tfasr.tta.costs import load_hardware
 
@@ -35,6 +37,14 @@ def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_us
     assert line.count("an4.gin:") == 4
     assert "# dropped, because later bindings leave it unused: Adadelta" in config.given
     assert "Adadelta" not in config.operative
+
+
+def test_many_dropped_bindings_are_counted_not_listed(caplog):
+    caplog.set_level(logging.INFO, "tfasr")
+    load_plan("study/an4_levers.gin", ["StudyConfig.experiments = ('fast', 'muon')"])
+    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Dropped")]
+    assert line.count("an4_levers.gin:") == 6
+    assert re.search(r", and \d\d more$", line)
 
 
 def test_the_text_that_is_kept_reads_to_the_same_configs(tmp_path, caplog):

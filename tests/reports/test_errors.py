@@ -69,6 +69,14 @@ def test_an_epoch_whose_hypotheses_are_gone_does_not_count(perfect):
     assert found["path"].endswith("validation-epoch-0003.jsonl")
 
 
+def test_hypotheses_of_epochs_without_a_cer_are_called_the_last_ones(tmp_path):
+    run = run_with_hypotheses(tmp_path / "run", SAID, WRONG, cers=[0.5])
+    (run / "hypotheses" / "validation-epoch-0001.jsonl").unlink()
+    text = " ".join(report([run], errors=True).split())
+    assert "its hypotheses of epoch 2 are scored, the last ones: " in text
+    assert "lowest CER" not in text
+
+
 def test_systems_are_compared_with_the_first(perfect, faulty):
     (found,) = objects(perfect, faulty)["comparisons"]
     assert (found["first"], found["second"], found["refused"]) == ("perfect", "faulty", None)

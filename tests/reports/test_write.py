@@ -414,4 +414,4 @@ def test_factors_of_another_clock_come_with_the_ratio_that_they_multiply_to(tmp_
     # 2 s of initialisation before run_start are no part of MLPerf's clock.
     assert result.decomposition.ratio == pytest.approx((2 + 12) / (2 + 4))
     assert "takes 3.00 times" in said
-    assert "the ratio is 2.33" in said
+    assert "The reason: counted from the model's creation (ratio 2.33), b has 0.33" in said

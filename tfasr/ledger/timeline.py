@@ -251,7 +251,7 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
 
 def _as_usual(timeline: Timeline) -> bool:
     # Ledgers have many events and hardly ever a wrong one: all are looked at together first.
-    if not {type(event.get("metadata")) for event in timeline.events} <= {dict}:
+    if not {type(event.get("metadata")) for event in timeline.events} <= {dict, type(None)}:
         return False
     numbers = [[facts.get(name) for facts in timeline.metadata] for name in _METADATA]
     columns = [[n for n in column if n is not None] for column in numbers]
@@ -260,6 +260,7 @@ def _as_usual(timeline: Timeline) -> bool:
 
 
 def _are_whole(values: list[Any]) -> bool:
+    # _LATEST_MS is below _LARGEST: numbers between the two are looked at one by one.
     usual = {*map(type, values)} <= {int}
     return usual and min(values, default=0) >= -_LATEST_MS and max(values, default=0) <= _LATEST_MS
 

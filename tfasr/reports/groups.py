@@ -345,10 +345,7 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
         arrived = f"{product.runs[0]} and {product.runs[1]}"
         where = f"By the geometric means of the {arrived} runs that arrived, "
     elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
-        since = (
-            f"ounted from the model's creation, for which the ratio is {_ratio(product.ratio)}, "
-        )
-        where = f"By geometric means c{since}" if max(product.runs) > 1 else f"C{since}"
+        where += f"counted from the model's creation (ratio {_ratio(product.ratio)}), "
     return f" {where}{group} {', but '.join(parts)}."
 
 
