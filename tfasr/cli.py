@@ -283,6 +283,8 @@ def run(arguments) -> int:
             from tfasr.kit.process import load_tensorflow  # --help needs no processes
 
             load_tensorflow()
+            for name in ("absl", "tensorflow"):
+                logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.WARNING)
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
             sys.stdout.flush()  # a full disk still gets its specific message here
@@ -324,6 +326,10 @@ def _check_early(arguments: argparse.Namespace) -> None:
     if command in ("evaluate", "export", "transcribe", "serve", "bench"):
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
+    if command == "export":
+        from tfasr.recognising.spec import check_int8
+
+        check_int8(arguments.to, arguments.int8)
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
         rule = '--checkpoint must be "best", "last" or a file.'

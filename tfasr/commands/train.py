@@ -60,6 +60,8 @@ def _short_cut(setting: str) -> Callable[[str], str]:
     """Returns a function from a flag's number to a line of gin, which the run records."""
 
     def whole_number(text: str) -> str:
+        if int(text) < 1 and setting != SHORT_CUTS["--seed"]:
+            raise argparse.ArgumentTypeError(f"must be at least 1. Received: {text}")
         return f"{setting} = {int(text)}"
 
     return whole_number

@@ -25,6 +25,7 @@ from tfasr.exporting.check import (
     outputs_on,
 )
 from tfasr.kit.files import LEXICON_FILE, check_owned, make_folder, write_whole
+from tfasr.kit.process import without_noise
 from tfasr.models.build import SavedRecogniser, build_recogniser
 from tfasr.models.model import portable
 from tfasr.recognising.runtimes import open_exported, open_model
@@ -41,6 +42,7 @@ from tfasr.recognising.spec import (
     SAVED_MODEL,
     SUMS_FILE,
     RecogniserSpec,
+    check_int8,
     model_bytes,
     write_spec,
     write_sums,
@@ -172,12 +174,8 @@ def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, che
 
 def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "tuple[Kind, _Run]":
     check_owned(out, "--out", "part of this export", owned=False)
+    check_int8(to, int8)
     kind = KINDS[to]()
-    if int8 and not kind.has_int8:
-        raise UsageError(
-            f"int8 weights are only for onnx, sherpa and litert. Received: {to}, whose models "
-            "compute in float32. Leave --int8 out, or choose another --to."
-        )
     _check_installed(*kind.packages)
     trained = open_trained(run_dir)
     spec, acoustics = open_run(trained, checkpoint, {})
@@ -209,9 +207,10 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
 def _checked_model(
     kind: "Kind", run: _Run, source: BatchSource, temporary: Path, progress: Progress, *, int8: bool
 ) -> _CheckedModel:
-    paths = _written(kind, run, temporary, int8=int8)
-    models = [open_model(kind.runtime, path, run.spec) for path in paths]
-    check_padded(run.spec, run.acoustics, models[0])
+    with without_noise():
+        paths = _written(kind, run, temporary, int8=int8)
+        models = [open_model(kind.runtime, path, run.spec) for path in paths]
+        check_padded(run.spec, run.acoustics, models[0])
     compared = [run.acoustics, *models]
     with progress(len(compared) * len(source.split.utterances)) as advance:
         of_run, *outputs = (
@@ -254,7 +253,6 @@ class Kind:
     """An export target, with defaults for its methods."""
 
     runtime: str  # of `MODEL_FILES`, which runs the model
-    has_int8 = False
     packages: tuple[str, ...] = ()  # needed to write it
     extra = ""  # of pip, needed to run it
 
@@ -293,7 +291,7 @@ class Kind:
 
 
 class _Onnx(Kind):
-    runtime, has_int8, extra = ONNX, True, "export"
+    runtime, extra = ONNX, "export"
     packages = ("onnx", "onnxruntime")
 
     def check(self, spec: RecogniserSpec) -> None:
@@ -352,7 +350,7 @@ class _Sherpa(_Onnx):
 
 
 class _Litert(Kind):
-    runtime, has_int8, extra = LITERT, True, "litert"
+    runtime, extra = LITERT, "litert"
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         from tfasr.exporting.litert import is_stepped

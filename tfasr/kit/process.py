@@ -29,18 +29,21 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import from_typed_json, name_of, named, to_typed_json
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
+_one_thread = threading.RLock()
+
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
     """Discards C++ output on standard error; Python's exceptions are not affected."""
-    before = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
+    with _one_thread:
+        before = os.dup(2)
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
+            os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 # Before TensorFlow has read TF_CPP_MIN_LOG_LEVEL, it writes these lines whatever that level is.
@@ -48,7 +51,9 @@ _NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
 | To\ enable\ the\ following\ instructions:
 | (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? [IW](\d{4}\ [\d:.]+\ +\d+)?\ \S+\.(cc|h):\d+\]
 | (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? E(\d{4}\ [\d:.]+\ +\d+)?\ \S*cuda\w*\.cc:\d+\]\ .*
-  (factory|cuInit|CUDA_ERROR_NO_DEVICE)"""
+  (factory|cuInit|CUDA_ERROR_NO_DEVICE)
+| E\d{4}\ .*oneDNN\ supports\ DT_BOOL
+| INFO:\ Created\ TensorFlow\ Lite\ XNNPACK"""
 # Runs in a process of its own, so that messages written just before a crash still appear.
 _FILTER = """\
 import re, sys
@@ -63,7 +68,7 @@ _filtering = False
 
 @contextlib.contextmanager
 def without_noise() -> Iterator[None]:
-    """Removes TensorFlow's messages about devices from standard error while it is imported.
+    """Removes TensorFlow's messages about devices from standard error.
 
     Everything else is passed on, even what a process writes just before it dies. Nothing is removed
     if TF_CPP_MIN_LOG_LEVEL is set to 0.

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import ALPHABET_FILE
-from tfasr.kit.process import load_tensorflow, usable_cores
+from tfasr.kit.process import load_tensorflow, quiet_stderr, usable_cores
 from tfasr.recognising.spec import (
     FEATURES,
     KERAS,
@@ -162,6 +162,8 @@ class _Litert:
             runner = self._idle.get_nowait()
         except queue.Empty:
             interpreter = litert_interpreter(self._graph, 1)
+            with quiet_stderr():  # it says which CPU delegate it created
+                interpreter.allocate_tensors()
             runner = interpreter.get_signature_runner(self._signature)
         yield runner
         self._idle.put(runner)

@@ -305,6 +305,15 @@ def exported_runtime(folder: Path) -> str:
     return runtime
 
 
+def check_int8(to: str, int8: bool) -> None:
+    """Raises UsageError if an export of this kind can't have int8 weights."""
+    if int8 and to in (KERAS, SAVED_MODEL):
+        raise UsageError(
+            f"int8 weights are only for onnx, sherpa and litert. Received: {to}, whose models "
+            "compute in float32. Leave --int8 out, or choose another --to."
+        )
+
+
 def model_bytes(path: Path) -> int:
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tfasr._version import __version__
 from tfasr.data.manifest import INDEX_FILE, read_index
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, nearest
 from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
 from tfasr.kit.gin import (
@@ -24,6 +24,7 @@ from tfasr.kit.gin import (
     make,
     presets_folder,
     read_gin,
+    registered,
 )
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
@@ -241,7 +242,15 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             name: make(ExperimentConfig, lines, scope=name) for name in config.experiments
         }
 
-    config, experiments = fill(read_gin([str(path)], bindings), build).configs
+    text = read_gin([str(path)], bindings)
+    for line in text.bindings:
+        if line.parameter and not nearest(line.selector.rpartition(".")[2], registered()):
+            raise UsageError(
+                f"{line.place}: a study must bind settings of its experiments' training in "
+                f"ExperimentConfig.bindings. Received: {line.name}. Bind NAME/ExperimentConfig"
+                f".bindings = ('{line.name} = ...',) for the experiments that need it."
+            )
+    config, experiments = fill(text, build).configs
     labels = [experiment.label or name for name, experiment in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:

@@ -47,7 +47,7 @@ LEAST_FALL = 0.05
 # collapse, and others pause at the rate that guessing frequent words gives.
 LEAST_BEND = 0.7
 MOST_SPEEDUP = 0.1  # how much faster its recent fall may be, as a logarithm, than its last third's
-LONGEST = 1.5  # the rest must take, with 95 %, at most so many times the evaluations so far
+LONGEST = 1.25  # the rest must take, with 95 %, at most so many times the evaluations so far
 _MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, in the two slopes
 _LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
