@@ -111,3 +111,17 @@ def test_every_link_leads_somewhere(page):
 def test_notebooks_are_kept_with_their_answers():
     for path in ROOT.glob("notebooks/*.ipynb"):
         assert '"execution_count": null' not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_kubernetes_manifests_fit_their_schemas():
+    validation = pytest.importorskip("kubernetes_validate", reason="pip install '.[dev]'")
+    yaml = pytest.importorskip("yaml")  # which the validator needs too
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    documents = list(yaml.safe_load_all(block))
+    assert [document["kind"] for document in documents] == ["Service", "Job"]
+    for document in documents:
+        validation.validate(document, validation.latest_version(), strict=True)
+    documents[1]["spec"]["completion"] = documents[1]["spec"].pop("completions")
+    with pytest.raises(validation.ValidationError, match="completion"):
+        validation.validate(documents[1], validation.latest_version(), strict=True)
