@@ -117,7 +117,7 @@ class Run:
         self._words += ["--run_dir", str(run_dir), "--cluster", addresses]
         self._prefixes = [[] for _ in prefixes] if arguments.loopback else prefixes
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        secret = {"TFASR_CLUSTER_SECRET": secrets.token_hex(32)}
+        secret = {"TFASR_CLUSTER_SECRET": secrets.token_hex(32), "TFASR_CLUSTER_TRUSTED": "1"}
         self._environment = {**os.environ, **threads, **secret, "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._run_dir = run_dir
         self.processes = [self._start(rank) for rank in range(len(prefixes))]

@@ -1,6 +1,8 @@
 """What the chief does about workers that come, stall, return, fall behind or know no secret."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
-from tfasr.cluster.transport import SECRET, Door, Link, knock, shared_secret
+from tfasr.cluster.transport import SECRET, TRUSTED, Door, Link, check_trusted, knock, shared_secret
 from tfasr.errors import RunError, UsageError
 from tfasr.training.workers.hub import Delivery, Hub
 
@@ -301,6 +303,28 @@ def test_workers_on_several_hosts_need_a_secret_and_those_on_one_do_not():
     assert shared_secret(apart, {}, needed=False) == b""
     assert shared_secret(cluster_of(2), {}, needed=True) == b""
     assert shared_secret(apart, {SECRET: "x" * 16}, needed=True) == b"x" * 16
+
+
+def test_ports_without_a_password_between_hosts_must_be_allowed():
+    apart = Cluster(("node1:1", "node2:1"), 0)
+    for environment in ({}, {TRUSTED: "0"}, {SECRET: "x" * 16}):
+        with pytest.raises(UsageError, match=f"2 workers without {TRUSTED}=1.*'local' .*{SECRET}"):
+            check_trusted(apart, environment)
+    check_trusted(apart, {TRUSTED: "1"})
+    check_trusted(Cluster(("node1:1", "node1:2"), 0), {})
+    check_trusted(cluster_of(2), {})
+
+
+def test_synchronous_training_on_several_hosts_is_refused_before_a_port_opens(tmp_path):
+    command = [sys.executable, "-m", "tfasr.cli", "train", "--shard_dir", str(tmp_path)]
+    command += ["--run_dir", str(tmp_path / "run"), "--rank", "0"]
+    command += ["--cluster", "127.0.0.1:1,node2.invalid:1"]
+    for split in ("train", "validation"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "index.json").write_text("{}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert f"{TRUSTED}=1" in done.stderr.splitlines()[-1]
 
 
 ARRAYS = st.lists(

@@ -27,6 +27,7 @@ from tfasr.errors import RunError, UsageError
 log = logging.getLogger("tfasr")
 
 SECRET = "TFASR_CLUSTER_SECRET"
+TRUSTED = "TFASR_CLUSTER_TRUSTED"
 START_S = 480.0  # how long workers wait at the start for each other
 _FEWEST_CHARACTERS = 16
 _CONNECT_S = 5.0
@@ -50,6 +51,21 @@ def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: b
         f"workers on all hosts. Received: {len(secret)} characters. Make one with: export "
         f"{SECRET}=$(openssl rand -hex 32)"
     )
+
+
+def check_trusted(cluster: Cluster, environment: Mapping[str, str]) -> None:
+    """Raises UsageError before synchronous training on several hosts, unless the user accepts it.
+
+    TensorFlow's servers ask for no password and encrypt nothing.
+    """
+    one_host = len({host_of(address) for address in cluster.addresses}) == 1
+    if environment.get(TRUSTED) != "1" and not one_host and not _on_loopback(cluster):
+        raise UsageError(
+            "Synchronous training between hosts must be allowed, as it opens ports without a "
+            f"password. Received: {len(cluster.addresses)} workers without {TRUSTED}=1. Set it for "
+            "all workers if only machines that you trust reach these ports; otherwise train in "
+            f"rounds, encrypted: bind TrainingConfig.exchange = 'local' and set {SECRET}."
+        )
 
 
 def _on_loopback(cluster: Cluster) -> bool:

@@ -20,7 +20,7 @@ from tfasr._version import __version__
 from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch
-from tfasr.cluster.transport import START_S, await_peers, knock, shared_secret
+from tfasr.cluster.transport import START_S, await_peers, check_trusted, knock, shared_secret
 from tfasr.cluster.transport import Link as ToChief
 from tfasr.data.batches import Share
 from tfasr.decoding.choice import words_hash
@@ -197,6 +197,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
         with _joined_for_rounds(cluster) as team:
             yield team
         return
+    check_trusted(cluster, os.environ)
     await_peers(cluster, secret=shared_secret(cluster, os.environ, needed=False))
     me = cluster.name(cluster.rank)
     log.info("%s of %d is ready; all must connect in %.0f s", me, cluster.size, launcher.BEGIN_S)
