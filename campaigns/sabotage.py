@@ -1,7 +1,8 @@
-"""Do the campaigns notice? tfasr broken on purpose, each time in another way.
+"""Checks that the campaigns find bugs: breaks copies of tfasr, each in another way.
 
-``python -m campaigns.sabotage`` copies the project, takes one of its guards away, and runs
-`campaigns.short` on the copy: it has to find a violation. Exits with 1 where it finds none.
+``python -m campaigns.sabotage`` copies the project, removes one guard from the copy, such as a
+sync, and runs `campaigns.short` on it, which must report a violation. It does this for each guard
+in turn, and exits with 1 if a removal goes unnoticed.
 """
 
 import argparse
@@ -19,13 +20,13 @@ _COPIED = ("tfasr", "campaigns", "gin")
 
 @dataclass(frozen=True)
 class Sabotage:
-    """A guard taken away.
+    """A guard to remove from tfasr.
 
     Attributes:
-        what: is broken by it.
-        file: that is changed.
-        before: the text there, once.
-        after: what takes its place.
+        what: the fault that its removal causes.
+        file: the file to change.
+        before: the text to replace; it must occur exactly once.
+        after: its replacement.
     """
 
     what: str
@@ -48,13 +49,13 @@ SABOTAGES = (
         '        run.ledger.event("train_step", facts, **where)\n' * 2,
     ),
     Sabotage(
-        "a file's new name is not synced",
+        "a folder is not synced after a file in it is renamed",
         "tfasr/kit/files.py",
         "        raise\n    sync_folder(path.parent)\n",
         "        raise\n",
     ),
     Sabotage(
-        "files are written in their place",
+        "files are overwritten in place",
         "tfasr/kit/files.py",
         "    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else "
         "Path(partial)\n    try:\n",
@@ -71,19 +72,19 @@ SABOTAGES = (
 
 
 def broken(sabotage: Sabotage, tree: Path) -> None:
-    """Makes a copy of the project with a guard taken away."""
+    """Makes a copy of the project without the guard."""
     shutil.rmtree(tree, ignore_errors=True)
     for name in _COPIED:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     file = tree / sabotage.file
     text = file.read_text()
     if text.count(sabotage.before) != 1:
-        sys.exit(f"{sabotage.file} must hold this once, to break it: {sabotage.before!r}")
+        sys.exit(f"{sabotage.file} must contain the text to replace once: {sabotage.before!r}")
     file.write_text(text.replace(sabotage.before, sabotage.after))
 
 
 def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
-    """Runs the short campaigns on a copy; returns their exit status and what they said."""
+    """Runs the short campaigns on a copy; returns their exit status and output."""
     shutil.rmtree(out, ignore_errors=True)
     ended = subprocess.run(
         [sys.executable, "-m", "campaigns.short", "--out", str(out)],
@@ -101,7 +102,7 @@ def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.sabotage", description=__doc__)
-    parser.add_argument("--only", default="", help="what a sabotage's description must contain")
+    parser.add_argument("--only", default="", help="run those whose description contains this")
     chosen = [one for one in SABOTAGES if parser.parse_args().only in one.what]
     unnoticed = 0
     with tempfile.TemporaryDirectory() as temporary:

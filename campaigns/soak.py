@@ -1,11 +1,12 @@
-"""Does a long training grow? The demo's model for 500 epochs on little speech.
+"""Checks that a long training doesn't leak memory: the demo's model, 500 epochs on little speech.
 
     python campaigns/soak.py [--epochs 500] [--utterances 16] [--folder DIR] [--format json]
 
-Resident memory is that of the training process, seen from outside five times a second: its mean
-over the epochs 20 to 29 beside that over the last ten. The ledger is measured at each quarter of
-the run, and a report is made of the ledger up to there: what both cost has to grow with the epochs,
-and no faster. Exits with 1 where the memory grew by more than 3 %, or a cost by more than linearly.
+The training process's resident memory is read from another process five times a second. Its mean
+over the last ten epochs is compared with that over epochs 20 to 29. At each quarter of the run, the
+size of the ledger so far and the CPU time of a report on it are measured: both should grow linearly
+with the epochs. Exits with 1 if the memory grew by more than 3 %, or if the size or CPU time at the
+end is more than 25 % above twice that at half of the run.
 """
 
 import argparse
@@ -37,8 +38,8 @@ def main() -> None:
     """Trains, measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=500)
-    parser.add_argument("--utterances", type=int, default=16, help="of training; batches of 8")
-    parser.add_argument("--folder", type=Path, help="where all goes; default: a temporary one")
+    parser.add_argument("--utterances", type=int, default=16, help="to train on, in batches of 8")
+    parser.add_argument("--folder", type=Path, help="gets corpus and run; default: temporary")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     if arguments.epochs < 2 * (WARM_EPOCHS + MEAN_EPOCHS):
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
-    """Returns what a training of so many epochs took, and how it grew."""
+    """Trains, and returns the memory, ledger sizes and report costs, and how they grew."""
     make_synthetic_corpus(
         folder / "corpus", num_train=utterances, num_validation=8, num_test=1, num_voices=12
     )
@@ -92,12 +93,12 @@ def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
 
 
 def tfasr(*words: object) -> list[str]:
-    """Returns a command of the command line."""
+    """Returns the arguments of a process that runs a tfasr command."""
     return [sys.executable, "-m", "tfasr.cli", *map(str, words)]
 
 
 def watched(command: list[str], run_dir: Path, log: Path) -> list[tuple[int, int]]:
-    """Returns the epoch that was trained and the process's resident bytes, again and again."""
+    """Runs a training; returns samples of its current epoch and its resident bytes."""
     seen: list[tuple[int, int]] = []
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -109,12 +110,12 @@ def watched(command: list[str], run_dir: Path, log: Path) -> list[tuple[int, int
             break
         time.sleep(_EVERY_S)
     if process.wait():
-        raise SystemExit(f"The training must end well. Its output: {log.read_text()[-2000:]}")
+        raise SystemExit(f"The training failed. Its output ends: {log.read_text()[-2000:]}")
     return seen
 
 
 class LedgerEnd:
-    """Counts the epochs that a growing ledger tells of, reading only what is new."""
+    """Counts the epochs begun in a growing ledger; each call reads only what is new."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -139,7 +140,7 @@ def mean_of(resident: list[tuple[int, int]], first: int, end: int) -> float:
 
 
 def cut_after(lines: list[bytes], epoch: int, folder: Path) -> int:
-    """Writes a run of a ledger's lines up to an epoch's end; returns their bytes."""
+    """Writes a run whose ledger ends after an epoch; returns the ledger's size in bytes."""
     ends = [number for number, line in enumerate(lines, 1) if b'"epoch_stop"' in line]
     kept = lines[: ends[epoch - 1]]
     cut = folder / f"until-{epoch}"
@@ -149,9 +150,9 @@ def cut_after(lines: list[bytes], epoch: int, folder: Path) -> int:
 
 
 def report_costs_cpu_s(run_dirs: Sequence[Path]) -> tuple[float, ...]:
-    """Returns the CPU seconds of a report on each run: the least of many, in turns.
+    """Returns the CPU seconds of a report on each run: the minimum of several.
 
-    In turns: whatever else the machine does then meets all of them alike.
+    The runs are measured in turns, so that other work on the machine affects all of them alike.
     """
     rounds = [[report_cpu_s(run_dir) for run_dir in run_dirs] for _ in range(_REPORTS)]
     return tuple(map(min, zip(*rounds, strict=True)))
@@ -165,10 +166,12 @@ def report_cpu_s(run_dir: Path) -> float:
 
 
 def beyond_linear(costs: Sequence[float]) -> float:
-    """Returns by how much more than twice the half's cost the whole's is; 0 or less is linear.
+    """Returns how far the whole run's cost exceeds twice that of its half, as a fraction.
+
+    Linear costs give 0.
 
     Args:
-        costs: at each quarter.
+        costs: after each quarter of the run.
     """
     _, half, _, whole = costs
     return whole / (2 * half) - 1

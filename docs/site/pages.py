@@ -1,8 +1,8 @@
-"""What `mkdocs` shows apart from the pages of docs/: files of the repository kept elsewhere.
+"""Adds pages to the `mkdocs` site from files outside docs/.
 
 Results of benchmarks, the worked examples, the executed notebooks, CONTRIBUTING and CHANGELOG
-become pages, so that a link to one of them from docs/ leads somewhere in the site, too. A link out
-of docs/ to anything else is left as it is, and mkdocs then refuses it as broken.
+become pages, and links from docs/ to these files lead to the pages. Other links out of docs/ are
+not changed, so mkdocs reports them as broken.
 """
 
 import posixpath
@@ -16,13 +16,13 @@ from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 _ROOT = Path(__file__).resolve().parents[2]
-# Of the worked examples that become pages, by the end of their names.
+# File suffixes of the worked examples, with the language of the code block on their page.
 _LANGUAGES = {".py": "python", ".cpp": "cpp"}
 _LINK = re.compile(r"(\]\()(\.\./[^)#\s]*)")
 
 
 def _sources() -> dict[str, str]:
-    """Returns the added pages: their paths in the site by their paths in the repository."""
+    """Returns the added pages' paths in the site; the keys are paths in the repository."""
     pages = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
     for path in sorted(_ROOT.glob("benchmarks/results/*.md")):
         name = "index.md" if path.name == "README.md" else path.name
@@ -67,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _notebook(path: Path, page: str, files: Files, config: MkDocsConfig) -> str:
-    """Returns an executed notebook as Markdown; refuses one without its answers."""
+    """Returns a notebook as Markdown; raises ValueError if not all its cells were executed."""
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if any(cell.execution_count is None for cell in code):
@@ -81,7 +81,7 @@ def _notebook(path: Path, page: str, files: Files, config: MkDocsConfig) -> str:
 
 
 def _in_site(text: str, source: str, page: str) -> str:
-    """Returns an added page's text with its links to other files of the repository mended."""
+    """Returns an added page's text with its links to added pages and docs/ adapted to the site."""
     pages = _sources()
 
     def mended(match: re.Match) -> str:
@@ -95,13 +95,13 @@ def _in_site(text: str, source: str, page: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links out of docs/ to the pages that stand for those files."""
+    """Points links to files outside docs/ at the pages made from these files."""
     pages = _sources()
     here = posixpath.dirname(page.file.src_uri)
 
     def mended(match: re.Match) -> str:
         target = posixpath.normpath(posixpath.join("docs", here, match[2]))
-        if (_ROOT / target).is_dir():  # a folder of examples: its first one
+        if (_ROOT / target).is_dir():  # link a folder to the first page from it
             target = next((source for source in pages if source.startswith(f"{target}/")), target)
         if target not in pages:
             return match[0]

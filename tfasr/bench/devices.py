@@ -1,4 +1,4 @@
-"""Keras backends and devices of a measuring process, with their utilisation and memory."""
+"""The Keras backend and devices that a benchmark runs on, their utilisation and memory."""
 
 import csv
 import importlib.util
@@ -131,7 +131,8 @@ def growing_batches(
 ) -> Iterator[tuple[int, Any, str]]:
     """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
-    Yields a size, ``measure(size)`` and ""; at the end perhaps a size, None and why it was skipped.
+    Yields ``(size, measure(size), "")`` for each size that fits. For the
+    first that doesn't, yields ``(size, None, reason)`` and stops.
     """
     batches: list[int] = []
     peaks: list[float] = []
@@ -159,7 +160,7 @@ def _refusal(expected: float | None, share: float) -> str:
     return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
-# PyTorch raises its own class; TensorFlow and JAX put a status into the message.
+# Names of exception classes. Other errors, such as JAX's, have RESOURCE_EXHAUSTED in the message.
 _CLASSES = ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError", "_ArrayMemoryError")
 
 

@@ -112,7 +112,7 @@ class ShardedSplit:
     partial: bool = False  # whether the shards hold more utterances than these
 
     def part(self, utterances: int) -> "ShardedSplit":
-        """Returns a fixed part of the split, drawn by the hashes of ids, whatever their order."""
+        """Returns a fixed part of the split, chosen by hashes of the ids, not by their order."""
         if utterances >= len(self.utterances):
             return self
         drawn = sorted(self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())

@@ -138,7 +138,7 @@ _REFUSE = second_derivatives_refused(
 class Drawn(NamedTuple):
     """Dropout for `normalise_and_drop`, drawn as in `tfasr.layers.fused_call`."""
 
-    levels: int = 0  # of 65536 that are dropped; 0 for no dropout
+    levels: int = 0  # dropout rate in units of 1/65536; 0 for no dropout
     seed: tf.Tensor | None = None  # int32 (2,)
 
 
@@ -178,7 +178,7 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
 
 
 def _compiled(function: str, operation: str, tensors, options):
-    """Calls the core with the inputs, further tensors, the mask and the seed, in this order.
+    """Calls a compiled C++ function with inputs, further tensors, mask and seed, in this order.
 
     Returns an array with the inputs' shape and dtype, and two vectors.
     """

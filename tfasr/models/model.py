@@ -1,7 +1,7 @@
 """The protocol of models for training, timing, decoding and export, and the registered models.
 
 Code outside `tfasr.models` uses a model only through its registered config, see `RecogniserConfig`.
-This module has measured or cautious defaults for anything that a config leaves out.
+This module's functions call optional methods, with cautious defaults for configs without them.
 """
 
 import hashlib
@@ -152,8 +152,8 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
             origin = f"the file {module.removeprefix(FILE_MODULE)}.py"
             remedy = "Add --import with that file's path, if you trust its code."
         raise UsageError(
-            f"The model {name!r} must be registered. It was registered by {origin}, "
-            f"which has not been imported. {remedy} Known models: {MODELS.listed()}."
+            f"The model {name!r} is not registered: {origin}, which registers it, "
+            f"has not been imported. {remedy} Known models: {MODELS.listed()}."
         )
     cls = MODELS[name]
     try:

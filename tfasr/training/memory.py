@@ -173,9 +173,9 @@ def synthetic_batch(
     """Makes a batch of noise in the shape of speech, like those of `BatchSource`.
 
     The first utterance has all ``frames``, to which others are padded, and ``labels`` characters of
-    ``alphabet``, by default as many as are spoken in the time. Lengths lie evenly between
-    ``length_spread`` (a share) less than ``frames`` and ``frames``. Raises ValueError if an
-    utterance has fewer output frames than labels.
+    ``alphabet``, by default as many as are spoken in the time. From the first to the last
+    utterance, lengths fall evenly, by the fraction ``length_spread`` in all. Raises ValueError if
+    an utterance has fewer output frames than labels.
     """
     rng = np.random.default_rng(seed)
     model, features = experiment.model, experiment.features
@@ -191,7 +191,7 @@ def synthetic_batch(
             f"{label_lengths[outputs.argmin()]} labels. Ask for more frames or fewer labels."
         )
     characters = (alphabet or Alphabet()).blank_id
-    # Steps of at least 1 around the alphabet: equal neighbours would need a blank between them.
+    # Steps of at least 1 make neighbours differ: equal ones would need a blank between them.
     spoken = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
     noise = rng.standard_normal((utterances, frames, features.num_features), np.float32)
     noise *= np.arange(frames)[None, :, None] < lengths[:, None, None]
@@ -284,12 +284,14 @@ def check_memory(
 ) -> MemoryNeed:
     """Makes sure that the longest batch fits, and leaves the model as it was.
 
-    On a GPU it takes the step. On a CPU, where the kernel would kill too large a step silently, it
-    estimates it; above half of the memory, or without an estimate, another process takes steps of 2
-    and 4 utterances, and a straight line through their peaks predicts the batch's. Before that, the
-    batches held ready must fit into the host's memory. ``available`` is how many more bytes this
-    process may use, by default what the system reports. Raises RunError if the batch or the buffer
-    does not fit; the message suggests a size that does.
+    First it checks that the prefetched batches fit into the host's memory. On a GPU, it then tries
+    a step on the longest batch. On a CPU, the kernel would kill a process whose step is too large,
+    without a message, so the memory is only estimated. If the estimate is missing, or more than
+    half of the memory, another process takes steps of 2 and 4 utterances, and a straight line
+    through their peaks predicts the need of the longest batch.
+
+    ``available`` is how many more bytes this process may use, by default what the system reports.
+    Raises RunError if the batch or the buffer does not fit; the message suggests a size that does.
     """
     if not on_gpu():
         sizes = {"parameters": model.count_params(), "available": available}
@@ -320,7 +322,7 @@ def check_host_memory(
     check_buffer(buffer, limit)
     features = experiment.features.num_features
     if parameters is None:
-        # Without this number there is mostly no estimate of the step either: then it is tried.
+        # Models without this number mostly lack `step_bytes`, too; then steps are measured.
         parameters = least_parameters(experiment.model, features, alphabet.num_classes) or 0
     parts = experiment.training.gradient_accumulation_steps
     utterances = -(-batch.utterances // parts)

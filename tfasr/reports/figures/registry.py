@@ -1,4 +1,4 @@
-"""The report's figures by name: where one is added, and how all of them are made."""
+"""The registry of a report's figures, and the function that makes all of them."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,7 @@ from tfasr.errors import RunError, UsageError
 
 log = logging.getLogger("tfasr")
 
-# A chief that ends waits this long, so that workers that are just connecting get its reason.
+# When the chief ends, it waits this long, so that workers still connecting learn the reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
 _PARTS = 64  # shares by speed are whole 64ths of a batch
@@ -37,7 +37,7 @@ class Block:
 
     segment: int
     epoch: int
-    step: int  # of the epoch, from 0: the first batch
+    step: int  # its first batch's number in the epoch, from 0
     steps: int
     share: Share
     version: int  # of the weights that it begins with
@@ -50,14 +50,14 @@ class Delivery:
     rank: int
     steps: int  # fewer than asked for where the epoch ends
     utterances: int
-    of_utterances: int  # of the same batches, over all shares
+    of_utterances: int  # in the same batches, all members' shares together
     numbers: dict[str, float]  # the sums of the steps' "audio_s", "train_s" and so on
     ends: bool  # whether the epoch has no further batch
     changes: Arrays  # of the weights and moving statistics
     losses: np.ndarray  # float32 (utterances,)
     positions: np.ndarray  # int64 (utterances,)
     link_s: float = 0.0  # of sending weights and changes
-    staleness: int = 0  # changes of others that were added meanwhile
+    staleness: int = 0  # changes by others added to the weights since the block began
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Hub:
         self.steps = 1  # of a block
         self.most_ahead = 1  # blocks that a member may be ahead of the slowest
         self.timeout_s = 60.0  # how long the chief waits for a member
-        # gets events for the ledger, their keys and values
+        # called with the key and values of each event for the ledger
         self.note: Callable[[str, dict[str, Any]], None] = lambda key, value: None
         self._cluster = cluster
         self._changed = threading.Condition()
@@ -90,15 +90,16 @@ class Hub:
         self._shared_for: Any = None
         self._delivered: list[Delivery] = []
         self._session, self._failed = 0, ""
-        self._refusal: Callable[..., str] | None = None  # None until the chief's offer is known
+        self._refusal: Callable[..., str] | None = None  # None until `await_all` or `close`
         self._end: dict[str, Any] | None = None
         self._door = Door(cluster, secret)
         threading.Thread(target=self._let_in, name="door", daemon=True).start()
 
     def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
-        """Waits until all workers have joined; returns the ranks of those that may come later.
+        """Waits until all workers have joined; returns the ranks of those still missing.
 
-        ``refusal`` returns why the offer of a worker with a ``name`` does not fit, or "". Raises
+        These may join later. ``refusal`` gets a worker's offer (its version, data and
+        configuration) and ``name``, and returns how they differ from the chief's, or "". Raises
         RunError if a worker could not begin.
         """
         everybody = set(range(self._cluster.size))
@@ -172,7 +173,7 @@ class Hub:
             self._cut()
 
     def close(self, reason: str = "", exit_code: int = 0) -> None:
-        """Ends all members' training; with a reason, also that of workers that just connect."""
+        """Ends all members' training; a reason also goes to workers that are still connecting."""
         with self._changed:
             self._end = {"kind": "end", "reason": reason, "exit_code": exit_code}
             self._refusal = self._refusal or (lambda offer, name: reason)
@@ -198,7 +199,7 @@ class Hub:
             try:
                 rank, link = self._door.admit(connection)
             except (OSError, UsageError) as error:
-                log.warning("refused at the chief's port: %s", error)
+                log.warning("refused a connection to the chief: %s", error)
                 return
             with contextlib.closing(link), contextlib.suppress(OSError):
                 self._welcome(rank, link)
@@ -321,7 +322,7 @@ class Hub:
             self._version += 1
 
     def _wait(self, done: Callable[[], bool], late: Callable[[_Member], bool]) -> list[int]:
-        """Waits for the late, at most `timeout_s`; then leaves them out and returns their ranks."""
+        """Waits for ``done``; after `timeout_s`, leaves out late members and returns the ranks."""
         deadline_s = time.monotonic() + self.timeout_s
         while not self._changed.wait_for(done, _LOOK_S):
             if time.monotonic() < deadline_s:
