@@ -1,7 +1,8 @@
-"""Do the campaigns notice? tfasr broken on purpose, each time in another way.
+"""Breaks copies of tfasr on purpose, to test whether the campaigns notice.
 
-``python -m campaigns.sabotage`` copies the project, takes one of its guards away, and runs
-`campaigns.short` on the copy: it has to find a violation. Exits with 1 where it finds none.
+For each of several guards, ``python -m campaigns.sabotage`` copies the project, removes the guard
+and runs `campaigns.short` on the copy, which must find a violation. Exits with 1 if any removal
+goes unnoticed.
 """
 
 import argparse
@@ -19,13 +20,13 @@ _COPIED = ("tfasr", "campaigns", "gin")
 
 @dataclass(frozen=True)
 class Sabotage:
-    """A guard taken away.
+    """The removal of a guard from a source file.
 
     Attributes:
-        what: is broken by it.
-        file: that is changed.
-        before: the text there, once.
-        after: what takes its place.
+        what: describes the fault that results.
+        file: the path of the file to change, relative to the project.
+        before: the code to replace; it must occur exactly once in the file.
+        after: the code that replaces it.
     """
 
     what: str
@@ -54,7 +55,7 @@ SABOTAGES = (
         "        raise\n",
     ),
     Sabotage(
-        "files are written in their place",
+        "files are overwritten in place",
         "tfasr/kit/files.py",
         "    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else "
         "Path(partial)\n    try:\n",
@@ -71,19 +72,19 @@ SABOTAGES = (
 
 
 def broken(sabotage: Sabotage, tree: Path) -> None:
-    """Makes a copy of the project with a guard taken away."""
+    """Copies the project and removes a guard from the copy."""
     shutil.rmtree(tree, ignore_errors=True)
     for name in _COPIED:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     file = tree / sabotage.file
     text = file.read_text()
     if text.count(sabotage.before) != 1:
-        sys.exit(f"{sabotage.file} must hold this once, to break it: {sabotage.before!r}")
+        sys.exit(f"{sabotage.file} must contain this code exactly once: {sabotage.before!r}")
     file.write_text(text.replace(sabotage.before, sabotage.after))
 
 
 def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
-    """Runs the short campaigns on a copy; returns their exit status and what they said."""
+    """Runs the short campaigns on a copy; returns their exit status and output lines."""
     shutil.rmtree(out, ignore_errors=True)
     ended = subprocess.run(
         [sys.executable, "-m", "campaigns.short", "--out", str(out)],
@@ -101,7 +102,7 @@ def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.sabotage", description=__doc__)
-    parser.add_argument("--only", default="", help="what a sabotage's description must contain")
+    parser.add_argument("--only", default="", help="run only those whose description has this text")
     chosen = [one for one in SABOTAGES if parser.parse_args().only in one.what]
     unnoticed = 0
     with tempfile.TemporaryDirectory() as temporary:

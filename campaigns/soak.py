@@ -1,11 +1,11 @@
-"""Does a long training grow? The demo's model for 500 epochs on little speech.
+"""Tests whether a long training's memory and costs grow: the demo's model, for 500 epochs.
 
     python campaigns/soak.py [--epochs 500] [--utterances 16] [--folder DIR] [--format json]
 
-Resident memory is that of the training process, seen from outside five times a second: its mean
-over the epochs 20 to 29 beside that over the last ten. The ledger is measured at each quarter of
-the run, and a report is made of the ledger up to there: what both cost has to grow with the epochs,
-and no faster. Exits with 1 where the memory grew by more than 3 %, or a cost by more than linearly.
+The training process's resident memory is read five times a second; its mean over epochs 20 to 29 is
+compared with that over the last ten. For each quarter of the run, the ledger's size up to there and
+the CPU time of a report on it are measured; both should grow linearly with the epochs. Exits with 1
+if the memory grew by more than 3 %, or size or time by over 25 % more than linearly.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--utterances", type=int, default=16, help="of training; batches of 8")
-    parser.add_argument("--folder", type=Path, help="where all goes; default: a temporary one")
+    parser.add_argument("--folder", type=Path, help="for all files; default: a temporary folder")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     if arguments.epochs < 2 * (WARM_EPOCHS + MEAN_EPOCHS):
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
-    """Returns what a training of so many epochs took, and how it grew."""
+    """Trains for so many epochs; returns memory, ledger sizes and costs of reports over time."""
     make_synthetic_corpus(
         folder / "corpus", num_train=utterances, num_validation=8, num_test=1, num_voices=12
     )
@@ -92,12 +92,12 @@ def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
 
 
 def tfasr(*words: object) -> list[str]:
-    """Returns a command of the command line."""
+    """Returns the command that runs ``tfasr`` with these words."""
     return [sys.executable, "-m", "tfasr.cli", *map(str, words)]
 
 
 def watched(command: list[str], run_dir: Path, log: Path) -> list[tuple[int, int]]:
-    """Returns the epoch that was trained and the process's resident bytes, again and again."""
+    """Runs a training; returns its current epoch and resident bytes, five times a second."""
     seen: list[tuple[int, int]] = []
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -109,12 +109,12 @@ def watched(command: list[str], run_dir: Path, log: Path) -> list[tuple[int, int
             break
         time.sleep(_EVERY_S)
     if process.wait():
-        raise SystemExit(f"The training must end well. Its output: {log.read_text()[-2000:]}")
+        raise SystemExit(f"The training failed. Its output: {log.read_text()[-2000:]}")
     return seen
 
 
 class LedgerEnd:
-    """Counts the epochs that a growing ledger tells of, reading only what is new."""
+    """Counts the epochs in a growing ledger, reading only its new lines."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -139,7 +139,7 @@ def mean_of(resident: list[tuple[int, int]], first: int, end: int) -> float:
 
 
 def cut_after(lines: list[bytes], epoch: int, folder: Path) -> int:
-    """Writes a run of a ledger's lines up to an epoch's end; returns their bytes."""
+    """Writes a run with a ledger cut at an epoch's end; returns the ledger's size in bytes."""
     ends = [number for number, line in enumerate(lines, 1) if b'"epoch_stop"' in line]
     kept = lines[: ends[epoch - 1]]
     cut = folder / f"until-{epoch}"
@@ -149,9 +149,9 @@ def cut_after(lines: list[bytes], epoch: int, folder: Path) -> int:
 
 
 def report_costs_cpu_s(run_dirs: Sequence[Path]) -> tuple[float, ...]:
-    """Returns the CPU seconds of a report on each run: the least of many, in turns.
+    """Returns the CPU seconds of a report on each run, the minimum of several measurements.
 
-    In turns: whatever else the machine does then meets all of them alike.
+    Runs take turns, so that other work on the machine affects all of them alike.
     """
     rounds = [[report_cpu_s(run_dir) for run_dir in run_dirs] for _ in range(_REPORTS)]
     return tuple(map(min, zip(*rounds, strict=True)))
@@ -165,10 +165,12 @@ def report_cpu_s(run_dir: Path) -> float:
 
 
 def beyond_linear(costs: Sequence[float]) -> float:
-    """Returns by how much more than twice the half's cost the whole's is; 0 or less is linear.
+    """Returns by which fraction the cost of the whole run exceeds twice that of its first half.
+
+    0 means linear growth.
 
     Args:
-        costs: at each quarter.
+        costs: up to the end of each quarter.
     """
     _, half, _, whole = costs
     return whole / (2 * half) - 1
