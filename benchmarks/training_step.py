@@ -6,10 +6,10 @@
 A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one batch of
 noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr train`; stock
 Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
-`twin/torch_model.py`. Each system and precision has its own process. In every round, each has one
-turn after a pause while the others sleep; a turn's time is the median of its steps, the table's is
-the median of the rounds. Compilation and warm-up steps are left out. First, the systems get the
-same weights and must agree in logits and losses to 1e-4 in float32.
+`twin/torch_model.py`. Each system and precision has its own process. In every round, each process
+takes one turn, after a pause, while the others sleep. The time of a turn is the median of its
+steps; the table shows the median of the rounds. Compilation and warm-up steps are left out. First,
+the systems get the same weights and must agree in logits and losses to 1e-4 in float32.
 
 Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a model of
 that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is mixed precision with
@@ -20,13 +20,12 @@ divided by ours in the same round, as a median over rounds: above 1, tfasr is fa
 ``--instruction_set avx2`` restricts all systems to these instructions (`twin/limits.py`), to
 estimate an older processor's times on a newer one. Clock and caches stay the newer one's.
 
-PyTorch is included if installed. Its build for CPUs alone, see pytorch.org's installation page, is
-a tenth of the download of the default one, which ``pip install 'tfasr[peers]'`` uses. Everything
-runs on the CPU, even if there is a GPU. The machine must be otherwise idle: PyTorch's threads spin
-while they wait for each other, and on a busy machine its steps took ten times as long. A round
-takes half a minute with the default sizes on two cores, and the start two minutes. At the paper's
-size, stock Keras's process alone takes 17 GB: with 24 GB in total, measure one --precision at a
-time.
+PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default build; the
+CPU-only build (see pytorch.org's installation page) is a tenth of the size. Everything runs on the
+CPU, even if there is a GPU. The machine must be otherwise idle: PyTorch's threads spin while they
+wait for each other, and on a busy machine its steps took ten times as long. A round takes half a
+minute with the default sizes on two cores, and the start two minutes. At the paper's size, stock
+Keras's process alone takes 17 GB: with 24 GB in total, measure one --precision at a time.
 """
 
 import argparse
@@ -54,10 +53,10 @@ COLUMNS = [
     ("fastest_ms", "fastest"),
     ("slowest_ms", "slowest"),
     ("audio_s_per_s", "audio s/s"),
-    ("ratio_to_stock_keras", "of stock Keras"),
-    ("ratio_to_torch", "of PyTorch"),
-    ("ratio_to_torch_best", "of its best"),
-    ("ratio_to_own_float32", "of own float32"),
+    ("ratio_to_stock_keras", "x stock Keras"),
+    ("ratio_to_torch", "x PyTorch"),
+    ("ratio_to_torch_best", "x PyTorch's best"),
+    ("ratio_to_own_float32", "x own float32"),
 ]
 
 
@@ -69,7 +68,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn_s", type=float, default=0.5, help="least seconds of a turn")
     parser.add_argument(
-        "--instruction_set", choices=LIMITS, help="act as a processor without better ones"
+        "--instruction_set", choices=LIMITS, help="imitate a processor without newer instructions"
     )
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
@@ -78,7 +77,7 @@ def main() -> None:
     require_extensions()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
     systems, notes = installed(flags.systems)
-    notes.append(f"tfasr's compiled layers took {layers_instruction_set()['name']}.")
+    notes.append(f"tfasr's compiled layers used {layers_instruction_set()['name']}.")
     versions, tables = {}, []
     for size in sizes:
         notes += check_agreement(size, systems)
@@ -109,13 +108,16 @@ def check_agreement(size: Size, systems: list[str]) -> list[str]:
     worker.close()
     wrong = {name: value for name, value in worker.ready.items() if not value <= TOLERANCE}
     if wrong:
-        raise SystemExit(f"With equal weights {size.name} must agree to {TOLERANCE}. {wrong}.")
+        raise SystemExit(
+            f"{size.name}: with equal weights, all systems must agree with tfasr to {TOLERANCE}. "
+            f"Received: {wrong}."
+        )
     largest = max(worker.ready.values())
     return [f"{size.name}: with equal weights all systems agree to {largest:.1e} in float32."]
 
 
 def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
-    """Returns a size's table, the peers' versions, and a note on use by sleeping processes."""
+    """Returns a size's table, the packages' versions, and a note on CPU use while waiting."""
     variants = [
         (system, variant)
         for precision in flags.precision
@@ -142,7 +144,7 @@ def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
     for of_tfasr in (r for r in rows if r["system"] == "tfasr"):
         of_tfasr |= ratios(of_tfasr["precision"], turns)
     title = f"{size.name}: batch of {size.batch} x {size.frames} frames"
-    note = f"{size.name}: processes out of turn used at most {max(idle_shares):.1%} of a core."
+    note = f"{size.name}: waiting processes used at most {max(idle_shares):.1%} of a core."
     return {"title": title, "columns": COLUMNS, "rows": rows}, versions, note
 
 

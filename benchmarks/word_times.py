@@ -1,12 +1,12 @@
-"""Errors of word times, on synthetic speech with the synthesiser's times of words.
+"""Measures errors of word times on synthetic speech, whose true times the synthesiser reports.
 
     python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus \
         [--split test] [--format json]
 
 The corpus is synthesised again, and every recording must have the same bytes; espeak-ng reports the
-sample at which each word starts. Correctly recognised words are compared: their start, and their
-end with the next word's start, or with the end of all speech. Words that espeak-ng speaks as one
-("in the") share one start; those without their own are left out.
+sample at which each word starts. Only correctly recognised words count. The true end of a word is
+the next word's start, or the end of the speech. If espeak-ng joins words ("in the"), it reports
+only the first one's start; unknown starts and ends are left out.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class TellingLibrary(Library):
     """espeak-ng, with the starts of the words that it spoke last.
 
     Attributes:
-        beginnings: the first sample of words, by their index in the text, from 0.
+        beginnings: the first sample of each word, by the index of its first character in the text.
         end: the sample after the speech.
     """
 
@@ -74,7 +74,7 @@ class TellingLibrary(Library):
 
 @dataclass(frozen=True)
 class TrueWord:
-    """A spoken word; None if the synthesiser doesn't report it."""
+    """A spoken word; a time is None if the synthesiser doesn't report it."""
 
     word: str
     start_s: float | None
@@ -158,7 +158,7 @@ def main() -> None:
         print(json.dumps(result, indent=1))
         return
     print(
-        "| a word | words | mean ms late | median ms off | 90 % within ms | within 50, 100 ms % |"
+        "| a word | words | mean ms late | median ms off | 90 % within, ms | within 50, 100 ms, % |"
     )
     print("|---|---:|---:|---:|---:|---:|")
     for name, row in result.items():

@@ -133,7 +133,7 @@ def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
     assert ours["peak_memory_bytes"] > 0
     assert "torch" not in theirs or found["machine"]["packages"]["torch"]
     assert any("agree to" in note for note in found["notes"])
-    assert "tfasr's compiled layers took portable." in found["notes"]
+    assert "tfasr's compiled layers used portable." in found["notes"]
     written = sorted(path.name for path in tmp_path.iterdir())
     assert written == [f"{found['date']}-training_step{end}" for end in (".json", ".md")]
 

@@ -427,8 +427,8 @@ cli.main()
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-n", "2"], "the command train behind --"),
-        (["-n", "2", "--", "report"], "the command train behind --"),
+        (["-n", "2"], "the train command after --"),
+        (["-n", "2", "--", "report"], "the train command after --"),
         (["-n", "0", "--", "train"], "at least 1 worker"),
         (["-n", "2", "--", "train", "--rank=1"], "Received: --rank=1. Leave it out"),
     ],

@@ -145,7 +145,7 @@ def test_our_own_files_and_nemos(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "Received: no line"),
+        ("", "Received: no transcript"),
         ('{"id": "u1", "reference": "a"}\n', "line 1 of"),
         ('{"id": "u1", "reference": "a", "hypothesis": null}\n', "line 1 of"),
         ('\n{"id": "u1", "refer', "line 2 of"),
@@ -182,7 +182,9 @@ def test_paths_are_matched_by_the_files_name_where_that_is_unique():
 
 
 def test_other_utterances_are_named_and_counted():
-    with pytest.raises(UsageError, match=r"3 and 1; 2 \(u1, u3\) only in the first, none only"):
+    with pytest.raises(
+        UsageError, match=r"3 and 1 utterances; 2 \(u1, u3\) only in the first, none only"
+    ):
         matched(made("u1", "u2", "u3"), made("u2"))
     with pytest.raises(UsageError, match=r"5 \(u1, u2, u3, \.\.\.\) only in the second"):
         matched(made("u0"), made("u0", "u1", "u2", "u3", "u4", "u5"))

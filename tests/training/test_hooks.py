@@ -127,7 +127,7 @@ def test_a_given_up_training_is_booked_as_censored(tmp_path):
     assert said["low_s"] is None
     assert "1 of the 4 evaluations" in said["reason"]
     text = " ".join(report([tmp_path / "run"]).split())
-    assert "it was given up for its budget of 1e-09 h" in text
+    assert "it was given up because of its budget of 1e-09 h" in text
     (seen,) = Watch([tmp_path / "run"], window=1).look()
     assert seen.status == "finished"
     assert seen.forecasts[0].met_s is None

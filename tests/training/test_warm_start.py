@@ -158,7 +158,8 @@ def test_a_report_gives_times_with_and_without_the_start_and_keeps_warm_from_col
     record = record_of(report)
     seconds = run.fact("start_from")["seconds"]
     assert record["with_start_s"] == pytest.approx(record["time_to_accuracy_s"] + seconds)
-    assert any(str(trained) in note and "5 of 5 layers" in note for note in report.runs[0].notes)
+    notes = report.runs[0].notes
+    assert any(str(trained) in note and "5 of its 5 layers" in note for note in notes)
     both = [analyse_run(load_run(folder), ask(**options)) for folder in (trained, run_dir)]
     report = make_report(both, ask(**options))
     assert "start_from" in report.differences[1]

@@ -79,7 +79,7 @@ class BackendLatencies:
     backend: str  # of `BACKENDS`
     latencies: list[Latency]  # of batches, then of chunks
     cannot_stream: str | None  # why there are no chunks, or None
-    load_s: float  # from loaded modules until two seconds of silence are transcribed
+    load_s: float  # after imports, to load the model and transcribe two seconds of silence
     peak_memory_bytes: int | None  # of the measuring process, if known
     cold_start_s: float | None  # of a command-line process; None until measured
     model_bytes: int  # of the weights' file

@@ -19,7 +19,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--restarts", type=int, metavar="N", help=again + "times, while the others go on")
     more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
-    add("arguments", **more, help="the command for each of them, without --cluster and --rank")
+    add("arguments", **more, help="the command that each worker runs, without --cluster and --rank")
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def run_launch(arguments: argparse.Namespace) -> int:
         raise UsageError(f"-n must be at least 1 worker. Received: {arguments.workers}.")
     if words[:1] != ["train"]:
         raise UsageError(
-            "launch must be given the command train behind --, such as tfasr launch -n 2 -- train "
+            "launch needs the train command after --, such as tfasr launch -n 2 -- train "
             f"--shard_dir shards --run_dir run. Received: {' '.join(words[:1]) or 'no command'}."
         )
     worker_flags = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
@@ -57,7 +57,7 @@ def add_gin_arguments(add: Callable) -> None:
 
 
 def _short_cut(setting: str) -> Callable[[str], str]:
-    """Returns a function from a flag's number to a line of gin, which the run records."""
+    """Returns a function that turns a flag's text into a gin line, which the run records."""
 
     def whole_number(text: str) -> str:
         if int(text) < 1 and setting != SHORT_CUTS["--seed"]:
@@ -97,8 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
-        help="train together with the same command in other processes, see docs/cluster.md: as "
-        "TF_CONFIG or SLURM's variables describe them, or by all addresses, the chief's first",
+        help="train together with other processes that run the same command (docs/cluster.md): "
+        "read their addresses from TF_CONFIG or SLURM's variables, or list all, the chief's first",
     )
     add("--rank", type=int, help="index of this process in --cluster, from 0")
 
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> None:
     files = arguments.gin_file, arguments.gin_binding
     in_rounds = cluster is not None and trains_in_rounds(*files)
     with joined(cluster, in_rounds=in_rounds) as team:
-        # Creating the optimizer would already initialise TensorFlow.
+        # Only now, because this creates the optimizer, which initialises TensorFlow.
         config = load_config(*files)
         history = train(
             config.experiment,

@@ -22,17 +22,17 @@ AUDIO_SUFFIXES = frozenset(f"{_BY_LIBSNDFILE} {_BY_FFMPEG}".split())
 _HEAD_BYTES = 44
 _PCM = 1
 # Writers that cannot seek back (a pipe) leave a size near 2**31 or 2**32 in the header of a
-# complete file, and libsndfile reports 2**63 - 1 frames where a FLAC header states none.
+# complete file. If a FLAC header leaves out the length, libsndfile reports 2**63 - 1 frames.
 _UNKNOWN_BYTES = 2**31 - 2**16
 _UNKNOWN_FRAMES = 2**62
-_HIGHEST_HZ = 1_000_000  # to convert a higher rate would take gigabytes
+_HIGHEST_HZ = 1_000_000  # resampling from a higher rate would take gigabytes
 # libsndfile's log of a chunk that is larger than the rest of the file.
 _CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
 _OGG_LARGEST_PAGE_BYTES = 65307
 _OGG_PAGE_HEADER_BYTES = 27
 _OGG_END_OF_STREAM = 4
-# How files begin that libsndfile doesn't read; each group has the name of ffmpeg's reader. ffmpeg
-# may use only this reader, as it could take a file for a playlist that names further files.
+# The first bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
+# ffmpeg may use only this demuxer: otherwise a file could pass for a playlist that opens others.
 _FOREIGN = re.compile(
     rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
     rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
@@ -54,7 +54,7 @@ _MOST_MESSAGE = 300
 
 
 def stated_duration_s(path: str | Path) -> float | None:
-    """Returns the seconds that a plain FLAC or WAV header states, without a decoder, or None.
+    """Reads the seconds from a plain FLAC or WAV header without a decoder; None if they're unknown.
 
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
     and Data Specifications 1.0" (RIFF WAVE).
@@ -94,10 +94,10 @@ def _of_wav(head: bytes, size: int) -> float | None:
 
 
 class _ReadInOrder(soundfile.SoundFile):
-    """A file that is read from its beginning to its end.
+    """An audio file that is read from beginning to end, without seeking.
 
-    Otherwise soundfile seeks behind each block that it has read. For MP3 that restarts libsndfile's
-    decoder without what it keeps of earlier frames, so that the samples depend on the blocks' size.
+    By default, soundfile seeks to its new position after each block. In an MP3 file this resets
+    libsndfile's decoder, which loses its state, so the samples would depend on the block size.
     """
 
     def seekable(self) -> bool:
@@ -108,7 +108,8 @@ class _ReadInOrder(soundfile.SoundFile):
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
-    ``read`` must be given a number of frames. All errors become a ValueError with the path.
+    Pass a number of frames to the file's ``read``. Errors become a ValueError that names the path,
+    except for a full disk.
     """
     # Checked first: libsndfile calls a missing file, a locked file and a folder "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
@@ -131,10 +132,10 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
 
 @contextlib.contextmanager
 def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[BinaryIO | None]:
-    """Decodes a file that libsndfile doesn't read to a WAV file of one channel, without a name.
+    """Yields a temporary mono WAV file of a recording whose format libsndfile can't read.
 
-    Yields None for other files. At most ``most_s`` seconds are decoded. Raises ValueError if ffmpeg
-    is missing or can't read the whole file.
+    Yields None for formats that libsndfile reads. At most ``most_s`` seconds are decoded.
+    Raises ValueError if ffmpeg is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
         foreign = _FOREIGN.match(file.read(_HEAD_BYTES))
@@ -154,7 +155,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
 
 
 def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
-    """Writes what ffmpeg decodes to a file; returns what went wrong, or "".
+    """Runs ffmpeg and writes its output to ``decoded``; returns what went wrong, or "".
 
     If this process ends, ffmpeg ends at its next write to the pipe, or at its time limit.
     """

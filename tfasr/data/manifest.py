@@ -73,7 +73,7 @@ class ShardedUtterance:
     duration_s: float
     frames: int  # of features
     frames_needed: int  # the fewest output frames on which CTC has a path
-    # A hash of the features (for a copy, of its recording's); "" from an older tfasr.
+    # A hash of the features; an augmented copy has that of its original. "" from an older tfasr.
     content: str = ""
 
 
@@ -308,7 +308,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
 
 def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
-    """Returns a split's utterances in the records' order; many are read only when needed."""
+    """Returns a split's utterances in the records' order; large splits stay on disk."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise UsageError(
@@ -370,7 +370,10 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
 
 
 class PackedIndex:
-    """Combines sidecars, in order, into manifest, ``unpacked`` utterances, columns and index."""
+    """Writes a split's manifest, columns and index from its shards' sidecars, in their order.
+
+    Utterances that couldn't be packed are in ``unpacked``.
+    """
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
         self._folder = folder

@@ -103,7 +103,7 @@ def _shown(first: str, other: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run says about itself; None or {} if unknown."""
+    """Facts that a run recorded; None or {} if unknown."""
 
     system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
     global_batch_size: int | None  # utterances of one optimizer update
@@ -265,7 +265,7 @@ def sentence(text: str) -> str:
 @dataclass(frozen=True)
 class Question:
     targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
-    policy: Policy = PAPER  # the clock and the rule by which times to them are measured
+    policy: Policy = PAPER  # the clock and the rule that define times to targets
     window: int | None = None  # evaluations whose median must meet a target
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep the series that figures over time need
@@ -288,7 +288,7 @@ def ask(
     test: str = "groups",
     **options: bool,
 ) -> Question:
-    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10"."""
+    """Creates a question from targets and a policy as on the command line, such as "cer=0.10"."""
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
     if test not in TESTS:
@@ -310,7 +310,7 @@ class TargetResult:
 @dataclass(frozen=True)
 class RunAnalysis:
     name: str  # unique within the report
-    group: str  # the name of the group of runs of one configuration that it belongs to
+    group: str  # the name of its group: the runs with the same configuration
     path: Path  # the run's folder
     results: list[TargetResult]  # one for each of the report's targets, in their order
     intervals_s: dict[str, float]  # seconds by interval of the whole run
@@ -332,7 +332,7 @@ class RunAnalysis:
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
-        """Joules by rank of the workers with counters, from the first to the last sample."""
+        """Joules of workers with energy counters, by rank, from the first to the last sample."""
         used = ((machine.rank, used_joules(machine.samples)) for machine in self.machines)
         return {rank: joules for rank, joules in used if joules is not None}
 
@@ -500,8 +500,8 @@ def _start_note(start: Mapping[str, Any]) -> str:
     cost = "at an unknown cost" if minutes is None else f"after {minutes / 60:.3g} min of training"
     cost += "" if joules is None else f" and {joules:.3g} J"
     return (
-        f"it began with {copied} of {copied + new} layers of {start.get('run')} (SHA-256 "
-        f"{str(start.get('sha256'))[:16]}), {cost}, which count only in its time with start"
+        f"{copied} of its {copied + new} layers began with the weights of {start.get('run')} "
+        f"(SHA-256 {str(start.get('sha256'))[:16]}), {cost}; only its time with start includes this"
     )
 
 
@@ -523,8 +523,8 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     given_up = run.fact("given_up")
     if isinstance(given_up, dict) and isinstance(given_up.get("budget_s"), int | float):
         notes.append(
-            f"it was given up for its budget of {given_up['budget_s'] / 3600:.3g} h: the times to "
-            "targets that it had not reached by then are censored, that is, longer than observed"
+            f"it was given up because of its budget of {given_up['budget_s'] / 3600:.3g} h, so the "
+            "times to targets that it had not reached are censored: they are longer than observed"
         )
     missing = run.fact("missing_compiled_parts")
     if isinstance(missing, list) and missing:
@@ -540,7 +540,10 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     if isinstance(model, dict) and run.comparability:
         checked = {"validation_references", "validation_utterances", "target_rule", "hash"}
         declared = ", ".join(name for name in run.comparability if name not in checked)
-        notes.append(f"its program declares, as for {model.get('run')}, unchecked: {declared}")
+        notes.append(
+            f"its program declared or copied from {model.get('run')}, and tfasr did not check: "
+            f"{declared}"
+        )
     start = run.fact("start_from")
     notes += [_start_note(start)] if start else []
     shared = run.fact("shared_with_training")

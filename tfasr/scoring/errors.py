@@ -13,7 +13,7 @@ from tfasr.alphabet import clusters, normalise, words
 from tfasr.errors import UsageError
 
 _NAMED = 3
-_PRIVATE_USE = 0x100000  # code points that no text has
+_PRIVATE_USE = 0x100000  # the first code point of an area that ordinary text doesn't use
 Pair = tuple[str | None, str | None]
 """A word of the reference and the recognised one; None for a missing word."""
 
@@ -78,9 +78,10 @@ def _rate(edits: int, length: int) -> float:
 
 
 def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Counts word and character edits in jiwer's minimal alignments of texts in the same order.
+    """Counts the word and character edits between each reference and its hypothesis, with jiwer.
 
-    Raises ValueError unless there are as many hypotheses as references.
+    The alignments have as few edits as possible. Both sequences must be in the same order. Raises
+    ValueError unless there are as many hypotheses as references.
     """
     if len(references) != len(hypotheses):
         raise ValueError(
@@ -119,7 +120,7 @@ def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
 
 
 def _one_sign_each(*texts: str) -> list[str]:
-    """Replaces characters of several code points, so that jiwer counts each as one."""
+    """Replaces each character of several code points by a single one, which jiwer counts once."""
     signs: dict[str, str] = {}
 
     def sign(cluster: str) -> str:
@@ -168,7 +169,7 @@ def read_transcripts(path: str | Path) -> list[Transcript]:
     counted = Counter(transcript.id for transcript in transcripts)
     repeated = [identity for identity, count in counted.items() if count > 1]
     if repeated or not transcripts:
-        what = f"{_some(repeated)} more than once" if repeated else "no line"
+        what = f"{_some(repeated)} more than once" if repeated else "no transcript"
         raise UsageError(f"{path} must contain each utterance once. Received: {what}.")
     return transcripts
 
@@ -192,8 +193,8 @@ def matched(
     ids, other_ids = ({transcript.id for transcript in group} for group in (first, other))
     raise UsageError(
         "The two systems must have transcribed the same utterances. Received: "
-        f"{len(first)} and {len(other)}; {_count(sorted(ids - other_ids))} only in the first, "
-        f"{_count(sorted(other_ids - ids))} only in the second."
+        f"{len(first)} and {len(other)} utterances; {_count(sorted(ids - other_ids))} only in the "
+        f"first, {_count(sorted(other_ids - ids))} only in the second."
     )
 
 

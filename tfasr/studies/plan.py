@@ -93,9 +93,10 @@ class StudyConfig:
 
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
-    seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
-    # the test that decides: of "groups" of runs, of "pairs" of equal seeds, or "always_valid", also
-    # of pairs, with which ``--until decided`` looks after each pair (docs/statistics.md)
+    seeds: tuple[int, ...] = (1,)  # of every experiment that doesn't set its own
+    # the test that decides: "groups" compares groups of runs, "pairs" pairs of runs with equal
+    # seeds; "always_valid" also compares pairs, and lets ``--until decided`` look after each pair
+    # (docs/statistics.md)
     test: Literal["groups", "pairs", "always_valid"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
@@ -140,7 +141,7 @@ _WRITTEN += (SEALED_FILE, STARTS_FILE)
 def sealed_content(
     plan: "Plan", until: str, declared: dict[str, Any], shard_dir: Path
 ) -> dict[str, Any]:
-    """Returns what a study declares before its first run; ``declared`` is that of `check_runs`."""
+    """Returns what a study declares before its first run; ``declared`` is from `check_runs`."""
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     looks = looks_of(plan.config.test)
     allowed = levels_of(plan.config.test, looks, plan.config.level)
@@ -246,9 +247,9 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     for line in text.bindings:
         if line.parameter and not nearest(line.selector.rpartition(".")[2], registered()):
             raise UsageError(
-                f"{line.place}: a study must bind settings of its experiments' training in "
-                f"ExperimentConfig.bindings. Received: {line.name}. Bind NAME/ExperimentConfig"
-                f".bindings = ('{line.name} = ...',) for the experiments that need it."
+                f"{line.place}: in a study, settings of the training must be in an experiment's "
+                f"bindings. Received: {line.name}. Write NAME/ExperimentConfig.bindings = "
+                f"('{line.name} = ...',) for each experiment that needs it."
             )
     config, experiments = fill(text, build).configs
     labels = [experiment.label or name for name, experiment in experiments.items()]
@@ -263,7 +264,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     for run in runs:
         statements[str(run.folder)] += run.environment
     identity = {"corpus": config.corpus, "runs": statements}
-    if config.test != StudyConfig.test:  # left out otherwise, as an older tfasr had only this test
+    if config.test != StudyConfig.test:  # the default is left out, as in plans of older versions
         identity["test"] = config.test
     return Plan(config, experiments, runs, identity)
 
@@ -308,9 +309,9 @@ def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> 
 
 
 def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
-    """Rewrites the plan with more seeds; a single seed's results move to a folder of that seed.
+    """Adds seeds to the plan; results of single-seed experiments move to that seed's folder.
 
-    No process may be at work in the folder. If this one is killed, another call finishes the job.
+    No other process may use the folder. If this one is killed, another call finishes the job.
     """
     then = read_object(folder / PLAN_FILE, "Choose another --run_dir.")
     for run in plan.runs:
@@ -357,9 +358,9 @@ def _check_described(config: StudyConfig, lines: GinText) -> None:
         names = ", ".join(described) or "none"
         raise UsageError(
             f"{binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
-            f"name experiments that the file describes, as {unknown[0]}/ExperimentConfig.gin_files "
-            f"= ('demo.gin',) does. Received: {unknown[0]!r}, for which nothing is bound. "
-            f"Described: {names}."
+            f"name experiments that the file describes, with lines such as {unknown[0]}/"
+            f"ExperimentConfig.gin_files = ('demo.gin',). Received: {unknown[0]!r}, for which "
+            f"nothing is bound. Described: {names}."
         )
     if config.beam_widths_of not in ("", *config.experiments):
         raise UsageError(

@@ -32,7 +32,7 @@ _PATIENCE_S = 5
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
-    """Returns this computer's processors as JSON values; ``root`` has ``proc`` and ``sys``."""
+    """Describes the processors in JSON values; ``root`` is the folder with ``proc`` and ``sys``."""
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
     flags = (first.get("flags") or first.get("Features") or "").split()
@@ -76,8 +76,8 @@ def _cpuinfo(path: Path) -> list[dict[str, str]]:
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
     """Returns this computer's memory, limits, load, networks and system as JSON values.
 
-    ``root`` has ``proc``, ``sys`` and ``etc``. ``cpu_limit`` is in processors, the load is a
-    minute's average.
+    ``root`` is the folder with ``proc``, ``sys`` and ``etc``. ``cpu_limit`` is a number of
+    processors, ``load`` the average over the last minute.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
@@ -97,7 +97,7 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
 def _memory_limit(root: Path) -> int | None:
     names = ("memory.max", "memory.limit_in_bytes")
     limits = [text(group / name) for group in control_groups("memory", root) for name in names]
-    # Version 1 means "no limit" by a number near 2 ** 63.
+    # Control groups version 1 write "no limit" as a number near 2 ** 63.
     return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
 
 
