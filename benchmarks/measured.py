@@ -73,7 +73,7 @@ def _step(printed: str, work: Path) -> str:
                 ratios = [("stock Keras", "stock_keras"), ("PyTorch", "torch")]
                 ratios += [("PyTorch's best precision", "torch_best")]
                 shown = [
-                    f"{ratio:.2f} of {name}"
+                    f"{ratio:.2f} x {name}"
                     for name, key in ratios
                     if (ratio := row.get(f"ratio_to_{key}"))
                 ]

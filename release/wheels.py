@@ -132,7 +132,7 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
     if aarch64:  # auditwheel finds the libraries of the machine it runs on, which are no ARM's
         repair = [python, "-m", "wheel", "tags", "--remove", "--platform-tag"]
         (path,) = raw.glob("*.whl")
-        run(*repair, f"manylinux_2_{_glibc(path)}_{machine}", path)
+        run(*repair, f"manylinux_2_{_glibc(path)}_{machine}", path, env=environment)  # for its dates
         out = raw
     else:
         run(*repair, next(raw.glob("*.whl")), env=environment)
