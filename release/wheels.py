@@ -129,10 +129,10 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
     wheel = [python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     run(*wheel, "--wheel-dir", raw, source, env=environment)
     repair = [python, "-m", "auditwheel", "repair", "--wheel-dir", out]
-    if aarch64:  # auditwheel finds the libraries of the machine it runs on, which are no ARM's
+    if aarch64:  # auditwheel finds the libraries of the machine it runs on, not ARM's
         repair = [python, "-m", "wheel", "tags", "--remove", "--platform-tag"]
         (path,) = raw.glob("*.whl")
-        run(*repair, f"manylinux_2_{_glibc(path)}_{machine}", path, env=environment)  # for its dates
+        run(*repair, f"manylinux_2_{_glibc(path)}_{machine}", path, env=environment)
         out = raw
     else:
         run(*repair, next(raw.glob("*.whl")), env=environment)
