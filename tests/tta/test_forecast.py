@@ -66,6 +66,8 @@ def test_a_target_that_was_met_says_when():
         # A transducer before its fall, and in it.
         ([1 - 0.01 * n for n in range(15)], 0.35, "has not halved"),
         ([*[1.0] * 12, 0.96, 0.8, 0.5, 0.3], 0.15, "falls faster and faster"),
+        # As small validation splits have it: 2 % up, 8 % down, in turns.
+        ([v * (1.02 if n % 2 else 0.92) for n, v in enumerate(POWER[:17])], 0.15, "vary by 10%"),
     ],
 )
 def test_what_is_not_known_says_why(values, target, reason):
@@ -190,7 +192,7 @@ def course_by_polyfit(values, target):
         POWER[:20],
         [*POWER[:14], *[POWER[13]] * 4],  # it stands still lately
         [*POWER[:14], *(POWER[13] * 0.9985**n for n in range(1, 5))],  # nearly
-        [value * (1.05 if n % 3 else 0.95) for n, value in enumerate(POWER[:17])],
+        [value * (1.02 if n % 3 else 0.98) for n, value in enumerate(POWER[:17])],
     ],
 )
 def test_a_curve_is_described_by_two_weighted_lines(values):
@@ -203,7 +205,7 @@ def test_a_curve_is_described_by_two_weighted_lines(values):
     ("rule", "left"),
     [
         ("single", {"low": 1, "middle": 12, "high": 12}),
-        ("median", {"low": 1, "middle": 4, "high": 11}),
+        ("median", {"low": 1, "middle": 6, "high": 9}),
     ],
 )
 def test_what_was_backtested_is_what_is_shipped(rule, left):
@@ -233,11 +235,11 @@ def test_an_interval_holds_the_numbers_of_which_the_estimate_is_among_the_middle
 
 def test_cliffs_are_told_by_how_long_half_of_the_fall_took():
     # From 1 to 0.25: half of the logarithm's fall is over below 0.5.
-    values = [1.0, 1.0, 0.6, 0.45, 0.3, 0.28, 0.26, 0.25]
+    values = [1.0, 1.0, 0.6, 0.45, 0.3, 0.28, 0.265, 0.255, 0.248, 0.243]
     present, reason = course(curve(values), 0.2, 1)
     assert reason == ""
-    assert present.traits[0] == pytest.approx(math.log(8))
-    assert present.traits[2] == pytest.approx(math.log(4 / 8))
+    assert present.traits[0] == pytest.approx(math.log(10))
+    assert present.traits[2] == pytest.approx(math.log(4 / 10))
 
 
 def test_the_pace_is_of_the_last_five_gaps():

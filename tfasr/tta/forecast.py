@@ -25,18 +25,18 @@ from tfasr.tta.policies import (
 # given number left, 80 % have estimates between "low" and "high"; with one left, below "next".
 COEFFICIENTS = {
     "single": {
-        "latest": (2.113, -0.4148, 1.2616, -0.4836, -1.3461),
-        "middle": (1.1339, 0.1123, 0.9131, -1.1397, -0.9177),
-        "low": (-1.6055, 0.4728, -0.1277, 0.1407, -0.0251, -0.158),
-        "high": (-0.0708, 0.1112, -0.075, -0.1261, 0.1978, -0.5221),
-        "next": (-3.1919, -0.0981, -0.109, 0.0981, -0.6227, -0.5895),
+        "latest": (1.8826, -0.5776, 1.4197, -1.2754, -1.8229),
+        "middle": (1.0422, 0.0264, 0.9961, -1.4343, -0.9454),
+        "low": (-1.7421, 0.3686, -0.1401, 0.2119, 0.0737, -0.1154),
+        "high": (-0.8712, 0.0678, -0.0931, 0.0889, 0.169, -0.4669),
+        "next": (-2.2677, 0.2625, 0.0106, -0.2625, -0.6344, -0.609),
     },
     "median": {
-        "latest": (1.3575, -0.5503, 1.3277, -1.2786, -1.703),
-        "middle": (0.9092, -0.5651, 1.6071, -1.9259, -1.5872),
-        "low": (-0.5541, 0.575, -0.1289, 0.0861, 0.0657, 0.3177),
-        "high": (0.0051, 0.2208, -0.1265, 0.0026, 0.036, -0.0951),
-        "next": (1.56, 1.1876, 0.2514, -1.1876, -0.52, -0.0617),
+        "latest": (1.4005, -0.5553, 1.3484, -1.2948, -1.734),
+        "middle": (0.79, -0.3259, 1.3512, -1.9598, -1.3299),
+        "low": (-0.6226, 0.6008, -0.1123, 0.0241, 0.0869, 0.0033),
+        "high": (-0.0635, 0.2052, -0.1144, -0.0279, 0.1393, -0.3141),
+        "next": (1.2141, 1.1334, 0.2332, -1.1334, -0.4709, -0.3666),
     },
 }
 FEWEST_EVALUATIONS = 4  # medians below which nothing is known
@@ -47,6 +47,8 @@ LEAST_FALL = 0.05
 # collapse, and others pause at the rate that guessing frequent words gives.
 LEAST_BEND = 0.7
 MOST_SPEEDUP = 0.1  # how much faster its recent fall may be, as a logarithm, than its last third's
+# Rougher curves get no interval: noise decides which of their evaluations meets the target.
+ROUGHEST = 0.04
 LONGEST = 1.25  # the rest must take, with 95 %, at most so many times the evaluations so far
 _MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, in the two slopes
 _LEAST_SLOPE = 0.05
@@ -172,6 +174,9 @@ def course(
     speedup = math.log(late / long)
     if speedup > MOST_SPEEDUP:
         return None, "the curve falls faster and faster"
+    if (rough := _roughness([point.value for point in points])) > ROUGHEST:
+        reason = f"its evaluations vary by {rough:.0%} of their value from one to the next"
+        return None, f"{reason}, so chance would decide which of them meets the target"
     distance = max(above, 0.01)
     ratio = distance / math.sqrt(late * long)
     features = np.array([1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)])
@@ -220,6 +225,16 @@ def pace_s(points: Sequence[AccuracyPoint]) -> float:
 
 def _late_gaps_s(points: Sequence[AccuracyPoint]) -> np.ndarray:
     return np.diff([point.elapsed_s for point in points[-_PACE_EVALUATIONS - 1 :]])
+
+
+def _roughness(values: Sequence[float]) -> float:
+    """Returns how far late values lie from the mean of their neighbours, as a mean logarithm.
+
+    For independent normal noise that is close to its standard deviation, whatever the slope.
+    """
+    logs = np.log([value for value in values if 0 < value < math.inf])
+    logs = logs[-max(6, round(_MEMORIES[-1] * logs.size)) :]
+    return float(abs(logs[1:-1] - (logs[:-2] + logs[2:]) / 2).mean()) if logs.size > 2 else 0.0
 
 
 def _line(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
