@@ -1,4 +1,4 @@
-"""All cases of `campaigns.hostile`; those of commands' words and files are in `hostile_words`."""
+"""All cases of `campaigns.hostile`; those about arguments and files are in `hostile_words`."""
 
 import struct
 
@@ -31,7 +31,7 @@ CORPORA = [
         ("a list without a heading", "a.wav\ts\t0.3\tab\n", {}, (1, 2), "train.tsv"),
         ("a heading without text", "path\tspeaker\na.wav\ts\n", {}, (1, 2), "text"),
         ("audio outside the corpus", _HEAD + "../../etc/passwd\ts\t0.3\tab\n", {}, (1, 2), "bad"),
-        ("audio that is the list", _HEAD + "train.tsv\ts\t0.3\tab\n", {}, (1, 2), "bad"),
+        ("a list that names itself as audio", _HEAD + "train.tsv\ts\t0.3\tab\n", {}, (1, 2), "bad"),
         ("audio that is a folder", _HEAD + ".\ts\t0.3\tab\n", {}, (1, 2), "bad"),
         ("audio that is /dev/zero", _HEAD + "/dev/zero\ts\t0.3\tab\n", {}, (1, 2), "bad"),
         ("a text without letters", _HEAD + "a.wav\ts\t0.3\t\n", {}, (1, 2), "bad"),
@@ -58,7 +58,7 @@ CORPORA = [
         ),
         ("a list of zero bytes", b"\0" * 4096, {}, (1, 2), "train.tsv"),
         ("negative seconds", _HEAD + "a.wav\ts\t-1\tab\n", {}, (0, 1, 2)),
-        ("seconds that are no number", _HEAD + "a.wav\ts\tsoon\tab\n", {}, (0, 1, 2)),
+        ("seconds that are not a number", _HEAD + "a.wav\ts\tsoon\tab\n", {}, (0, 1, 2)),
         (
             "a recording without samples",
             _HEAD + "b.wav\ts\t0.3\tab\n",
@@ -81,13 +81,13 @@ CORPORA = [
             "empty",
         ),
         (
-            "a recording that is cut",
+            "a truncated recording",
             _HEAD + "b.wav\ts\t0.3\tab\n",
             {"b_wav": wav()[:50]},
             (1, 2),
             "bad",
         ),
-        ("a header alone", _HEAD + "b.wav\ts\t0.3\tab\n", {"b_wav": b"RIFF"}, (1, 2), "bad"),
+        ("a 4-byte recording", _HEAD + "b.wav\ts\t0.3\tab\n", {"b_wav": b"RIFF"}, (1, 2), "bad"),
     )
 ]
 
@@ -103,7 +103,7 @@ def _python(name: str, text: str, statuses: tuple[int, ...] = REFUSED, *facts: s
 
 
 def _refused(call: str) -> str:
-    """Returns a program for a call that is documented to raise one of Python's own errors."""
+    """Returns a program that expects one of Python's own errors from a call, as documented."""
     errors = "(ValueError, TypeError, FileNotFoundError)"
     return f"try:\n    {call}\nexcept {errors} as error:\n    print('refused', error)\n"
 
@@ -164,35 +164,43 @@ PROGRAMS = [
             ("checkpoint().__enter__()", REFUSED, "saving"),
         )
     ),
-    _python("steps in steps", "with tfasr.Recorder(place / 'r') as run:\n    run.epoch()\n    with "
+    _python("a step within a step",
+            "with tfasr.Recorder(place / 'r') as run:\n    run.epoch()\n    with "
             "run.step():\n        with run.step():\n            pass\n", REFUSED, "step"),
-    _python("a recorder twice", "run = tfasr.Recorder(place / 'r')\nwith run:\n    with run:\n     "
+    _python("a recorder entered twice",
+            "run = tfasr.Recorder(place / 'r')\nwith run:\n    with run:\n     "
             "   pass\n", REFUSED, "once"),
-    _python("two recorders of one folder", "with tfasr.Recorder(place / 'r'), tfasr.Recorder("
+    _python("two recorders in one folder", "with tfasr.Recorder(place / 'r'), tfasr.Recorder("
             "place / 'r'):\n    pass\n", REFUSED, "{p}/r"),
-    _python("a recorder in a file", "with tfasr.Recorder(place / 'mine' / 'text.txt'):\n    pass\n",
+    _python("a recorder whose folder is a file",
+            "with tfasr.Recorder(place / 'mine' / 'text.txt'):\n    pass\n",
             REFUSED, "text.txt"),
-    _python("a recorder with an empty name", "with tfasr.Recorder(''):\n    pass\n", REFUSED,
+    _python("a recorder whose folder is empty text",
+            "with tfasr.Recorder(''):\n    pass\n", REFUSED,
             "run_dir"),
-    _python("a recorder of a zero byte", "with tfasr.Recorder('a\\0b'):\n    pass\n", REFUSED,
+    _python("a recorder whose folder's name has a zero byte",
+            "with tfasr.Recorder('a\\0b'):\n    pass\n", REFUSED,
             "run_dir"),
-    _python("a recorder of a number", "tfasr.Recorder(5)\n", REFUSED, "run_dir"),
-    _python("load_run of nothing", _refused("tfasr.load_run(place / 'no')"), DONE, "refused"),
-    _python("load_run of a text", "tfasr.load_run(place / 'mine' / 'text.txt')\n", REFUSED,
+    _python("a recorder whose folder is a number", "tfasr.Recorder(5)\n", REFUSED, "run_dir"),
+    _python("load_run of a missing folder",
+            _refused("tfasr.load_run(place / 'no')"), DONE, "refused"),
+    _python("load_run of a text file", "tfasr.load_run(place / 'mine' / 'text.txt')\n", REFUSED,
             "text.txt"),
-    _python("time_to_accuracy of no target", "tfasr.load_run(world / 'recorded').time_to_accuracy("
+    _python("time_to_accuracy of a target that is not a number",
+            "tfasr.load_run(world / 'recorded').time_to_accuracy("
             "cer='low')\n", REFUSED, "cer"),
     _python("report of a number", _refused("tfasr.report([5])"), DONE, "refused"),
     _python("report of an empty list", "tfasr.report([])\n", REFUSED, "run"),
-    _python("compare of nothing", "tfasr.compare([])\n", REFUSED, "run"),
+    _python("compare of an empty list", "tfasr.compare([])\n", REFUSED, "run"),
     _python("count_errors of unequal lists", "try:\n    tfasr.count_errors(['a'], [])\nexcept "
             "ValueError as error:\n    print(error)\n", DONE, "1"),
-    _python("an alphabet of nothing", _refused("tfasr.Alphabet('')"), DONE, "refused"),
-    _python("a decoder of a negative width", _refused("tfasr.DecoderConfig(name="
+    _python("an alphabet without characters", _refused("tfasr.Alphabet('')"), DONE, "refused"),
+    _python("a decoder with a negative beam width", _refused("tfasr.DecoderConfig(name="
             "'beam', beam_width=-1)"), DONE, "beam_width"),
-    _python("evaluate a split that is missing", "tfasr.evaluate(run_dir=world / 'run', split='no')"
+    _python("evaluate of a missing split", "tfasr.evaluate(run_dir=world / 'run', split='no')"
             "\n", REFUSED, "no"),
-    _python("load_recogniser of a text", "tfasr.load_recogniser(place / 'mine')\n", REFUSED,
+    _python("load_recogniser of a folder without a model",
+            "tfasr.load_recogniser(place / 'mine')\n", REFUSED,
             "mine"),
     _python("load_recogniser with a checkpoint of an export",
             "tfasr.load_recogniser(world / 'export', checkpoint='last')\n", REFUSED, "checkpoint"),
@@ -201,11 +209,13 @@ PROGRAMS = [
     _python("transcribe of NaN", "import numpy\nr = tfasr.load_recogniser(world / 'export')\n"
             "try:\n    print(repr(r.transcribe(numpy.full(16000, numpy.nan, 'float32')).text))\n"
             "except ValueError as error:\n    print('refused', error)\n", DONE, "refused"),
-    _python("load_plugin of nothing", "tfasr.load_plugin('no_such_module_at_all')\n", REFUSED,
+    _python("load_plugin of a missing module",
+            "tfasr.load_plugin('no_such_module_at_all')\n", REFUSED,
             "no_such_module_at_all"),
     _python("open_split of a file", "tfasr.open_split(world / 'words.txt', 'train')\n", REFUSED,
             "words.txt"),
-    _python("events of nowhere", _refused("tfasr.read_events(place / 'no')"), DONE, "refused"),
+    _python("read_events of a missing folder",
+            _refused("tfasr.read_events(place / 'no')"), DONE, "refused"),
 ]  # fmt: skip
 
 SHELLS = rows(
@@ -239,31 +249,32 @@ SHELLS = rows(
     ("a working directory that is gone", "mkdir gone; cd gone; rmdir ../gone; tfasr report {run}",
      (0, 1, 2)),
     ("few file descriptors", "ulimit -n 12; tfasr report {run}", (0, 1, 2)),
-    ("no room for files", "ulimit -f 0; tfasr report {run} --out {p}/o", (1, 2, 153)),
-    ("little room for files", "ulimit -f 8; tfasr ngram --shard_dir {shards} --out {p}/a.arpa",
+    ("a file size limit of 0", "ulimit -f 0; tfasr report {run} --out {p}/o", (1, 2, 153)),
+    ("a file size limit of 8 KiB", "ulimit -f 8; tfasr ngram --shard_dir {shards} --out {p}/a.arpa",
      (0, 1, 2, 153)),
-    ("no processor time", "ulimit -t 1; tfasr --help", (0, 137, 152)),
+    ("a processor time limit of 1 s", "ulimit -t 1; tfasr --help", (0, 137, 152)),
     ("a broken TF_CONFIG without --cluster", "TF_CONFIG='{{' tfasr report {run}", DONE),
-    ("TF_CONFIG a list", f"TF_CONFIG='[]' tfasr {TRAIN} --cluster tf_config", REFUSED,
+    ("TF_CONFIG that is a list", f"TF_CONFIG='[]' tfasr {TRAIN} --cluster tf_config", REFUSED,
      "TF_CONFIG"),
     ("TF_CONFIG of 9000 workers", "export TF_CONFIG=$(python3 -c \"import json; print(json."
      "dumps({'cluster': {'worker': ['h:1'] * 9000}, 'task': {'type': 'worker', 'index': 0}}))\"); "
      f"tfasr {TRAIN} --cluster tf_config", REFUSED, "address"),
-    ("an instruction set of no machine", f"TFASR_INSTRUCTION_SET=z80 tfasr {DRY}", (0, 2)),
-    ("threads that are no number", f"TF_NUM_INTRAOP_THREADS=many tfasr {DRY}", (0, 1, 2)),
-    ("a backend of Keras that is missing", f"KERAS_BACKEND=abacus tfasr {DRY}", (0, 1, 2),),
+    ("an unknown instruction set", f"TFASR_INSTRUCTION_SET=z80 tfasr {DRY}", (0, 2)),
+    ("a thread count that is not a number",
+     f"TF_NUM_INTRAOP_THREADS=many tfasr {DRY}", (0, 1, 2)),
+    ("an unknown Keras backend", f"KERAS_BACKEND=abacus tfasr {DRY}", (0, 1, 2),),
     ("no command", "tfasr ", REFUSED, "usage"),
     ("a misspelt command", "tfasr raport x", REFUSED, "report"),
     ("a misspelt flag", "tfasr report {run} --uot x", REFUSED, "--out"),
-    ("a flag twice", "tfasr report {run} --out {p}/a --out {p}/b --format json", DONE),
+    ("a flag given twice", "tfasr report {run} --out {p}/a --out {p}/b --format json", DONE),
     ("a flag as a value", "tfasr report {run} --out --force", REFUSED, "--out"),
     ("an argument of 200 kB", "tfasr report $(head -c 100000 /dev/zero | tr '\\0' a)", REFUSED),
-    ("an argument that is no UTF-8", "tfasr report $'\\xff\\xfe'", REFUSED),
-    ("an argument of escapes", "tfasr report $'\\x1b[2J'", REFUSED),
+    ("an argument that isn't UTF-8", "tfasr report $'\\xff\\xfe'", REFUSED),
+    ("an argument of terminal escapes", "tfasr report $'\\x1b[2J'", REFUSED),
     ("samples of an odd number of bytes", "printf 'abc' | tfasr transcribe - --run_dir {export}",
      (0, 1)),
     ("no samples", "true | tfasr transcribe - --run_dir {export}", (0, 1)),
-    ("a text as samples", "cat {words} | tfasr transcribe - --run_dir {export}", (0, 1)),
+    ("a text file as samples", "cat {words} | tfasr transcribe - --run_dir {export}", (0, 1)),
     ("--stream with a model that needs whole recordings", "tfasr transcribe {wav} --run_dir "
      "{export} --stream", (0, 2)),
     ("transcribe stopped by SIGINT", "sleep 9 | timeout -s INT 4 "
@@ -273,22 +284,24 @@ SHELLS = rows(
 
 CLUSTERS = rows(
     "a cluster",
-    ("a rank alone", f"{TRAIN} --rank 0", REFUSED, "--cluster"),
+    ("a rank without a cluster", f"{TRAIN} --rank 0", REFUSED, "--cluster"),
     ("a rank of 10^20", f"{TRAIN} --cluster a:1,b:2 --rank 1{'0' * 20}", REFUSED, "rank"),
     ("a negative rank", f"{TRAIN} --cluster a:1,b:2 --rank -1", REFUSED, "rank"),
-    ("addresses without rank", f"{TRAIN} --cluster a:1,b:2", REFUSED, "--rank"),
+    ("a cluster without a rank", f"{TRAIN} --cluster a:1,b:2", REFUSED, "--rank"),
     ("an address twice", f"{TRAIN} --cluster a:1,a:1 --rank 0", REFUSED, "a:1"),
     ("an empty address", f"{TRAIN} --cluster a:1, --rank 0", REFUSED, "HOST:PORT"),
     ("port 0", f"{TRAIN} --cluster a:0,b:2 --rank 0", REFUSED, "port"),
     ("port 99999", f"{TRAIN} --cluster a:99999,b:2 --rank 0", REFUSED, "port"),
     ("a URL", f"{TRAIN} --cluster http://a:1,b:2 --rank 0", REFUSED, "HOST:PORT"),
-    ("a name alone", f"{TRAIN} --cluster here", REFUSED, "--cluster"),
+    ("a cluster that is neither addresses nor a scheduler",
+     f"{TRAIN} --cluster here", REFUSED, "--cluster"),
     ("slurm without slurm", f"{TRAIN} --cluster slurm", REFUSED, "srun"),
     ("TF_CONFIG that is missing", f"{TRAIN} --cluster tf_config", REFUSED, "TF_CONFIG"),
     ("launch without a command", "launch -n 2", REFUSED, "train"),
     ("launch of another command", "launch -n 2 -- report {run}", REFUSED, "train"),
     ("launch with a rank", "launch -n 2 -- train --rank 1", REFUSED, "--rank"),
-    ("launch of a train that is wrong", "launch -n 2 -- train --no_such_flag", (1, 2), "required"),
+    ("launch of train with an unknown flag",
+     "launch -n 2 -- train --no_such_flag", (1, 2), "required"),
 )  # fmt: skip
 
 
@@ -307,21 +320,22 @@ REQUESTS = [
     for name, content, statuses, *facts in (
         ("the page", _get(b"/"), (200,), "nosniff"),
         ("a good recording", _post(wav(seconds=1)), (200,)),
-        ("another site's name", b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", (403,)),
+        ("another site's Host", b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", (403,)),
         ("no Host", b"GET / HTTP/1.1\r\n\r\n", (400, 403)),
         ("two Hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: 127.0.0.1\r\n\r\n", (400, 403)),
         ("another site's Origin", _get(b"/", b"Origin: http://evil.example"), (403,)),
         ("Origin null", _get(b"/", b"Origin: null"), (403,)),
-        ("a folder above", _get(b"/../../etc/passwd"), (400, 404)),
-        ("an escaped folder above", _get(b"/%2e%2e/%2e%2e/etc/passwd"), (400, 404)),
+        ("a path above the page", _get(b"/../../etc/passwd"), (400, 404)),
+        ("an escaped path above the page", _get(b"/%2e%2e/%2e%2e/etc/passwd"), (400, 404)),
         ("a page that is missing", _get(b"/no"), (404,)),
-        ("a method that is missing", _get(b"/", method=b"BREW"), (400, 405)),
+        ("an unknown method", _get(b"/", method=b"BREW"), (400, 405)),
         ("DELETE", _get(b"/", method=b"DELETE"), (405,)),
         ("a recording by GET", _get(b"/transcribe"), (405,)),
         ("no recording", _post(b""), (422,)),
         ("a text as recording", _post(b"hello"), (422,)),
-        ("a recording that is cut", _post(wav()[:40]), (422,)),
-        ("a length that is no number", _get(b"/transcribe", b"Content-Length: x", method=b"POST"),
+        ("a truncated recording", _post(wav()[:40]), (422,)),
+        ("a length that is not a number",
+         _get(b"/transcribe", b"Content-Length: x", method=b"POST"),
          (400,)),
         ("a negative length", _get(b"/transcribe", b"Content-Length: -1", method=b"POST"), (400,)),
         ("a length of 10^30", _get(b"/transcribe", b"Content-Length: 1" + b"0" * 30,
@@ -333,9 +347,9 @@ REQUESTS = [
         ("a length and chunks", _get(b"/transcribe", b"Content-Length: 3",
                                      b"Transfer-Encoding: chunked", method=b"POST",
                                      body=b"0\r\n\r\n"), (400,)),
-        ("a chunk size that is no number", _get(b"/transcribe", b"Transfer-Encoding: chunked",
-                                                method=b"POST",
-                                                body=b"zz\r\nab\r\n0\r\n\r\n"), (400,)),
+        ("a chunk size that is not a number", _get(b"/transcribe", b"Transfer-Encoding: chunked",
+                                                   method=b"POST",
+                                                   body=b"zz\r\nab\r\n0\r\n\r\n"), (400,)),
         ("an unknown encoding", _post(wav(), b"Content-Encoding: magic"), (200, 400, 415)),
         ("a text sent as gzip", _post(b"hello", b"Content-Encoding: gzip"), (400,)),
         ("a header of 100 kB", _get(b"/", b"X: " + b"a" * 100_000), (400, 431)),
@@ -353,9 +367,9 @@ REQUESTS = [
                                         b"Sec-WebSocket-Version: 13"), (400, 426)),
         ("a name that leaves the folder", _post(wav(seconds=1), path=b"/transcribe?name=../../x"),
          (200,)),
-        ("a name of a zero byte", _post(wav(seconds=1), path=b"/transcribe?name=a%00b"), (200,)),
+        ("a name with a zero byte", _post(wav(seconds=1), path=b"/transcribe?name=a%00b"), (200,)),
         ("a name of 6 kB", _post(wav(), path=b"/transcribe?name=" + b"a" * 6000), (200, 400)),
-        ("a name that is no UTF-8", _post(wav(seconds=1), path=b"/transcribe?name=%ff"), (200,)),
+        ("a name that isn't UTF-8", _post(wav(seconds=1), path=b"/transcribe?name=%ff"), (200,)),
         ("a rate of 4 GHz", _post(wav(rate_hz=1000).replace(
             struct.pack("<I", 1000), struct.pack("<I", 4_000_000_000), 1)), (422,)),
         ("an Expect other than 100-continue", _post(wav(), b"Expect: magic"), (400, 417)),

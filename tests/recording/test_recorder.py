@@ -438,7 +438,8 @@ def test_a_name_means_one_thing(tmp_path):
     train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
     with pytest.raises(tfasr.UsageError, match="points_of_team"):
         tfasr.Recorder(tmp_path / "other", metrics={"points_of_team": "lower"})
-    with pytest.raises(tfasr.UsageError, match="'cer' as a number that is better higher.*tfasr as"):
+    message = r"'cer' as a number \(higher is better\).*tfasr as"
+    with pytest.raises(tfasr.UsageError, match=message):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})
     # One that only another run has declared is unknown to whoever reads this one alone.
     recorder = tfasr.Recorder(tmp_path / "other")
@@ -589,7 +590,7 @@ def test_files_that_no_recorder_writes_may_lie_in_a_run(tmp_path):
         ({"train_samples": 0}, "train_samples must be a whole number of at least 1"),
         ({"targets": ["accuracy=98"]}, "a fraction between 0 and 1"),
         ({"targets": ["bleu_unheard_of=3"]}, "or one that a run declares"),
-        ({"metrics": {"x_y_z": "up"}}, 'must be better "lower" or "higher"'),
+        ({"metrics": {"x_y_z": "up"}}, 'better must be "lower" or "higher"'),
         ({"target_window": 0}, "target_window must be at least 1"),
         ({"config": {"path": object()}}, "must be JSON values"),
     ],

@@ -286,7 +286,7 @@ def shared_recordings(forged):
 FORGERIES = {
     score: (f"{CHALLENGER} seed 1, scores", "other values of cer"),
     reference: (f"{CHALLENGER} seed 1, scores", "other references"),
-    hypotheses_gone: (f"{CHALLENGER} seed 1, scores", "nothing to check it by"),
+    hypotheses_gone: (f"{CHALLENGER} seed 1, scores", "the data to check it is missing"),
     faster_clock: (f"{CHALLENGER} seed 1, clocks", "books .* but only|by the wall clock"),
     longer_step: (f"{CHALLENGER} seed 1, clocks", "step 4 books .* but only"),
     all_clocks_faster: (f"{CHALLENGER} seed 1, clocks", "by the wall clock"),
@@ -317,7 +317,7 @@ FORGERIES = {
     start_taken_out_of_the_list: ("plan", "removed from the list"),
     extra_run: ("plan", "seed_99 is extra"),
     crippled_baseline: ("against", "other statements than its own"),
-    throttled_baseline: ("rules", f"{REIGNING} had an environment"),
+    throttled_baseline: ("rules", f"{REIGNING} had its own environment"),
     easier_level: ("rules", "level or clock"),
     easier_target: ("rules", "track's bindings"),
     not_in_turns: ("turns", "take turns"),
@@ -393,11 +393,11 @@ def unknown_track(folder):
         (changed_file, "files", "code.diff"),
         (extra_file, "files", "missing or extra.*model.py"),
         (other_plugins, "leaks", "not those that the plan names"),
-        (other_track, "track", "is not the track tones"),
-        (other_verdict, "verdict", "states another verdict"),
-        (other_ratio, "verdict", "states another ratio"),
+        (other_track, "track", "differs from the current track tones"),
+        (other_verdict, "verdict", "the runs differ in verdict"),
+        (other_ratio, "verdict", "the runs differ in ratio"),
         (other_card, "verdict", "card.json has other numbers"),
-        (other_archive, "study", "no archive of a study"),
+        (other_archive, "study", "can't be unpacked"),
         (no_record, "against", "the baseline reigned"),
         (unknown_track, "track", "no track 'mine'"),
     ],
@@ -581,7 +581,7 @@ def test_a_table_has_every_submission_and_the_last_record_reigns(tmp_path, capsy
     for check in verify_submission(SUBMISSION, None, records):
         if check.name == "against":
             assert check.passed is False
-            assert "0000000000000002 reigned, but the baseline was raced" in check.text
+            assert "0000000000000002 reigned, but the study raced the baseline" in check.text
 
 
 @pytest.mark.long

@@ -92,7 +92,7 @@ def test_error_rates_and_accuracies_are_fractions_and_losses_are_not():
 
 @pytest.mark.parametrize("wrong", [{"better": "more"}, {"rate": 1}, {"label": 3}, {"rate": None}])
 def test_a_metric_that_makes_no_sense_is_refused(wrong):
-    with pytest.raises(UsageError, match="A metric must"):
+    with pytest.raises(UsageError, match="A metric.* must"):
         Metric(**wrong)
 
 
@@ -115,7 +115,7 @@ def test_a_fraction_may_be_all_or_nothing():
 def test_a_name_with_two_meanings_is_refused_with_both():
     declare({"of_this_test": {"rate": False, "better": "higher"}}, "one/run")
     with pytest.raises(
-        UsageError, match="as a fraction that is better higher, one/run as a number"
+        UsageError, match=r"as a fraction \(higher is better\), one/run as a number"
     ):
         declare({"of_this_test": {"rate": True, "better": "higher"}}, "another/run")
 
@@ -223,5 +223,5 @@ def test_what_a_run_shows_of_itself(run_dir):
 @pytest.mark.parametrize("content", [{"system": []}, {"system": {"packages": []}}, {"system": 1}])
 def test_facts_of_a_machine_are_objects(run_dir, content):
     (run_dir / "run.json").write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"run\.json must have objects"):
+    with pytest.raises(UsageError, match=r"run\.json must be JSON objects"):
         _ = load_run(run_dir).system

@@ -1,4 +1,4 @@
-"""Seconds of each module of a model, within the training step and alone, on any devices."""
+"""Times each module of a model, within the training step and alone, on one or more devices."""
 
 import statistics
 import time
@@ -113,8 +113,8 @@ class StagedTimes:
 class StagedStep:
     """A training step on one batch, with times for each module.
 
-    In one graph, the clock is read after every forward and backward pass. Passes wait for the
-    previous reading, and readings for their pass. So intervals don't overlap and add up to the
+    The graph reads the clock after every forward and backward pass. Each pass waits for the reading
+    before it, and each reading for its pass. So the intervals don't overlap and add up to the
     step, but two modules never run at the same time.
     """
 
@@ -243,7 +243,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
     size = batch["features"].shape
     steps = int(model.output_lengths(size[1]))
-    # A normalised layer's output is approximately standard normal, too.
+    # Normal noise, because a normalised layer's output is approximately standard normal.
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
     inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))

@@ -27,14 +27,14 @@ class SeparableConvConfig:
     stride: int = 2  # of the first layer, in feature frames
     first_kernel: int = 33  # frames that the first convolution sees
     last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
-    last_kernel: int = 87  # of the first of these; the second's is 1
-    last_dilation: int = 2  # of the first of these: 2 sees every second frame
+    last_kernel: int = 87  # of the first of these two layers; the second has a kernel of 1
+    last_dilation: int = 2  # of the same layer; with 2 it sees every second frame
     dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
         for field in ("repeats", "stride", "first_kernel", "last_kernel", "last_dilation"):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(len(self.kernels) == len(self.filters), self, "kernels", "as many as filters")
+        require(len(self.kernels) == len(self.filters), self, "kernels", "as long as filters")
         require(bool(self.filters), self, "filters", "one or more numbers")
         require_within(self, 1, repeats=MOST_LAYERS // len(self.filters))
         for field in ("filters", "kernels", "last_filters"):
@@ -151,7 +151,7 @@ class SeparableConvModel(Network):
 
 
 class NormalisedConv(keras.layers.Layer):
-    """A convolution that sees ``reach`` more frames, then normalisation, ReLU and dropout."""
+    """A convolution over ``reach + 1`` frames, then normalisation, ReLU and dropout."""
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""A client's file: kept on disk while it is recognised, answered part by part."""
+"""Recognises uploaded files: keeps each on disk meanwhile, and answers part by part."""
 
 import asyncio
 import contextlib
@@ -22,10 +22,10 @@ from tfasr.recognising.files import to_json, to_srt, to_vtt, words_json
 from tfasr.recognising.spec import Transcript, Word
 from tfasr.serving.service import RefusedError, Result, Service, client_may_leave
 
-# Seconds decoded at a time, and channels: both keep memory small, whatever a header says.
+# Limits that keep memory small, whatever a file's header says: seconds decoded at once; channels.
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
-_BATCH_SIZE = 2  # segments; a few batches are answered together
+_BATCH_SIZE = 2  # segments; the words of a few batches are sent together
 _PIECE_BYTES = 1 << 18
 _LONGEST_NAME = 200
 _END = object()
@@ -52,7 +52,7 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
 
 
 def file_name(name: str | None) -> str:
-    """Returns the name of a client's file in answers: the last part of the client's own name."""
+    """Returns a client's file name as answers show it: without folders, and not too long."""
     name = Path(name or "").name[:_LONGEST_NAME] or "recording"
     return name.encode(errors="replace").decode()
 
@@ -118,7 +118,7 @@ async def kept(
 
 
 def _give_memory_back() -> None:
-    """Gives the system the free memory that glibc would keep for each of the many threads."""
+    """Returns freed memory to the system; glibc would keep some for each of the many threads."""
     with contextlib.suppress(OSError, AttributeError):  # the C library isn't glibc
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -237,7 +237,7 @@ class UploadedFile:
             raise self.refused(error) from error
         finally:
             service.metrics.audio_s["file"] += self._seconds
-            with contextlib.suppress(ValueError):  # it still runs if nobody waited for its result
+            with contextlib.suppress(ValueError):  # still running, if its caller was cancelled
                 await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:
@@ -264,7 +264,7 @@ class UploadedFile:
         return Transcript(self._words, self._seconds)
 
 
-# ``/v1/audio/transcriptions`` accepts the requests of clients of OpenAI's API and answers alike.
+# ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that format.
 # Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
 _FIELDS_BYTES = 1 << 16  # of all other fields
@@ -359,15 +359,15 @@ async def _received(
             value += await arriving.piece(part.read_chunk())
             if len(value) > left:
                 raise RefusedError("A form's fields may have at most 64 KiB.", status=413)
-        left -= len(value) + _FIELDS_BYTES // 64  # which also limits their number
+        left -= len(value) + _FIELDS_BYTES // 64  # 1 KiB for each field, to limit their number
         field, text = part.name or "", value.decode(errors="replace")
         fields[field] = text
         if field == "response_format" and text not in _FORMATS:
             raise RefusedError(f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}.")
         if field == "stream" and text.lower() not in ("false", "0", ""):
             raise RefusedError(
-                "stream must be false: POST /transcribe answers part by part, and the WebSocket "
-                "/stream while somebody speaks."
+                "stream must be false here. For early results use POST /transcribe, which answers "
+                "part by part, or the WebSocket /stream, which answers while somebody speaks."
             )
     if name is None:
         raise RefusedError(f"A form must have a file. Received: {', '.join(fields)}. {_FORM}")

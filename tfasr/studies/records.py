@@ -59,7 +59,7 @@ RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "d
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _SEEDS = tuple(range(1, LOOKS[-1] + 1))
 _TELLTALE_WORDS = 3  # code must not contain a validation transcript of so many words or more
-_VOCABULARY = (30, 0.5)  # nor so many words of the validation set, if more than this share of them
+_VOCABULARY = (30, 0.5)  # nor so many of the validation set's words, if over this share of them
 
 
 @config_class
@@ -78,7 +78,7 @@ class TrackConfig:
     # "seconds" to the target, from runs in turns on one machine, or "utterances", on any machine
     kind: str = "seconds"
     policy: str = "paper"  # the clock of the kind "seconds"
-    level: float = 0.01  # the largest probability that equal recipes are told apart
+    level: float = 0.01  # the largest probability of a verdict between equally fast recipes
     baseline: tuple[str, ...] = ()  # presets to beat as long as there is no record
     baseline_hash: str = ""  # of their statements, so that a changed preset is noticed
 
@@ -116,7 +116,8 @@ def load_track(name: str, records: Path) -> TrackConfig:
         remedy = did_you_mean(name, by_name, f"Tracks: {', '.join(by_name)}.")
         raise UsageError(f"A record needs a track. Received: {name!r}.{remedy}")
     config = fill(read_gin([str(by_name[name])]), partial(make, TrackConfig)).configs
-    near = (by_name[name].parent / file for file in config.baseline)  # of a track in --records
+    # A track in --records may have its baseline's presets in its own folder.
+    near = (by_name[name].parent / file for file in config.baseline)
     files = zip(near, config.baseline, strict=True)
     return replace(config, baseline=tuple(str(n) if n.is_file() else f for n, f in files))
 
@@ -171,7 +172,8 @@ def record(
                 (folder.name, out.name), owned=(folder / "study.json").exists())  # fmt: skip
     make_folder(run_dir)
     write_whole(run_dir / f"{REIGNING}.gin", "\n".join(reigning) + "\n")
-    # The baseline is named by its files: gin allows lines without effect only in overridden files.
+    # The baseline stays in separate files: a line that later lines leave unused is dropped if it is
+    # in an earlier file, but an error in the same file.
     files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
     files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
     lines = [
@@ -240,7 +242,7 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
         last = [*track.bindings, f"TrainingConfig.seed = {run.seed}"]
         must(texts[-len(last) :] == last, f"{side}: its gin doesn't end with the track's bindings")
         per_seed.append(texts[: -len(last)])
-    must(all(texts == per_seed[0] for texts in per_seed), f"{side}: more than the seed differs")
+    must(all(texts == per_seed[0] for texts in per_seed), f"{side}: runs differ beyond the seed")
     return per_seed[0]
 
 
@@ -281,7 +283,7 @@ def verify_submission(
             yield judged(name, getattr(race, f"check_{name}"))
         for check in verify_study(race.place, shard_dir):
             needed = check.passed is None and check.name.endswith((", scores", ", settings"))
-            yield Check(check.name, False, "nothing to check it by") if needed else check
+            yield Check(check.name, False, "the data to check it is missing") if needed else check
 
 
 @dataclass
@@ -331,7 +333,7 @@ class _Race:
             with tarfile.open(self.folder / STUDY_FILE, "r:xz") as archive:
                 return f"{self._unpacked(archive)} bytes"
         except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
-            raise UsageError(f"{STUDY_FILE} is no archive of a study: {error}") from error
+            raise UsageError(f"{STUDY_FILE} can't be unpacked: {error}") from error
 
     def _unpacked(self, archive: tarfile.TarFile) -> int:
         size = 0
@@ -348,18 +350,24 @@ class _Race:
         track_file = tracks(self.records).get(name)
         must(track_file is not None, f"there is no track {name!r}")
         same = (self.folder / TRACK_FILE).read_bytes() == track_file.read_bytes()
-        must(same, f"{TRACK_FILE} is not the track {name} that tfasr has")
+        must(same, f"{TRACK_FILE} differs from the current track {name}")
         return name
 
     def check_rules(self) -> str:
         config, track = self.plan.config, self.track
-        must(config.experiments == (REIGNING, CHALLENGER), "the study has other experiments")
+        must(
+            config.experiments == (REIGNING, CHALLENGER),
+            f"the experiments are not {REIGNING} and {CHALLENGER}",
+        )
         must(config.seeds == _SEEDS, "the seeds are not the track's")
         must(self.sealed["until"] == "decided", "the study was not run until decided")
-        must((config.level, config.policy) == (track.level, track.clock), "level or clock differ")
+        must(
+            (config.level, config.policy) == (track.level, track.clock),
+            "level or clock are not the track's",
+        )
         for side, experiment in self.plan.experiments.items():
-            must(not experiment.environment, f"{side} had an environment of its own")
-            must(not experiment.seeds, f"{side} had seeds of its own")
+            must(not experiment.environment, f"{side} had its own environment variables")
+            must(not experiment.seeds, f"{side} had its own seeds")
             _own_statements(self.plan, side, track)
         division = self.sealed["trained"][CHALLENGER]["division"]
         must(track.division in ("open", division), f"the challenger's division is {division}")
@@ -378,7 +386,7 @@ class _Race:
         order = list(dict.fromkeys((start["seed"], start["experiment"]) for start in starts))
         sides = (REIGNING, CHALLENGER)
         wanted = [(seed, side) for seed in _SEEDS for side in sides[:: 1 if seed % 2 else -1]]
-        must(order == wanted[: len(order)], "the two did not take turns by their seeds")
+        must(order == wanted[: len(order)], "the two sides did not take turns, seed by seed")
         return f"{len(order)} runs in turns"
 
     def check_machine(self) -> str:
@@ -391,8 +399,8 @@ class _Race:
         earlier = submissions(self.records, self.stated["track"])
         places = [n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]]
         reigning, texts = _reigning(self.track, earlier[: places[0]] if places else earlier)
-        must(self.stated["against"] == reigning, f"{reigning or 'the baseline'} reigned, but "
-             f"{self.stated['against'] or 'the baseline'} was raced: set --records")  # fmt: skip
+        must(self.stated["against"] == reigning, f"{reigning or 'the baseline'} reigned, but the "
+             f"study raced {self.stated['against'] or 'the baseline'}: set --records")  # fmt: skip
         must(_own_statements(self.plan, REIGNING, self.track) == texts,
              "the reigning record was trained with other statements than its own")  # fmt: skip
         return reigning or "the baseline"
@@ -402,10 +410,10 @@ class _Race:
         must(decided.over, f"the race is not decided yet: {decided.verdict}")
         again = json.loads(json.dumps(_outcome(self.plan, self.place, self.track)))
         wrong = [name for name in again if self.stated.get(name) != again[name]]
-        must(not wrong, f"{SUBMISSION_FILE} states another {', '.join(wrong)} than the runs give")
+        must(not wrong, f"{SUBMISSION_FILE} and the runs differ in {', '.join(wrong)}")
         stated = read_object(self.folder / "card.json", "Restore it from a copy.")
         again = json.loads(report([self.place], output_format=CARD_JSON))
-        must(again == stated, "card.json has other numbers")
+        must(again == stated, "card.json has other numbers than the runs give")
         return f"{self.stated['verdict']}: {self.stated['decision']}"
 
     def check_leaks(self) -> str:

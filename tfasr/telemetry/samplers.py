@@ -39,7 +39,7 @@ class ProcessTree:
         """Returns the share of all processors' time since the last call, in percent."""
         used_s, at_s = self._now()
         elapsed_s = at_s - self._at_s
-        # A child's time may count twice or not at all while it is being waited for.
+        # While a child that ended is waited for, its time may count twice or not at all.
         spent_s = max(used_s - self._used_s, 0.0)
         self._used_s, self._at_s = used_s, at_s
         return min(100.0, 100 * spent_s / elapsed_s / self._cores) if elapsed_s > 0 else 0.0
@@ -69,14 +69,15 @@ def host_id() -> str:
 
 
 class MachineNotes:
-    """Records ``worker_machine`` once, and ``worker_sample`` every five seconds and at both ends.
+    """Records ``worker_machine`` once, and ``worker_sample`` at start, every 5 s and at the end.
 
-    ``worker_machine``: ``{"host", "hostname", "counters"}``, with the counters' identities by name.
-    A GPU's identity is its UUID, so two workers of a host don't count it twice.
+    ``worker_machine``: ``{"host", "hostname", "counters"}``; ``counters`` maps each counter's name
+    to an id. A GPU's id is its UUID, so two workers of a host don't count its energy twice.
     ``worker_sample``: ``{"cpu_percent", "process_percent", "gpu_percent", "energy"}``: the use of
     all cores since the previous sample, in total and by this process and its children (100 % is all
-    cores; None in the first sample), each GPU's current utilisation, and joules and range of each
-    counter. ``note`` is called with a key and its value, and adds the time.
+    cores; None in the first sample), each GPU's current utilisation, and for each counter its
+    joules and the value at which it restarts from 0 (None if it never does). ``note`` is called
+    with a key and its value, and adds the time.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class MachineNotes:
     def _look(self) -> None:
         energy = {}
         for counter in self._counters:
-            with contextlib.suppress(Exception):  # NVML's own class is known only with NVML
+            with contextlib.suppress(Exception):  # NVML's exceptions exist only with NVML
                 energy[counter.name] = [round(counter.read(), 6), counter.range_joules]
         cpu, process = self._processors()
         sample = {"cpu_percent": cpu, "process_percent": process}
@@ -164,9 +165,9 @@ def _busy_and_idle(times: Any) -> tuple[float, float]:
 
 
 class SampleFile:
-    """Appends lines of numbers; if the disk is full, samples end with a warning, not the run.
+    """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
 
-    An existing file keeps its columns, and gets a heading if a kill lost it.
+    An existing file keeps its columns, and gets a heading if a killed run left it without one.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]):

@@ -1,7 +1,7 @@
-"""All that tfasr uses of Keras's private names, so that a new Keras is checked in one place.
+"""Every use of Keras's private names, in one place, so that a new Keras release is easy to check.
 
-None of these names has a public replacement up to Keras 3.15. Each can go as soon as Keras has one,
-as its comment says; until then tests/training/test_other_models.py notices a change.
+Up to Keras 3.15 none of these names has a public replacement. A comment on each says what Keras
+must offer before it can go; until then tests/training/test_other_models.py notices a change.
 """
 
 import contextlib
@@ -12,21 +12,21 @@ import keras
 
 
 def states_of(optimizer: keras.optimizers.Optimizer, variable: Any, *names: str) -> list[Any]:
-    """Returns an optimizer's states of a weight, by their lists' names, such as "momentums"."""
-    # Optimizer.variables holds all of them, in an order that differs by class. Muon's lists are
-    # public; this can go when the other classes' lists and a weight's index in them are, too.
+    """Returns the optimizer's states for one weight, one for each name, such as "momentums"."""
+    # The public Optimizer.variables has all states, but in an order that differs by class. This can
+    # go when all classes make public their lists of states (Muon does) and a weight's index there.
     index = optimizer._get_variable_index(variable)
     lists = [getattr(optimizer, name, None) or getattr(optimizer, f"_{name}") for name in names]
     return [states[index] for states in lists]
 
 
 def weight_decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
-    # Set by the public exclude_from_weight_decay; this can go when that can be read back.
+    # The public exclude_from_weight_decay sets this; this can go when Keras also lets us read it.
     return optimizer._use_weight_decay(variable)
 
 
 class DecayInUpdateStep:
-    """Base of an optimizer whose ``update_step`` does the weight decay: Keras then does none."""
+    """Turns off Keras's weight decay, for optimizers whose ``update_step`` decays the weights."""
 
     # Keras applies decay in `apply`, around update_step; this can go when optimizers can opt out.
     def _apply_weight_decay(self, trainable_variables) -> None:
@@ -36,10 +36,10 @@ class DecayInUpdateStep:
 def group_updates(
     optimizer: keras.optimizers.Optimizer, rates: Sequence[float], begins: Sequence[Any | None]
 ) -> None:
-    """Gives each weight of a built optimizer a factor of the learning rate and its own first step.
+    """Gives each weight of a built optimizer its own learning-rate factor and first step.
 
-    ``rates`` and ``begins`` are in the order of the weights; a weight's steps count from the value
-    of the variable in ``begins``, or from 0.
+    ``rates`` and ``begins`` are in the order of the weights. A variable in ``begins`` holds the
+    optimizer's step from which the weight's own steps are counted; None counts from 0.
     """
     # Keras has no groups of weights; this can go when it has.
     update_step, apply_decay = optimizer.update_step, optimizer._apply_weight_decay
@@ -54,7 +54,7 @@ def group_updates(
             update_step(gradient, variable, rate)
 
     def decay(variables: Sequence[Any]) -> None:
-        # Keras's decay reads the one learning rate of the optimizer.
+        # Keras's decay uses the optimizer's single learning rate, so the decay is scaled instead.
         names = [n for n in ("weight_decay", "adam_weight_decay") if getattr(optimizer, n, None)]
         for factor in dict.fromkeys(rates):
             group = [v for v in variables if rates[optimizer._get_variable_index(v)] == factor]
@@ -66,7 +66,7 @@ def group_updates(
 
 @contextlib.contextmanager
 def _replaced(holder: Any, values: dict[str, Any]) -> Iterator[None]:
-    # Not by setattr, with which Keras tracks variables.
+    # Avoids setattr, because Keras overrides it to track variables.
     before = {name: vars(holder)[name] for name in values}
     vars(holder).update(values)
     try:

@@ -93,7 +93,7 @@ class NoBatches(EpochBatches):
 
 
 class RunClock:
-    """Seconds since the creation of the model: everything counted but time between sessions."""
+    """Counts seconds since the model's creation, except for the time between sessions."""
 
     def __init__(self, events: Sequence[Event]):
         self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
@@ -119,11 +119,11 @@ class TrainingRun:
     dictionary: list[str] | None = None  # the words of a file, if one was given
     ledger: Ledger = field(init=False)  # this worker's
     interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
-    started_from: dict[str, Any] | None = field(init=False, default=None)  # in the ledger
+    started_from: dict[str, Any] | None = field(init=False, default=None)  # as in the ledger
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)
     take_step: TimedStep = field(init=False)
-    own_momentum: int = field(init=False)  # batch normalisations that keep a momentum of their own
+    own_momentum: int = field(init=False)  # how many batch normalisations keep their own momentum
     link: Link | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
     clock: RunClock = field(init=False)  # the chief's alone
@@ -137,7 +137,7 @@ class TrainingRun:
 
     @property
     def evaluated_within(self) -> float | None:
-        """The epoch, such as 2.5, whose evaluation comes after the last step, or None."""
+        """The point within an epoch, such as 2.5, if an evaluation is due there now, else None."""
         state, parts = self.state, self.training.evaluations_per_epoch
         if parts == 1:
             return None

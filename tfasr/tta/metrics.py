@@ -27,7 +27,7 @@ class Metric:
     def __post_init__(self):
         if self.better not in (LOWER, HIGHER):
             directions = f'"{LOWER}" or "{HIGHER}"'
-            raise UsageError(f"A metric must be better {directions}. Received: {self.better!r}.")
+            raise UsageError(f"A metric's better must be {directions}. Received: {self.better!r}.")
         if not isinstance(self.rate, bool) or not isinstance(self.label, str):
             raise UsageError(
                 "A metric must have a boolean as its rate and text as its label. Received: "
@@ -98,7 +98,7 @@ def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> N
         try:
             metric = Metric(**fields)
         except (TypeError, UsageError) as error:
-            raise UsageError(f"{where} must describe the metric {name!r}. {error}") from None
+            raise UsageError(f"{where} describes the metric {name!r} wrongly. {error}") from None
         if name not in METRICS:
             METRICS.register(name, metric)
             _declared[name] = str(where)
@@ -113,7 +113,7 @@ def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> N
 def _shown(metric: Metric) -> str:
     kind = "a fraction" if metric.rate else "a number"
     label = f", labelled {metric.label!r}" if metric.label else ""
-    return f"{kind} that is better {metric.better}{label}"
+    return f"{kind} ({metric.better} is better{label})"
 
 
 def parse_target(text: str) -> Target:

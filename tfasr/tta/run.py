@@ -91,7 +91,7 @@ class Run:
 
     @property
     def wall_s(self) -> float:
-        """Seconds of all sessions, from the creation of each process if known."""
+        """Wall-clock seconds of all sessions, each from the creation of its process if known."""
         return self.timeline.wall_s
 
     @cached_property
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def target_window(self) -> int | None:
-        """How many evaluations' median must meet the run's own targets; None if unknown."""
+        """The number of evaluations whose median must meet the targets; None if unknown."""
         rule = str((self.comparability or {}).get("target_rule"))
         match = re.fullmatch(r"median of (\d+) epochs(, \d+ evaluations each)?", rule)
         return int(match[1]) if match else None
@@ -198,7 +198,7 @@ class Run:
 
         Args:
                 policy: a clock policy or its name, see `tfasr.tta.policies`.
-                window: how many evaluations' median must meet the target; by default the policy's.
+                window: over how many evaluations to take the median; by default the policy's.
                 **target: one metric and its value; error rates are fractions.
 
         Raises:
@@ -243,7 +243,7 @@ class Run:
         system = facts.get("system")
         packages = system.get("packages") if isinstance(system, dict) else None
         if not isinstance(system, dict | None) or not isinstance(packages, dict | None):
-            raise UsageError(f"{path} must have objects for system and its packages. {_REMEDY}")
+            raise UsageError(f"system and its packages in {path} must be JSON objects. {_REMEDY}")
         return facts
 
     @property
@@ -316,7 +316,7 @@ def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) ->
     metric = metric or [*(name for name, _ in targets), *evaluated, "cer"][0]
     if metric not in evaluated:
         known = ", ".join(evaluated) or "nothing yet"
-        raise UsageError(f"Nothing was evaluated by {metric!r}. Evaluated: {known}.")
+        raise UsageError(f"No evaluation has the metric {metric!r}. Evaluated: {known}.")
     return metric
 
 

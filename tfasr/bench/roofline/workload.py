@@ -87,8 +87,9 @@ _OF_MODEL = [
     "divided by the number of kernels."
 ]
 _OF_SPOTTER = [
-    "A training step of the network of 8504 parameters, from the framework's profiler, with the "
-    "most used kernel first. GFLOP/s: convolutions and matrix products, counted from shapes."
+    "A training step of the keyword spotter (8504 parameters), from the framework's profiler, with "
+    "the kernel that takes most time first. GFLOP/s is known for convolutions and matrix products, "
+    "whose operations follow from their shapes."
 ]
 
 
@@ -144,12 +145,13 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
             label = f"{PRECISIONS[kind[0]].label}, {kind[1]}"
             fastest = max(point.bytes_per_s for point in points)
             rows.append((label, ceilings.label, *(p.flops_per_s for p in points), fastest))
-    columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
+    columns = ["precision, array in", "threads", *map(str, operations), "most\nGB/s"]
     note = (
-        "ERT's sweep: an array is read, processed and written in place; the fastest call counts. "
+        "The sweep of the Empirical Roofline Toolkit (ERT): an array is read, processed and "
+        "written in place; the fastest call counts. Columns: operations for each element. "
         f"Intensity: operations divided by {2 * 4} bytes for float32, {2 * 8} for float64."
     )
-    title = "GFLOP/s over operations for each element"
+    title = "GFLOP/s by operations per element"
     return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
 
 
@@ -207,7 +209,7 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
             f"Most used kernel: {marked[0].name} and all others of its kind. Average kernel: the "
             "step's operations divided by the seconds of all kernels, which run in parallel."
         )
-    return table_of(f"Below the roof: {model.name}", columns, rows, notes)
+    return table_of(f"How close to the roof: {model.name}", columns, rows, notes)
 
 
 _KERNELS = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GFLOP/s"]
@@ -457,7 +459,7 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     arrays = {"memory": memory}
     if not num_gpus():
         # Three arrays share a cache; half of it is left to other programs.
-        shared = {3: 1, 2: threads}  # by level
+        shared = {3: 1, 2: threads}  # number of caches by level: each thread has an L2
         arrays |= {f"L{n}": caches[n] // 6 * m for n, m in shared.items() if n in caches}
     return arrays
 
