@@ -6,8 +6,9 @@
 Each worker runs in its own network namespace with its own address, joined by veth pairs and a
 bridge. `tc` holds what each sends to the condition's rate (token bucket filter). Arms take turns
 for each seed. A slow worker is stopped and continued by signals, so that it runs for one half or
-one fourth of the time. A killed one gets SIGKILL once 40 % of the epochs are done, and is started
-again; in the synchronous way all are, with --resume. It needs root, `ip`, `tc` and `nsenter`.
+one fourth of the time, from the beginning of the first epoch. A killed one gets SIGKILL when the
+epoch --kill_epoch begins, and is started again; in the synchronous way all are, with --resume. It
+needs root, `ip`, `tc` and `nsenter`.
 
 Expected, written before the first run (two workers, the demo's model, 2 MB of gradients a step):
 
@@ -27,6 +28,7 @@ Expected, written before the first run (two workers, the demo's model, 2 MB of g
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -46,12 +48,12 @@ from scipy import stats
 
 import tfasr
 from tfasr.ledger.events import read_events
-from tfasr.tta.decomposition import decompose, parts_until
+from tfasr.tta.decomposition import Parts, decompose, parts_until
 
 ARMS = {
     "synchronous": ["exchange = 'synchronous'"],
     **{f"local_{h}": ["exchange = 'local'", f"exchange_every_steps = {h}"] for h in (4, 16, 64)},
-    "post_local_16": ["exchange = 'local'", "exchange_every_steps = 16", "local_from_epoch = 4"],
+    "post_local_16": ["exchange = 'local'", "exchange_every_steps = 16", "local_from_epoch = 2"],
     "nesterov_16": [
         "exchange = 'local'", "exchange_every_steps = 16", "outer_optimizer = 'nesterov'",
     ],
@@ -129,6 +131,8 @@ class Run:
 
     def slow(self, rank: int, times: float) -> None:
         process = self.processes[rank]
+        while process.poll() is None and not self._reached(1):
+            time.sleep(0.2)
         while process.poll() is None:
             time.sleep(_SPAN_S / times)
             with contextlib.suppress(ProcessLookupError):
@@ -187,8 +191,7 @@ def train(
         if "slow" in about:
             threading.Thread(target=run.slow, args=(1, about["slow"]), daemon=True).start()
         if "killed" in about:
-            epoch = math.ceil(0.4 * (arguments.epochs or 20))
-            run.kill(1, epoch, arm == "synchronous")
+            run.kill(1, arguments.kill_epoch, arm == "synchronous")
         run.wait()
         elapsed_s = time.monotonic() - began
     loaded = tfasr.load_run(run_dir)
@@ -207,34 +210,63 @@ def train(
         "init_s": spent["init"],
         "lost_utterances": sum(one["lost_utterances"] for one in rounds),
         "best_cer": min(e["value"]["cer"] for e in loaded.events if e["key"] == "tracked_stats"),
-        "parts": parts_until(loaded.timeline, until_s, warmup_steps=2),
+        "parts": dataclasses.asdict(parts_until(loaded.timeline, until_s, warmup_steps=2)),
     }  # fmt: skip
 
 
-def row(arm: str, runs: list[dict], first: list[dict], arms: int) -> dict[str, Any]:
-    """Medians of an arm, and its time relative to the first arm's, paired by seeds."""
+def rows(arms: dict[str, list[dict]]) -> list[dict[str, Any]]:
+    """Compares each arm of a condition with the first one, paired by seeds; p by Holm's method."""
+    (_, first), *others = arms.items()
+    compared = [row(name, runs, first) for name, runs in arms.items()]
+    smallest = 0.0
+    for place, line in enumerate(sorted(compared[1:], key=lambda line: line["p"])):
+        # NaN, from a single seed, stays NaN.
+        smallest = max(smallest, min(1.0, line["p"] * (len(others) - place)))
+        line["adjusted_p"] = smallest
+    return compared
+
+
+def row(arm: str, runs: list[dict], first: list[dict]) -> dict[str, Any]:
+    """Returns an arm's medians, its time relative to the first arm's, and what makes it up."""
     names = ("time_s", "later_s", "train_s", "exchange_s", "wait_s", "lost_utterances", "best_cer")
-    values = {name: round(statistics.median(run[name] for run in runs), 3) for name in names}
+    values = {name: statistics.median(run[name] for run in runs) for name in names}
     first = first[: len(runs)]
     logs = [math.log(a["time_s"] / b["time_s"]) for a, b in zip(runs, first, strict=True)]
-    ratio = math.exp(statistics.fmean(logs))
-    interval = None
-    if len(logs) > 1 and arm != "synchronous":
-        # The first step of Holm's procedure over all arms but the first.
-        level = 1 - 0.05 / max(arms - 1, 1)
-        half = stats.t.ppf((1 + level) / 2, len(logs) - 1) * stats.sem(logs)
-        interval = [round(math.exp(statistics.fmean(logs) + sign * half), 3) for sign in (-1, 1)]
-    found = decompose([run["parts"] for run in first], [run["parts"] for run in runs])
-    factors = {
-        "utterances": found.factors["statistical_efficiency"],
-        "throughput": found.factors["hardware_throughput"],
-        "workers": found.factors["workers"],
-    }
+    mean, line = statistics.fmean(logs), {"p": math.nan, "interval": None}
+    if len(logs) > 1 and runs is not first and any(logs):
+        half = stats.t.ppf(0.975, len(logs) - 1) * stats.sem(logs)
+        line["interval"] = [math.exp(mean + sign * half) for sign in (-1, 1)]
+        line["p"] = float(stats.ttest_1samp(logs, 0).pvalue)
+    split = [[Parts(**run["parts"]) for run in group] for group in (first, runs)]
+    factors = decompose(*split).factors
     reached = sum(run["reached"] for run in runs)
     return {
-        "arm": arm, **values, "reached": f"{reached} of {len(runs)}", "ratio": round(ratio, 3),
-        "interval": interval, "factors": {n: round(f, 3) for n, f in factors.items()},
+        "arm": arm, **values, "reached": f"{reached} of {len(runs)}", "ratio": math.exp(mean),
+        **line, "factors": factors,
     }  # fmt: skip
+
+
+def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
+    """Returns a table of all conditions."""
+    lines = [
+        "| condition | arm | reached | s to the target | ratio (95 %) | p (Holm) | utterances "
+        "| throughput | other workers | exchange s | waiting s | lost |",
+        "|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for condition, arms in measured.items():
+        for line in rows(arms):
+            low_high = line["interval"] and "{:.2f} to {:.2f}".format(*line["interval"])
+            ratio = f"{line['ratio']:.2f} ({low_high})" if low_high else f"{line['ratio']:.2f}"
+            tested, factors = line.get("adjusted_p", math.nan), line["factors"]
+            names = ("statistical_efficiency", "hardware_throughput", "workers")
+            cells = [
+                condition, line["arm"], line["reached"], f"{line['time_s']:.1f}", ratio,
+                "" if math.isnan(tested) else f"{tested:.2g}",
+                *(f"{factors[name]:.2f}" for name in names), f"{line['exchange_s']:.1f}",
+                f"{line['wait_s']:.1f}", f"{line['lost_utterances']:.0f}",
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -246,31 +278,31 @@ def main() -> None:
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--kill_epoch", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--epochs", type=int, help="default: those of the gin file")
     parser.add_argument("--target", type=float, help="CER to stop at; default: train all epochs")
-    parser.add_argument("--out", type=Path, help="JSON of all runs; written after each one")
+    parser.add_argument("--out", type=Path, help="JSON of all runs; what it holds isn't run again")
     arguments = parser.parse_args()
-    measured: dict[str, dict[str, list[dict]]] = {}
+    kept = arguments.out and arguments.out.exists()
+    measured: dict[str, dict[str, list[dict]]] = (
+        json.loads(arguments.out.read_text()) if kept else {}
+    )
     with tempfile.TemporaryDirectory() as temporary:
         for seed in range(1, arguments.seeds + 1):
             for condition in arguments.conditions:
                 for arm in arguments.arms:
+                    runs = measured.setdefault(condition, {}).setdefault(arm, [])
+                    if len(runs) >= seed:
+                        continue
                     run_dir = Path(temporary) / f"{condition}-{arm}-{seed}"
-                    result = train(run_dir, arm, condition, seed, arguments)
-                    measured.setdefault(condition, {}).setdefault(arm, []).append(result)
-                    shown = {n: round(v, 2) for n, v in result.items() if type(v) in (int, float)}
+                    runs.append(train(run_dir, arm, condition, seed, arguments))
+                    shown = {n: round(v, 2) for n, v in runs[-1].items() if type(v) in (int, float)}
                     about = {"condition": condition, "arm": arm, "seed": seed}
                     load = round(os.getloadavg()[0], 1)
                     print(json.dumps({**about, "load": load, **shown}), flush=True)
-                    table = [
-                        {"condition": of, **row(name, runs, next(iter(arms.values())), len(arms))}
-                        for of, arms in measured.items()
-                        for name, runs in arms.items()
-                    ]
                     if arguments.out:
-                        arguments.out.write_text(json.dumps(table, indent=1) + "\n")
-    for line in table:
-        print(json.dumps(line))
+                        arguments.out.write_text(json.dumps(measured, indent=1) + "\n")
+    print(markdown(measured))
 
 
 if __name__ == "__main__":
