@@ -4,9 +4,9 @@ Every measurement runs in its own process on one thread:
 
     python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output results.json
 
-The folder has ``load.npz`` and ``corpus.txt.gz``. Peers that are not installed are reported:
-flashlight-text (its lexicon decoder, 10 tokens, threshold 25), TensorFlow (no dictionary),
-and the published implementation (package ``word_beam_search``).
+FOLDER has a recogniser's outputs and texts, ``load.npz``, and text for language models,
+``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10 tokens a
+frame, threshold 25), TensorFlow (no dictionary), and the published code, ``word_beam_search``.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
         criterion_type=fl.CriterionType.CTC,
     )
     decoder = fl.LexiconDecoder(options, trie, fl.ZeroLM(), space, blank, -1, [], False)
-    # Its words end with a space, so a certain space in the last frame completes the last word.
+    # Words in the trie end with a space, so a frame that is surely a space completes the last one.
     end = np.full((1, alphabet.num_classes), -30.0, np.float32)
     end[0, space] = 0.0
 

@@ -4,13 +4,13 @@
         [--out FILE.json]
 
 A history has one run for each of 50 commits. A run takes about 12 epochs to the target (varying by
-10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; all four
-series are monitored as in the command. The noise is either the run's (all its epochs vary together:
-a busy or different machine) or each epoch's own. A false alarm is a reported change, or the exit
-code 3, in a history without one. A slower step (5, 10 or 20 %, from run 20 on) is found if a
-slowdown that starts within two runs of it is reported; results are by the number of runs after it.
-Then: how often steps that only became faster (10 to 30 %) exit with 3, and how often a step that
-became 30 % slower, and 15 runs later 4 or 10 % faster, still does so 15 runs after that.
+10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; the four
+series of `tfasr history` are monitored. The noise is either the run's (all its epochs vary
+together: a busy or different machine) or each epoch's own. A false alarm is a reported change, or
+the exit code 3, in a history without any change. A step that is 5, 10 or 20 % slower from run 20 on
+is found if a slowdown is reported that starts within two runs of it; the second table has columns
+for 5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only became
+faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or as fast as before.
 """
 
 import argparse
@@ -56,12 +56,12 @@ def wandering(spread: float, share: float) -> Noise:
 
 
 def resampled(deviations: np.ndarray) -> Noise:
-    """Returns measured deviations in any order."""
+    """Returns noise that draws from measured deviations, with replacement."""
     return lambda rng, n: rng.choice(deviations, n)
 
 
 def in_order(deviations: np.ndarray) -> Noise:
-    """Returns stretches of measured deviations, which keeps neighbours together."""
+    """Returns noise made of stretches of measured deviations, so that neighbours stay together."""
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
         result: list[float] = []
@@ -78,7 +78,7 @@ def measured_deviations(paths: Sequence[Path]) -> np.ndarray:
     """Returns logarithms of times over their median, from lists of repeated times in JSON files.
 
     A file is a result of ``benchmarks/training_step.py`` (tfasr's rows with three or more rounds),
-    of ``benchmarks/time_to_accuracy.py`` (runs of one system), or has a list ``step_s`` of repeated
+    of ``benchmarks/time_to_accuracy.py`` (each system's runs), or has a list ``step_s`` of repeated
     runs.
     """
     result = []
@@ -86,7 +86,7 @@ def measured_deviations(paths: Sequence[Path]) -> np.ndarray:
         content = json.loads(path.read_text(encoding="utf-8"))
         for times in _series(content):
             logs = np.log(times)
-            # The median of a few values contains part of the noise.
+            # The factor: a few values lie too close to their own median, which shares their noise.
             centred = (logs - np.median(logs)) * np.sqrt(logs.size / (logs.size - 1))
             result.append(centred)
     return np.concatenate(result)
@@ -113,7 +113,7 @@ def busy(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def each_epoch(spread: float) -> Noise:
-    """Returns noise of whole runs, in which epochs also vary independently."""
+    """Returns the noise of runs whose epochs vary independently: each run's mean over epochs."""
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
         return np.log(np.exp(spread * rng.standard_normal((n, EPOCHS))).mean(axis=1))
@@ -147,7 +147,7 @@ def _levels(*parts: tuple[int, float]) -> np.ndarray:
 
 
 def row_of(name: str, draws: int, seed: int) -> dict[str, Any]:
-    """Returns how often changes are reported in a noise, in percent of histories."""
+    """Returns how often changes are reported with one kind of noise, in percent of histories."""
     noise = NOISES[name]
     rng = np.random.default_rng(seed)
 
@@ -241,7 +241,7 @@ def main() -> None:
         NOISES[f"measured, {path.stem}"] = resampled(deviations)
         if deviations.size >= 15:
             NOISES[f"measured, {path.stem}, in stretches"] = in_order(deviations)
-    # Forked, because noises are functions.
+    # Forked, so that workers inherit `NOISES`, whose functions can't be pickled.
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         row = partial(row_of, draws=args.draws, seed=args.seed)
         result = list(pool.map(row, NOISES))

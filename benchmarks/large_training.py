@@ -1,12 +1,12 @@
-"""Start-up of `tfasr train` on a split of millions: seconds to the first step, and memory.
+"""Start-up of `tfasr train` on millions of utterances: seconds to the first step, and memory.
 
     python benchmarks/large_training.py --entries 10000000 --folder /tmp/large [--format json]
 
 Creates a training split as `tfasr prepare` does, with tfasr's own functions: normal records, an
-index, a manifest and columns; 10 million utterances take 4 GB of disk. Only decoding and features
-are left out: records have 26 frames of few different values, with 4096 made-up texts. Then it
-starts the command itself, waits for its first steps in the ledger and ends it by SIGTERM. On a busy
-machine, trust the CPU seconds and the memory.
+index, a manifest and ``columns.npy``; 10 million utterances take 4 GB of disk. Only decoding and
+features are left out: records have 26 frames of few different values, with 4096 made-up texts. Then
+it starts the command itself, waits for its first steps in the ledger and ends it with SIGTERM. On a
+busy machine, trust the CPU seconds and the memory.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def made_texts() -> list[str]:
 
 
 class MadeRecords:
-    """Records of a few features and texts, in which only the position changes."""
+    """Makes records by adding a position to a few features and texts that it encodes once."""
 
     def __init__(self, packing, length: int):
         from tfasr.corpora.manifests import ctc_frames_needed
@@ -101,7 +101,7 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
     from tfasr.data.manifest import file_sha256
     from tfasr.data.packing import shard_name
 
-    options = tf.io.TFRecordOptions("GZIP", compression_level=1, compression_strategy=3)  # runs
+    options = tf.io.TFRecordOptions("GZIP", compression_level=1, compression_strategy=3)  # Z_RLE
 
     for number, first in enumerate(range(0, count, PER_SHARD)):
         positions = range(first, min(first + PER_SHARD, count))
@@ -185,7 +185,7 @@ def started(shard_dir: Path, steps: int) -> dict[str, float]:
             child.wait(120)
             log.seek(0)
             if "steps_s" not in result:
-                raise SystemExit(f"tfasr train ended before its steps:\n{log.read()}")
+                raise SystemExit(f"tfasr train ended before step {steps}:\n{log.read()}")
         return result
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=20, help="of the run; default: %(default)s")
+    parser.add_argument("--steps", type=int, default=20, help="to wait for; default: %(default)s")
     parser.add_argument("--only", choices=("make", "train"))
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()

@@ -1,15 +1,15 @@
-"""Where bfloat16 rounds a training step's gradient, layer by layer.
+"""How much computing each layer in bfloat16 changes a training step's gradient.
 
     python benchmarks/rounding.py --run_dir RUN [--shard_dir SHARDS] [--batches 30] [--out FILE]
 
-The gradients of the same batches are computed from a run's weights with all layers in float32, then
-with one layer at a time, and with all of them, in ``mixed_bfloat16``; the last layer and the loss
-are always float32, without dropout. The error relative to float32 is reported as fractions of the
-length of the batches' mean gradient:
+The gradients of the same batches are computed from a run's weights, without dropout, with all
+layers in float32, then with one layer, one kind of layer and all layers in ``mixed_bfloat16``; the
+last layer and the loss are always float32. The error, which is the difference from float32, is
+reported as a fraction of the length of the batches' mean gradient:
 
 - its size: the root mean square over the batches;
-- its systematic part: the length of the mean error, compared with its length if the errors of
-  different batches were independent;
+- its systematic part: the length of the mean error, and the length that chance alone would give it
+  (independent errors with mean zero);
 - how much longer or shorter the gradient becomes: the mean error along the mean gradient;
 
 and, for comparison, the distance of single batches' gradients from their mean.
@@ -72,7 +72,7 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
 
 
 def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int) -> dict[str, Any]:
-    """Returns the errors by rounding layer, and the spread of single batches."""
+    """Returns the errors for each choice of layers in bfloat16, and the spread of batches."""
     trained = open_trained(run_dir)
     source, model = trained.source("train", shard_dir), trained.model(checkpoint).recogniser
     for dropout in model.dropouts:
@@ -120,8 +120,8 @@ def main() -> None:
         values = [f"{100 * value:.2f} %" for value in row.values()]
         print(f"| {name} | {' | '.join(values)} |")
     print(
-        f"Single batches are {100 * result['spread_of_batches']:.0f} % from the mean of "
-        f"{result['batches']}."
+        f"The gradients of single batches differ from the mean of all {result['batches']} by "
+        f"{100 * result['spread_of_batches']:.0f} % of its length (root mean square)."
     )
     if args.out:
         result |= {"date": time.strftime("%Y-%m-%d"), "machine": describe_system()}

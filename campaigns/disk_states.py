@@ -1,15 +1,15 @@
-"""What a power loss may leave on a disk, of a list of operations: a model of file systems.
+"""A model of file systems: what a power loss may leave on a disk after a list of operations.
 
-Two models of names, which folders' syncs bring to the disk:
+There are two models of when changes of names (new, renamed or removed files) reach the disk:
 
-- "journalled": changes of names reach the disk in their order, as a journal keeps them (ext4, XFS);
-  a sync of a folder brings all up to its own last change, earlier ones in other folders too.
-- "reordered": each change of a name that its folder's sync has not covered is there or not,
-  whatever became of the others.
+- "journalled": in the order in which they were made, through a journal (ext4, XFS). Syncing a
+  folder writes all changes up to the last one in it, including earlier ones in other folders.
+- "reordered": each change that no sync of its folder has covered has reached the disk or not,
+  independently of the others.
 
-In both, what a sync of a file covers is there. Of what was written after it: nothing, all, the
-first so many writes, those and a part of the next, or all with sectors of zeros in it, as where the
-length was noted before the data. Nothing of other files ever appears in a file.
+In both, data written before a sync of its file is on the disk. Of data written later, the disk may
+hold none, all, the first few writes, these and part of the next, or all with some sectors zeroed,
+as if the length had reached the disk before the data. A file never gets data of other files.
 
 Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 3 (states of
 writes torn, dropped and reordered between syncs).
@@ -47,10 +47,10 @@ State = dict[str, bytes | None]
 
 
 class Disk:
-    """A disk to which operations are done, one after the other.
+    """A disk to which operations are applied, one after the other.
 
     Args:
-        tree: what is on it, durably.
+        tree: what it holds durably before the first operation.
     """
 
     def __init__(self, tree: State):
@@ -61,7 +61,7 @@ class Disk:
         self._changes: list[_NameChange] = []
 
     def do(self, operation: Operation) -> None:
-        """Does an operation; what of it is durable, `crash` will decide."""
+        """Applies an operation; `crash` decides how much of it has reached the disk."""
         path, kind = operation.path, operation.kind
         if kind in ("write", "truncate"):
             self._files[self._now[path]].pending.append(operation)
@@ -102,7 +102,7 @@ class Disk:
 
         Args:
             chance: chooses among the states.
-            model: of `MODELS`.
+            model: one of `MODELS`.
         """
         names = dict(self._base)
         durable = [change.durable for change in self._changes]
@@ -179,7 +179,7 @@ def _torn(file: _File, chance: random.Random) -> bytes:
 
 
 def _least(pending: list[Operation]) -> int:
-    """Returns how much of a file every pending truncation leaves."""
+    """Returns how many of a file's first bytes no pending truncation removes."""
     return min((one.size for one in pending if one.kind == "truncate"), default=1 << 62)
 
 
@@ -201,7 +201,7 @@ def read_state(folder: Path) -> State:
 
 
 def write_state(state: State, folder: Path) -> None:
-    """Writes what a folder is to hold into a new one."""
+    """Writes a state into a new folder."""
     folder.mkdir(parents=True)
     for path, content in state.items():
         if content is None:
@@ -211,7 +211,7 @@ def write_state(state: State, folder: Path) -> None:
 
 
 def relative(operations: list[Operation], folder: Path) -> Iterator[Operation]:
-    """Yields the operations within a folder, their paths relative to it; its own path is ""."""
+    """Yields the operations within a folder with relative paths; the folder's own path is ""."""
     root = f"{folder}/"
     for one in operations:
         if one.path == str(folder):

@@ -1,11 +1,11 @@
-"""Audio headers and lists of utterances under atheris, which looks for inputs by what they reach.
+"""Fuzzes the readers of audio files and lists of utterances with atheris, guided by coverage.
 
     pip install atheris
     python campaigns/fuzz_files.py audio|tsv|json [--runs 20000] [--seed 12]
 
-Real small files are what it begins with. Whatever is read must be an answer or an error that names
-the file; anything else ends the campaign with the input, which is written to the working directory.
-The same without atheris, on real files damaged at random: ``make fuzz``.
+It starts from small valid files. Reading a file must give a result or an error that names the file;
+anything else ends the campaign, and the input is written to the working directory. ``make fuzz``
+does the same without atheris, on real files damaged at random.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def audio(folder: Path, begins: Path) -> Callable[[bytes], None]:
-    """Returns what is asked of an audio file: its length and its samples."""
+    """Writes first inputs; returns a function that reads an audio file and checks the result."""
     noise = np.random.default_rng(0).uniform(-0.3, 0.3, 1600)
     for form, kind in _SOUNDS:
         if soundfile.check_format(form, kind):
@@ -70,7 +70,7 @@ def audio(folder: Path, begins: Path) -> Callable[[bytes], None]:
 
 
 def tsv(folder: Path, begins: Path) -> Callable[[bytes], None]:
-    """Returns what is asked of a tab-separated list."""
+    """Writes a first input; returns a function that reads a tab-separated list and checks it."""
     soundfile.write(folder / "a.wav", np.zeros(1600), 16000)
     lines = "path\tspeaker\tseconds\ttext\na.wav\ts\t0.1\tyes no\nb.wav\ts\t1e3\tno\n"
     (begins / "list").write_text(lines)
@@ -78,7 +78,7 @@ def tsv(folder: Path, begins: Path) -> Callable[[bytes], None]:
 
 
 def json_lines(folder: Path, begins: Path) -> Callable[[bytes], None]:
-    """Returns what is asked of a JSON manifest."""
+    """Writes a first input; returns a function that reads a JSON manifest and checks it."""
     soundfile.write(folder / "a.wav", np.zeros(1600), 16000)
     line = {"audio_filepath": "a.wav", "text": "yes", "duration": 0.1, "speaker": 1, "id": "x"}
     (begins / "list").write_text(f"{json.dumps(line)}\n{json.dumps(line)}\n")

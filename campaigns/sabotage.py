@@ -1,8 +1,8 @@
-"""Checks that the campaigns find bugs: breaks copies of tfasr, each in another way.
+"""Checks that the campaigns find bugs: breaks copies of tfasr, each in a different way.
 
-``python -m campaigns.sabotage`` copies the project, removes one guard from the copy, such as a
-sync, and runs `campaigns.short` on it, which must report a violation. It does this for each guard
-in turn, and exits with 1 if a removal goes unnoticed.
+``python -m campaigns.sabotage`` copies the project, puts one fault into the copy, such as a missing
+sync, and runs `campaigns.short` on it, which must report a violation. It does this for each fault
+in turn, and exits with 1 if one goes unnoticed.
 """
 
 import argparse
@@ -20,10 +20,10 @@ _COPIED = ("tfasr", "campaigns", "gin")
 
 @dataclass(frozen=True)
 class Sabotage:
-    """A guard to remove from tfasr.
+    """A fault to put into tfasr.
 
     Attributes:
-        what: the fault that its removal causes.
+        what: what goes wrong, as a sentence.
         file: the file to change.
         before: the text to replace; it must occur exactly once.
         after: its replacement.
@@ -43,7 +43,7 @@ SABOTAGES = (
         "",
     ),
     Sabotage(
-        "a step is booked twice",
+        "a step is recorded twice",
         "tfasr/training/hooks/record.py",
         '        run.ledger.event("train_step", facts, **where)\n',
         '        run.ledger.event("train_step", facts, **where)\n' * 2,
@@ -72,14 +72,14 @@ SABOTAGES = (
 
 
 def broken(sabotage: Sabotage, tree: Path) -> None:
-    """Makes a copy of the project without the guard."""
+    """Makes a copy of the project with the fault."""
     shutil.rmtree(tree, ignore_errors=True)
     for name in _COPIED:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     file = tree / sabotage.file
     text = file.read_text()
     if text.count(sabotage.before) != 1:
-        sys.exit(f"{sabotage.file} must contain the text to replace once: {sabotage.before!r}")
+        sys.exit(f"{sabotage.file} must contain this text exactly once: {sabotage.before!r}")
     file.write_text(text.replace(sabotage.before, sabotage.after))
 
 
@@ -102,7 +102,7 @@ def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.sabotage", description=__doc__)
-    parser.add_argument("--only", default="", help="run those whose description contains this")
+    parser.add_argument("--only", default="", help="only faults whose description contains this")
     chosen = [one for one in SABOTAGES if parser.parse_args().only in one.what]
     unnoticed = 0
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,10 +1,10 @@
-"""Kills training, preparing and evaluating, resumes them, and compares with what was never killed.
+"""Kills and resumes training, preparing and evaluating; compares with uninterrupted work.
 
 ``python -m campaigns.torture --minutes 10 --seed 1 --out /tmp/torture`` starts where an earlier
-call with the same folder ended, and prints what was found so far. Most kills are SIGKILLs that the
-child sends itself before, within or after one write, rename, sync and so on; others come from
-outside at a random moment; one start in twenty is a real ``python -m tfasr.cli``, which is killed
-from outside or, where strace is installed, at a system call.
+call with the same folder ended, and prints what was found so far. Commands run in forked children,
+most of which SIGKILL themselves before, within or after one write, rename, sync and so on; others
+are killed from outside at a random moment. One start in twenty is ``python -m tfasr.cli`` instead,
+killed from outside or, where strace is installed, at a system call.
 """
 
 import argparse
@@ -32,8 +32,8 @@ class Plan:
     """How a campaign kills.
 
     Attributes:
-        turns: which work comes in which round; "studying" where wanted, which takes minutes.
-        most_kills: after which a piece of work is let come to its end, by kind of work.
+        turns: the kind of work of each round, repeated; by default no "studying" (takes minutes).
+        most_kills: how many kills a piece of work gets before it may finish, by kind of work.
         configurations: what is trained.
         processes: the share of starts that are real command lines.
         timers: the share of the others that are killed from outside, at a random moment.
@@ -58,9 +58,9 @@ class Torture:
     """One campaign.
 
     Args:
-        folder: holds everything, the log too; an earlier campaign there is gone on with.
+        folder: holds everything, the log too; an earlier campaign in it is continued.
         seed: decides the kills of each round.
-        minutes: no new kill is made after so many.
+        minutes: how long to go on killing.
         plan: how it kills.
     """
 
@@ -76,7 +76,7 @@ class Torture:
         self._reference = folder / "reference"
 
     def run(self, rounds: int = 1 << 30) -> None:
-        """Makes the uninterrupted work, then rounds of kills until the time is over."""
+        """Does each kind of work once without kills, then rounds of kills until time is up."""
         self._make_references()
         for _ in range(rounds):
             if time.monotonic() >= self._deadline:
@@ -105,7 +105,7 @@ class Torture:
             shutil.copytree(place, self.folder / f"violation-{number}", dirs_exist_ok=True)
 
     def _make_references(self) -> None:
-        """Does each work once without a fault, noting its operations and seconds."""
+        """Does each kind of work once without kills, noting its operations and seconds."""
         notes = self.folder / "measured.json"
         self.work.write()
         if not notes.exists():
@@ -129,7 +129,7 @@ class Torture:
         return self._reference / self.plan.configurations[0].name
 
     def _measured(self, words: list[object]) -> tuple[int, float]:
-        """Does a work without a fault; returns how many operations it took, and seconds."""
+        """Does a piece of work without kills; returns its number of operations and seconds."""
         counter = Counter()
         tell, read = told(self.folder)
         ended = run_forked(
@@ -150,14 +150,14 @@ class Torture:
         words: Callable[[bool], list[object]],
         seen: Callable[[Ended], list[str]],
     ) -> list[str]:
-        """Starts and kills a command until it comes to its end; returns what was wrong.
+        """Starts and kills a command until it finishes; returns what was wrong.
 
         Args:
             number: of the round.
             work: its kind.
             chance: decides the kills.
-            words: returns the command's words, of the first start or of a later one.
-            seen: is told of each end; returns what is wrong then.
+            words: returns the command's words; its argument is False for the first start only.
+            seen: called after each start has ended; returns what is wrong then.
         """
         faults: list[str] = []
         first = True
@@ -184,7 +184,7 @@ class Torture:
         if spare:
             return run_forked(words, self._messages), {"how": "spared"}
         operations, seconds = self._whole[work]
-        if work == "studying":  # its work is done by processes of its own
+        if work == "studying":  # its child processes' operations aren't seen
             after_s = chance.random() * seconds
             ended = run_forked(words, self._messages, kill_after_s=after_s)
             return ended, {"how": "timer", "after_s": round(after_s, 3)}
@@ -201,7 +201,7 @@ class Torture:
             after_s = chance.random() * seconds
             ended = run_forked(words, self._messages, kill_after_s=after_s)
             return ended, {"how": "timer", "after_s": round(after_s, 3)}
-        # Early: a resumption has less to do, and is to be killed too.
+        # Not late: a resumed command makes fewer operations, and should be killed too.
         most = operations // {"training": 4, "preparing": 2}.get(work, 1)
         at, moment = chance.randint(1, most), chance.choice(_MOMENTS)
         tell, read = told(self.folder)
@@ -224,7 +224,7 @@ class Torture:
             try:
                 new = [one for one in sessions_of(run_dir) if one not in known]
             except ValueError:
-                new = []  # told below
+                new = []  # `faults_after_a_kill` reports it
             starts.append(Start(ended.seconds, ended.killed, new[-1] if new else None))
             return faults_after_a_kill(run_dir)
 
@@ -299,8 +299,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m campaigns.torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--out", type=Path, required=True, help="gets the log and the work")
-    parser.add_argument("--studies", action="store_true", help="kill tfasr study alone")
+    parser.add_argument("--out", type=Path, required=True, help="folder for log and work")
+    parser.add_argument("--studies", action="store_true", help="kill only tfasr study")
     arguments = parser.parse_args()
     load()
     plan = Plan(turns=("studying",)) if arguments.studies else Plan()

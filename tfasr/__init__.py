@@ -72,7 +72,7 @@ class _MovedModules:
             return ModuleSpec(name, self)
         spec = PathFinder.find_spec(name, path) if name in self.parents and path else None
         if spec and spec.submodule_search_locations is None:
-            spec.submodule_search_locations = []  # so that names below it are looked for here
+            spec.submodule_search_locations = []  # lets a plain module have old submodules
         return spec
 
     def create_module(self, spec):

@@ -245,10 +245,10 @@ class Alphabet:
         return _BEFORE_ITS_EQUAL.sub(lambda match: match[0] + self.separator, text)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the labels of a normalised transcript in plain spelling, without blanks.
+        """Returns the labels, without blanks, of a normalised transcript without separators.
 
         Raises:
-            ValueError: if ``text`` has characters outside the alphabet; it names them.
+            ValueError: if ``text`` has characters outside the alphabet; the message names them.
         """
         if foreign := self.foreign_characters(text):
             raise ValueError(
@@ -295,7 +295,7 @@ class Alphabet:
         """Returns the plain text of collapsed labels: no blanks, separators removed.
 
         Raises:
-            ValueError: if a label is not the class of a character.
+            ValueError: if a label is not the class of a character or unit.
         """
         wrong = [int(label) for label in labels if not 0 <= label < self.blank_id]
         if wrong:

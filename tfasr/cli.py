@@ -1,7 +1,7 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
 Exit codes: 0 done, 1 the work failed, 2 wrong use; 3: ``tfasr history`` found a slowdown; 130 and
-143: SIGINT and SIGTERM ended a training, whose checkpoint was saved.
+143: SIGINT and SIGTERM ended training, after a checkpoint was saved.
 """
 
 import argparse
@@ -49,7 +49,7 @@ COMMANDS = {
     "doctor": "show this machine, and whether its clocks can be trusted",
     "study": "train a list of experiments, with resume, and report on them",
     "verify": "check runs, studies and submissions: recompute every number from its sources",
-    "record": "race a recipe against a track's record, and write the evidence",
+    "record": "race a recipe against a record, and write evidence that anybody can check",
     "demo": "run everything on synthetic speech, without a download",
     "completion": "print a script that completes commands, flags and folders in bash, zsh or tcsh",
 }
@@ -93,7 +93,7 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
-PIPE_CLOSED = 141  # as of a process that SIGPIPE ends
+PIPE_CLOSED = 141  # the exit code of a process that SIGPIPE ends
 NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
@@ -111,7 +111,7 @@ class Terminal:
 
 
 class _Lines(logging.Formatter):
-    """Escapes each line of the log, because rich writes the log itself while it updates a line."""
+    """Escapes log lines, which bypass `Terminal` while rich shows a progress line."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -187,7 +187,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             _add_import(subparser)
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
-            # a docstring, without the command's name and marks of code
+            # a docstring, without the command's name and backquotes
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
@@ -280,7 +280,7 @@ def run(arguments) -> int:
             raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
         _check_early(arguments)
         if needs_tensorflow:
-            from tfasr.kit.process import load_tensorflow  # --help needs no processes
+            from tfasr.kit.process import load_tensorflow  # --help doesn't need it
 
             load_tensorflow()
             for name in ("absl", "tensorflow"):
@@ -289,7 +289,7 @@ def run(arguments) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # a full disk still gets its specific message here
         return status
-    except BrokenPipeError:  # such as of tfasr watch | head
+    except BrokenPipeError:  # as in tfasr watch | head
         _forget_output()
         return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:

@@ -281,7 +281,7 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
 def test_unusable_gpus_are_advised_on(monkeypatch, server):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     said = "\n".join(advice(examine(root=server)))
-    assert "1 NVIDIA devices are installed but not usable: nvidia-ml-py" in said
+    assert "NVIDIA devices (1) are installed but not usable: nvidia-ml-py" in said
 
 
 def test_a_run_records_its_machine(monkeypatch):

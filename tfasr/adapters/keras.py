@@ -26,14 +26,14 @@ class RecordFit(keras.callbacks.Callback):
     Args:
         batch_size: utterances, or samples of any kind, per step, as passed to ``fit``; default:
             the recorder's ``global_batch_size``.
-        metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; by default
-            metrics with known names.
+        metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; default: all
+            metrics that have the same name in the ledger or are declared in the recorder.
         score: returns references and hypotheses of the validation set, for WER and CER.
-        checkpoint: whether an earlier callback saves a checkpoint at each epoch's end.
+        checkpoint: whether a callback before this one saves a checkpoint after each epoch.
         stop_at_targets: whether to stop training once the run's targets are met.
 
     Raises:
-        UsageError: if neither the callback nor the recorder knows the batch size.
+        UsageError: if neither the callback nor the recorder was given the batch size.
     """
 
     def __init__(

@@ -330,7 +330,7 @@ def inference_tables(
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
         "Cold start: a tfasr transcribe process with one recording, median of several. Load: until "
-        "two seconds of silence are transcribed. A run's weights include the optimizer's."
+        "two seconds of silence are transcribed. A run's weights include the optimizer's state."
     )
     requests = [(row, latency) for row in measured for latency in row.latencies]
     return [

@@ -47,5 +47,5 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}")
         print(
             f"int8: {done.audio_s_per_s:.0f} times real time on one core, float32: "
-            f"{done.float32_audio_s_per_s:.0f} (the model without features, measured once)"
+            f"{done.float32_audio_s_per_s:.0f} (the model alone, given features; measured once)"
         )

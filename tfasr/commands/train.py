@@ -23,7 +23,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
-    """``tfasr launch``: trains in several processes on this machine; ends all when one fails."""
+    """``tfasr launch``: trains in several processes; without --restarts, ends all if one fails."""
     from tfasr.cluster.launcher import launch
 
     words = arguments.arguments
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.kit.registry import require_plugins
     from tfasr.training.from_gin import load_config, trains_in_rounds
 
-    if arguments.resume:  # without its plug-ins, names in the preset may be unknown
+    if arguments.resume:  # without the run's plug-ins, names in the preset may be unknown
         require_plugins(arguments.run_dir)
     if arguments.dry_run:
         config = load_config(arguments.gin_file, arguments.gin_binding)
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> None:
     files = arguments.gin_file, arguments.gin_binding
     in_rounds = cluster is not None and trains_in_rounds(*files)
     with joined(cluster, in_rounds=in_rounds) as team:
-        # Only now, because this creates the optimizer, which initialises TensorFlow.
+        # Only after joining, because this creates the optimizer, which initialises TensorFlow.
         config = load_config(*files)
         history = train(
             config.experiment,

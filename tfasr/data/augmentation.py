@@ -1,4 +1,4 @@
-"""Random augmentation by a seed: SpecAugment masks, tempos, vocal tracts, and noisy copies."""
+"""Seeded random augmentation: SpecAugment masks, tempos, vocal tracts, and noisy copies."""
 
 import hashlib
 import math
@@ -132,7 +132,7 @@ class Tempo:
         return tf.maximum(drawn, tf.minimum(least, frames))
 
     def ranges(self, frames: np.ndarray, needed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the fewest and the most frames of utterances with so many ``needed`` outputs."""
+        """Returns the fewest and most frames of utterances that need ``needed`` output frames."""
         least = self._least[np.minimum(needed, len(self._least) - 1)]
         fewest = np.maximum(least_frames(frames, self._change), np.minimum(least, frames))
         return fewest, most_frames(frames, self._change)
@@ -162,8 +162,8 @@ class VocalTract:
     The factor is drawn uniformly between ``1 - change`` and ``1 + change``.
 
     Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
-    recognition, ICML workshop 2013: its piecewise linear map, but of computed log-mel energies,
-    which are interpolated linearly, and not of the filters.
+    recognition, ICML workshop 2013. Its piecewise linear map is applied by interpolating computed
+    log-mel energies, instead of moving the mel filters.
     """
 
     change: float
@@ -176,7 +176,7 @@ class VocalTract:
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
 
     def scaled(self, features: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-        """Returns features in which every frequency is multiplied by ``factor``."""
+        """Returns features with frequencies multiplied by ``factor``, up to `_SCALED_SHARE`."""
         bins = self.config.num_mel_bins
         places = self._places(factor)
         below = tf.cast(places, tf.int32)
@@ -326,7 +326,7 @@ def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
 def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     """Applies a room's impulse response to samples; keeps their number, timing and loudness.
 
-    The part of the response before its largest value, the direct sound, is left out.
+    The response starts with the direct sound, its largest value; everything before is cut off.
     """
     from scipy.signal import fftconvolve
 

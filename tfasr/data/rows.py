@@ -1,7 +1,7 @@
-"""Rows that need not fit into memory: kept in order, sorted, and cut into parts.
+"""Rows that need not fit into memory: kept in order, sorted, or rearranged.
 
-Beyond a few megabytes they go to nameless files in a folder of the caller's, which the system
-removes when the process ends.
+Beyond a few megabytes they go to nameless files in the caller's folder. The system removes these
+files when the process ends.
 """
 
 import heapq

@@ -1,8 +1,8 @@
 """Figures as data: marks in panels, independent of how they are drawn.
 
-`tfasr.display.vega` turns a chart into one specification for PNG, SVG and the page. Panels are
-stacked, or arranged in columns. Coordinates are in the units of the data; rows of bars are numbered
-0, 1, 2 and named by their axis, see `rows_axis`.
+`tfasr.display.vega` turns a chart into one specification for PNG, SVG and the HTML page. Panels
+are stacked, or arranged in columns. Coordinates are in the units of the data; rows of bars are
+numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -33,7 +33,7 @@ _SPECIAL = {
     "–": "--", "—": "---", "−": "$-$", "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$",
     "µ": r"$\mu$", "\u00a0": "~",
 }  # fmt: skip
-_WIDTH = 400  # keeps rich from cutting or wrapping tables; a terminal may wrap them
+_WIDTH = 400  # keeps rich from wrapping titles; a terminal may wrap them
 _NOTE_WIDTH = 100
 JSON = "json"
 
@@ -153,7 +153,7 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
-    """Returns the columns that readers see, for rows that ``row_of`` converts for ``columns``."""
+    """Returns ``columns`` as readers see them, for rows of another kind; ``row_of`` converts."""
     return [
         Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
         for c in columns

@@ -1,4 +1,4 @@
-"""Charts as Vega-Lite specifications: one for pictures, and one per panel for the page.
+"""Charts as Vega-Lite specifications: one for pictures, and one per panel for HTML pages.
 
 Source: Satyanarayan et al., Vega-Lite: A Grammar of Interactive Graphics, 2017.
 """
@@ -87,7 +87,7 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
 
 
 def page_legend(chart: Chart) -> list[Spec]:
-    """Returns the legend's entries: ``name``, ``colour`` and ``dash`` (None for areas)."""
+    """Returns the legend's entries: ``name``, ``colour`` and ``dash`` (None except for lines)."""
     entries = []
     for name, mark in chart.series().items():
         dash = DASHES[mark.dash] if isinstance(mark, Line | Segments) else None

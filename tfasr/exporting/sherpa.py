@@ -132,7 +132,7 @@ def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> 
     """
     model = onnx.load_from_string(graph)
     inputs = {value.name: value for value in model.graph.input}
-    writer = GraphWriter("text_")  # its nodes join the recogniser's
+    writer = GraphWriter("text_")  # a prefix, because its nodes join the recogniser's
     writer.nodes, writer.weights = list(model.graph.node), list(model.graph.initializer)
     writer.opsets = list(model.opset_import)  # int8 weights use ONNX Runtime's own operators
     for name, value in inputs.items():

@@ -121,13 +121,13 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
         partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # it would fill a full disk
+            partial.unlink(missing_ok=True)  # on a full disk, it would take up space
         raise
     sync_folder(path.parent)
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises UsageError for a device, pipe or folder, in whose place a rename would put a file."""
+    """Raises UsageError if a path is a device, a pipe or a folder, which no file may replace."""
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
         raise UsageError(f"{path} is {kind} and can't be replaced by a file: choose another.")
@@ -135,7 +135,7 @@ def check_replaceable(path: Path) -> None:
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError of a write or sync if it is missing."""
+    """Adds the file's name to errors of a write or sync, which don't contain it."""
     try:
         yield
     except OSError as error:
@@ -217,7 +217,7 @@ def locked(path: Path, held: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # A forked process inherits the lock, and a file with content existed before.
+        # Keep the file in a forked process, which inherits the lock, and if it had content before.
         if os.getpid() == owner and not os.fstat(descriptor).st_size:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -277,7 +277,7 @@ def worker_events_file(rank: int) -> str:
 
 
 def epoch_name(epoch: float) -> str:
-    """Returns an evaluation's part of file names, which sort: "0003", "0003-0.5000" for 2.5."""
+    """Returns an epoch as text for file names, in sortable form: "0003", "0003-0.5000" for 2.5."""
     within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
     return f"{math.ceil(epoch):04d}{within}"
 
@@ -340,7 +340,7 @@ def from_typed_json(content: Any) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """Returns the "module:name" that `named` can import; raises TypeError, for a lambda say."""
+    """Returns the "module:name" that `named` can import; TypeError if there is none (a lambda)."""
     name = f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', None)}"
     try:
         importable = named(name) is thing

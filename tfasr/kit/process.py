@@ -34,7 +34,7 @@ _one_thread = threading.RLock()
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Discards C++ output on standard error; Python's exceptions are not affected."""
+    """Discards what is written to standard error, such as C++ output; exceptions still pass."""
     with _one_thread:
         before = os.dup(2)
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path

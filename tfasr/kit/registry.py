@@ -285,8 +285,8 @@ def record_plugins(run_dir: Path) -> None:
 def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
     """Raises UsageError if one of a run's plug-ins is not loaded.
 
-    ``kinds`` limits this to plug-ins that register such objects; others that are missing are only
-    logged. Nothing is loaded, because a run folder must not run code.
+    ``kinds`` limits this to plug-ins that register objects of these kinds; others that are missing
+    are only logged. Nothing is loaded, because a run folder must not run code.
     """
     path = Path(run_dir) / PLUGINS_FILE
     if not path.exists():

@@ -16,7 +16,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Whether a compiled function, missing in older cores, can run in the current graph."""
+    """Whether a compiled function, which an older build may lack, can run in the current graph."""
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
     # XLA programs can't call external code. TensorFlow's own layers make the same check.
@@ -31,8 +31,8 @@ def call(
 ) -> list[tf.Tensor]:
     """Calls a compiled function at once, or adds it to the current graph as an operation.
 
-    Without `operations.registered`, the graph calls back into Python. That is slower, especially
-    while Python is busy, and can't be exported.
+    If `operations.registered` is false, the graph calls back into Python. Such a graph is slower,
+    especially while Python is busy, and can't be exported.
     """
     if tf.executing_eagerly():
         # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.

@@ -16,7 +16,7 @@ from tfasr.models.recurrent import Stage, class_scores
 
 # Frequency x time: kernels and strides of the two convolutions.
 CONVOLUTIONS = (((5, 20), (2, 2)), ((5, 10), (1, 2)))
-# DeepMark's spectrogram, and its characters with the blank.
+# DeepMark's frequency bins per frame, and its characters plus the blank.
 NUM_BINS, NUM_CLASSES = 161, 29
 
 
@@ -83,7 +83,7 @@ class DeepSpeech2Config:
         for (kernel, _), (stride, time_stride) in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel, stride)
             frames = padded_conv_output_frames(frames, time_stride)
-            # Padded, convolved, normalised and rectified values, and the gradients of the last.
+            # Padded, convolved, normalised and rectified values, and room for their gradients.
             values += 8 * frames * bins * self.conv_filters
         values += frames * self.units * (12 * self.num_recurrent_layers + 12)
         return step_bytes(parameters, batch * values)
@@ -140,7 +140,7 @@ class DeepSpeech2(keras.Model):
         ]
         options = named("fully_connected", 90)
         self.fully_connected = keras.layers.Dense(config.units, use_bias=False, **options)
-        # Its offset serves as the layer's bias; the next weights make a scale unnecessary.
+        # Its offset serves as the dense layer's bias; the classifier's weights include any scale.
         options = {"scale": False, "name": "last_normalisation", **policy}
         self.last_normalisation = BatchNormalization(**options)
         self.classifier = class_scores(self.num_classes, 100 * seed + 91)

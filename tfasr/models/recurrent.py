@@ -25,8 +25,8 @@ class Network(keras.Model):
     """A model with hidden values per output frame (`encode`) and class scores.
 
     A subclass creates its layers, with `class_scores` as ``classifier`` after all others, and
-    defines ``build`` and `encode` or `encodings`. Checkpoints store the layers' variables in the
-    order of assignment. The dtype policy applies to all layers except the last, which is float32.
+    defines ``build`` and `encode` or `encodings`. Checkpoints store variables in the order
+    in which layers are assigned. The dtype policy applies to all but the last, which is float32.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
@@ -46,9 +46,9 @@ class Network(keras.Model):
     def call_with_intermediate(
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
-        """Returns the logits, and the last layer's logits for the middle one of `encodings`.
+        """Returns the logits, and the classifier's logits for the middle one of `encodings`.
 
-        Raises UsageError if no earlier layer is as wide as the last one.
+        Raises UsageError if `encodings` returns fewer than two.
 
         Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
         Recognition, ICASSP 2021, section 3.
@@ -71,7 +71,7 @@ class Network(keras.Model):
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns outputs ``(batch, output frames, width)`` of layers as wide as the last one."""
+        """Returns outputs ``(batch, output frames, width)`` as wide as the classifier's inputs."""
         if type(self).encode is Network.encode:
             raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
         return [self.encode(features, feature_lengths, training)]
@@ -117,8 +117,8 @@ def _output_weight(model: Any, name: str, dimensions: int, setting: str) -> Any:
 @dataclass(frozen=True)
 class Stage:
     name: str  # such as "front end", "recurrent 1" or "head"
-    # From the previous stage's outputs (or the features) and the valid feature frames (batch,) to
-    # (batch, output frames, width).
+    # From the previous stage's outputs (or the features) and the numbers of valid feature frames
+    # (batch,) to (batch, output frames, width).
     forward: Callable[[Any, Any], Any]
     layers: list  # with the trainable variables that it uses
     input_width: int = 0  # unused for the first stage
@@ -181,8 +181,8 @@ class RecurrentStackConfig:
 class RecurrentStack(Network):
     """Conv1D, then recurrent layers, then a dense layer to classes.
 
-    Padding must be on the right. The convolution is valid, and a forward recurrence reaches padding
-    last, so padding affects no valid output frame. A backward recurrence uses a mask. Batch
+    Padding must be on the right. The convolution adds none, and a forward recurrence reaches
+    padding last, so padding affects no valid output frame. A backward recurrence uses a mask. Batch
     statistics leave padding out.
     """
 
@@ -212,7 +212,7 @@ class RecurrentStack(Network):
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        # Not Keras's copy of the forward layer, which would draw the same weights.
+        # The backward layer isn't Keras's copy of the forward one, which would draw equal weights.
         name, policy = f"{self.config.kind}_{number}", {"dtype": self.dtype_policy}
         options = {"units": self.config.units, "return_sequences": True, **policy}
         forward = self.one_way(seeds, go_backwards=False, name=name, **options)
@@ -271,8 +271,8 @@ class RecurrentStack(Network):
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
-        # Not as a mask, which Keras would pass on to all following layers, including recurrent
-        # ones.
+        # `valid` isn't passed as a mask, because Keras would pass that on to all following layers,
+        # including recurrent ones.
         normalisation = self.normalisations[block]
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
@@ -308,8 +308,8 @@ def _state_sizes(layer: Any) -> list[int]:
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
 
-    Source: the paper, section 4.4.3; that the convolution's activation is a rectifier is the
-    library's choice, the paper names none.
+    Source: the paper, section 4.4.3, which doesn't name the convolution's activation; tfasr
+    uses ReLU.
     """
 
     conv_filters: int = 600  # output channels of the convolution over frames
@@ -354,8 +354,8 @@ class AcousticModel(RecurrentStack):
 class GruModelConfig(RecurrentStackConfig):
     """Sizes of the model, as in `AcousticModelConfig` but with GRUs.
 
-    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; around the
-    recurrence it is the paper's model, section 4.4.3.
+    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; the rest
+    is the model of the paper (arXiv 2003.12366), section 4.4.3.
     """
 
     conv_filters: int = 600  # output channels of the convolution over frames

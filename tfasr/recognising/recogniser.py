@@ -56,8 +56,8 @@ def load_recogniser(
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
         checkpoint: of a run: "best" (by validation CER), "last", or a file.
-        decoder: "greedy", "beam" or "word_beam"; by default, like `beam_width` and `recombine` (of
-            word beam search), as in the run.
+        decoder: "greedy", "beam" or "word_beam"; the run's by default, as are `beam_width` and
+            `recombine` (of word beam search).
         lexicon: a text file with a word a line, the dictionary of word beam search; by default the
             run's, which holds the training transcripts' words.
         language_model: scores the words of word beam search in addition to the model; it must know
@@ -99,7 +99,7 @@ def _made(
     lexicon: str | Path | None,
     model: "KenlmModel | None",
 ) -> "Recogniser":
-    # Other words or a language model change the recogniser's identity.
+    # Another lexicon or a language model changes the recogniser's identity.
     identity = spec.identity
     if lexicon is not None:
         require_lexicon_use(lexicon, spec.decoder)

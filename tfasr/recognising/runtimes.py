@@ -59,7 +59,7 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
     try:
         log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
         fault = f"shape {log_probs.shape}" if not np.isnan(log_probs).any() else "NaN"
-    except Exception as error:  # the runtimes' own kinds
+    except Exception as error:  # each runtime raises its own kinds
         log_probs, fault = None, " ".join(str(error).split())[:300]
     if log_probs is None or log_probs.shape != expected or fault == "NaN":
         raise UsageError(
@@ -157,7 +157,7 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Yields a function from the graph's inputs by name, in an idle or new interpreter."""
+        """Yields a function that runs the graph on named inputs, in an idle or new interpreter."""
         try:
             runner = self._idle.get_nowait()
         except queue.Empty:

@@ -135,7 +135,7 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
 
 def _gpu_advice(machine: Examination) -> Iterator[str]:
     if not machine.gpus and machine.gpus_on_bus:
-        devices = f"{machine.gpus_on_bus} NVIDIA devices"
+        devices = f"NVIDIA devices ({machine.gpus_on_bus})"
         yield f"{devices} are installed but not usable: {machine.gpu_problem}"
     for index, gpu in enumerate(machine.gpus):
         pcie = gpu["pcie"]
@@ -175,8 +175,8 @@ def system_description(
 ) -> dict[str, Any]:
     """Returns a description in the form of MLPerf Training's ``systems/*.json``.
 
-    Unknown values are "", inapplicable ones "n/a", and zero counts "0". The submitter fills in
-    division, status, storage and cooling.
+    Unknown values are "", inapplicable ones "n/a". The submitter fills in division, status,
+    storage and cooling.
 
     Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
     """

@@ -234,7 +234,7 @@ class SampleFile:
 
 
 class UtilisationSampler:
-    """Writes ``cpu.csv`` every 0.03 s and, if NVML works, ``gpu.csv`` every 0.1 s.
+    """Samples into ``cpu.csv`` every 0.03 s and, if NVML works, into ``gpu.csv`` every 0.1 s.
 
     ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: the use of all cores since the previous
     sample, in total and by this process and its children; 100 % is all cores. ``gpu.csv``:

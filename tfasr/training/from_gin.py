@@ -34,7 +34,7 @@ def fastest_precision() -> str:
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] != "amx":
         return "float32"
-    import tensorflow as tf  # compiled layers are TensorFlow's; physical devices start nothing
+    import tensorflow as tf  # the layers need it anyway; listing devices starts nothing
 
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
 
@@ -145,7 +145,7 @@ def load_config(
 
 
 def trains_in_rounds(gin_file: Sequence[str] | None, bindings: Sequence[str]) -> bool:
-    """Returns `TrainingConfig.in_rounds` before anything begins TensorFlow's work."""
+    """Reads `TrainingConfig.in_rounds` without making the optimizer, which starts TensorFlow."""
     return peek(TrainingConfig, read_gin(gin_file or [], bindings)).in_rounds
 
 

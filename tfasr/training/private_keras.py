@@ -1,6 +1,6 @@
 """Every use of Keras's private names, in one place, so that a new Keras release is easy to check.
 
-Up to Keras 3.15 none of these names has a public replacement. A comment on each says what Keras
+Up to Keras 3.15 none of these names has a public replacement. A comment on each use says what Keras
 must offer before it can go; until then tests/training/test_other_models.py notices a change.
 """
 
@@ -14,7 +14,7 @@ import keras
 def states_of(optimizer: keras.optimizers.Optimizer, variable: Any, *names: str) -> list[Any]:
     """Returns the optimizer's states for one weight, one for each name, such as "momentums"."""
     # The public Optimizer.variables has all states, but in an order that differs by class. This can
-    # go when all classes make public their lists of states (Muon does) and a weight's index there.
+    # go when all classes publish their lists of states (as Muon does) and a weight's index in them.
     index = optimizer._get_variable_index(variable)
     lists = [getattr(optimizer, name, None) or getattr(optimizer, f"_{name}") for name in names]
     return [states[index] for states in lists]

@@ -91,7 +91,7 @@ def order_test(
 
 
 def _over_exchanges(scores: np.ndarray, n: int) -> float:
-    """Returns the two-sided p-value: twice the smaller share of exchanges as extreme as the data.
+    """Returns the two-sided p-value: twice the smaller share of exchanges at least as extreme.
 
     Like ``scipy.stats.permutation_test`` on the difference of means, with
     ``np.random.default_rng(0)``, but drawn once for all comparisons. All scores add up to 0, so
@@ -143,15 +143,15 @@ class GroupComparison:
     None marks values that the data don't allow. Most need every run to reach the target.
     """
 
-    # of the groups' geometric means by the rule, or restricted means if a run missed the target
+    # of geometric means of `Bracket.read_s`, or of restricted means if a run missed the target
     ratio: float | None
     restricted_to_s: float | None = None  # the longest time that both groups observed
     # of the brackets' middles, where the curves cross the target; the rule is met only later
     ratio_of_middles: float | None = None
     # 95 % interval of the ratio at the crossings, by Welch's t on logarithms; needs 3 runs a group
     interval: tuple[float, float] | None = None
-    at_least: bool = False  # whether coarse evaluation makes the interval wider than 95 %
-    # time between two evaluations as a share of the time to the target, the larger group mean
+    at_least: bool = False  # whether coarse evaluation raises its coverage above 95 %
+    # time between evaluations as a share of the time to the target; the larger of the two means
     bracket: float | None = None
     interpolated_ratio: float | None = None  # of geometric means of interpolated times
     # 95 % interval by Welch's t, which ignores brackets
@@ -270,9 +270,9 @@ def compare_pairs(
 ) -> GroupComparison:
     """Compares the times of two groups by pairs: runs at equal places in both form a pair.
 
-    ``test`` is "pairs", for one look or those of `levels`: the paired t test on logarithms, or,
-    with at least 6 pairs, the signed-rank test if a run missed the target. Or it is "always_valid":
-    its p-value and interval hold however often you look (`tfasr.tta.pairs.evidence`).
+    ``test`` "pairs" is the paired t test on logarithms, or, with at least 6 pairs, the signed-rank
+    test if a run missed the target; to look more than once, use `levels`. With "always_valid", the
+    p-value and interval hold however often you look (`tfasr.tta.pairs.evidence`).
     """
     if not first:
         return GroupComparison(None, pairs=0)

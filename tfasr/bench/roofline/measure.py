@@ -1,4 +1,4 @@
-"""A machine's measured and specified performance ceilings, and models' steps to compare."""
+"""A machine's measured and specified performance ceilings, and how near models' steps come."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +37,11 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 class RooflineConfig:
     """Sizes and durations of all measurements."""
 
-    thread_counts: tuple[int, ...] = ()  # empty for powers of 2 and all cores, or the GPU
+    thread_counts: tuple[int, ...] = ()  # empty: powers of 2 and all cores; with a GPU, all cores
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # compared
-    ceiling_s: float = 2.0  # of measuring each ceiling
+    ceiling_s: float = 2.0  # seconds to measure each ceiling
     matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
-    memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
+    memory_megabytes: int = 0  # of each array; 0: four times the last-level cache, at least 256
     # operations per element, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the elements
@@ -57,8 +57,8 @@ class RooflineConfig:
     profiled_steps: int = 3  # under TensorFlow's profiler; 0 skips the kernels
     small_units: int = 128  # of a second, small model, if the config supports it; 0 skips it
     spotter_batch: int = 64  # utterances in the keyword spotter's profiled step; 0 skips it
-    # bytes of the working set, like ERT_WORKING_SET_MIN to ERT_MEMORY_MAX; () for powers of 4 from
-    # 4 KiB to memory_megabytes
+    # bytes of the working set, like ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
+    # Toolkit; () for powers of 4 from 4 KiB to memory_megabytes
     working_set_bytes: tuple[int, ...] = ()
     experiments: int = 5  # repetitions of that sweep, like ERT_NUM_EXPERIMENTS; 0 skips it
     # other machines' rates, drawn for comparison: (name, precision, GFLOP/s)
@@ -87,7 +87,7 @@ class RooflineConfig:
 
 
 _PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
-# Least bytes that a thread moves in a round; starting a thread takes as long as 100 KB do.
+# Fewest bytes a thread moves in a round; starting a thread takes as long as moving 100 KB.
 _ROUND_BYTES = 32 * 1024 * 1024
 
 
@@ -128,7 +128,7 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
 
 
 def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
-    """Measures scaling (in place of copy) and triad on the first GPU, see `cpu_bandwidth`."""
+    """Measures scaling (instead of copy) and triad on the first GPU, see `cpu_bandwidth`."""
     b, c = (tf.fill([max(array_bytes // 4, 1)], value) for value in (1.0, 2.0))
     works = {
         "copy": (tf.function(lambda: 3.0 * c), 2),
@@ -171,7 +171,7 @@ def working_set_sweep(
 
 
 _READ_AND_WRITTEN = 2
-_CHAINS = 8  # two units each start a multiplication per cycle, which takes four cycles
+_CHAINS = 8  # keeps two units busy, each with multiplications that take four cycles
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def intensity_sweep(
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
     slices = [tf.fill([elements], tf.constant(0.5, dtype)) for _ in range(threads)]
-    # Enough passes per call to make the call itself and its first copy negligible.
+    # Enough passes per call to make the call itself and the copy of its input negligible.
     passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
     with ThreadPoolExecutor(threads) as pool:
@@ -261,7 +261,7 @@ _UNITS = 2  # units that multiply and add a vector in each cycle
 class Specified:
     flops_per_s: dict[str, float]  # by precision, if known
     bytes_per_s: float | None  # of memory, if known
-    source: str  # for readers
+    source: str  # where flops_per_s comes from, for readers
 
 
 def specified(

@@ -83,12 +83,12 @@ def _overlap(box: Box, other: Box) -> bool:
 
 _OF_MODEL = [
     "From TensorFlow's profiler, which slows a step. Seconds of parallel kernels are added up. On "
-    "a processor, TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds "
-    "divided by the number of kernels."
+    "a CPU, TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds divided by "
+    "the number of kernels."
 ]
 _OF_SPOTTER = [
     "A training step of the keyword spotter (8504 parameters), from the framework's profiler, with "
-    "the kernel that takes most time first. GFLOP/s is known for convolutions and matrix products, "
+    "the slowest kernel first. GFLOP/s is known for convolutions and matrix products, "
     "whose operations follow from their shapes."
 ]
 

@@ -134,8 +134,8 @@ class PositiveFit:
 
     The fit is a parametric bootstrap. Each draw has its own error size, changes the fitted
     measurements by such errors and fits ``coefficients`` ``(draws, 2)`` to the result. If the
-    measurements can't separate two causes, time is split between them at random. ``causes``:
-    ``(measurements, 2)``; seconds of equal causes are averaged geometrically.
+    measurements can't separate ``x`` from ``y``, time is split between them at random. ``causes``
+    are ``x`` and ``y``, ``(measurements, 2)``; seconds of equal causes are averaged geometrically.
     """
 
     def __init__(self, causes, seconds, prior: Prior, draws: int, rng: np.random.Generator):
@@ -184,7 +184,7 @@ def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     unbounded = np.stack([d * sums[:, 0] - b * sums[:, 1], a * sums[:, 1] - b * sums[:, 0]], axis=1)
     unbounded /= determinant[:, None]
     alone = [np.stack([sums[:, 0] / a, 0 * a], axis=1), np.stack([0 * d, sums[:, 1] / d], axis=1)]
-    # With one cause alone, the sum of squares falls by its sum squared over its moment.
+    # Fitting one cause alone lowers the sum of squared errors by ``sum**2 / moment``.
     first_alone = sums[:, 0] ** 2 / a >= sums[:, 1] ** 2 / d
     edge = np.where(first_alone[:, None], *alone)
     return np.where((unbounded >= 0).all(axis=1)[:, None], unbounded, edge)
@@ -205,9 +205,9 @@ class BatchCurve:
     """How many utterances a target needs at each global batch size, by a parametric bootstrap.
 
     Two curves are fitted to the logarithms, because either may be right beyond the measured sizes:
-    ``least * (1 + batch / critical)``, and a power of the batch between 0 (no loss) and 1 (as many
-    steps as before). Each draw changes the utterances by a drawn error, refits both curves and uses
-    one of them, chosen by Akaike weight. With a single size, the power is drawn uniformly.
+    ``least * (1 + batch / critical)``, and a power of the batch from 0 (always as many utterances)
+    to 1 (always as many steps). Each draw changes the utterances by a drawn error, refits both
+    curves and uses one, chosen by Akaike weight. With a single size, the power is drawn uniformly.
 
     Source: S. McCandlish et al., An Empirical Model of Large-Batch Training, 2018, equation 2.11
     (the critical batch); C. Shallue et al., Measuring the Effects of Data Parallelism on Neural
@@ -244,7 +244,7 @@ class BatchCurve:
         return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
 
     def drawn(self, batch: float) -> np.ndarray:
-        """Draws a new run's utterances with such a global batch, ``(draws,)``."""
+        """Draws a new run's utterances with this global batch, ``(draws,)``."""
         relative = batch / self._middle
         by_critical = self._critical.offset + np.log1p(self._critical.slope * relative)
         by_power = self._power.offset + self._power.slope * np.log(relative)
@@ -293,7 +293,7 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
 DRAWS = 4000
 SHARE = 0.9  # of new runs within an interval
 STEP_ERROR = Prior(error=0.10, weight=4)
-"""How far steps lie from a straight line over rows, and exchanges from a ring over a network."""
+"""How far steps lie from a straight line over rows, and exchanges from an ideal ring."""
 DELIVERED = (0.75, 0.95)
 """Share of the stated bandwidth that gradients use, drawn uniformly. Ethernet, IP and TCP headers
 take 6 %, and TCP starts slowly after the pause of each step. Chosen from steps over veth pairs of
@@ -328,12 +328,12 @@ class Measurements:
     steps: Sequence[MeasuredStep]  # at least one; different numbers of rows show the fixed part
     gradient_bytes: float  # exchanged in a step
     link: Link | None = None  # as stated; None to use only ``exchanges``
-    # with a link: exchanges without a network, whose cost is added
+    # if ``link`` is given, exchanges without a network, to which the link's seconds are added
     exchanges: Sequence[MeasuredExchange] = ()
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
     targets: Sequence[TargetMet] = ()  # empty to predict only steps
-    beside: Sequence[ConcurrentSteps] = ()  # of the runs in ``targets``
-    filled: float = 1.0  # mean over nominal batch size, as an epoch's last batches are smaller
+    beside: Sequence[ConcurrentSteps] = ()  # seconds outside steps, of the runs in ``targets``
+    filled: float = 1.0  # mean / nominal batch size; an epoch's last batches are smaller
 
 
 @dataclass(frozen=True)
@@ -374,9 +374,9 @@ class WorkerPrediction:
     """Predictions from measurements, each an interval for new runs.
 
     ``step = fixed + per_row * rows + exposed`` with ``rows = batch / workers``, where exposed is
-    the part of a ring all-reduce that the backward pass doesn't hide; ``time = steps * step +
-    fixed + shared / workers`` with ``steps = utterances(global_batch) / batch``, where ``batch`` is
-    the mean batch size.
+    the part of a ring all-reduce that the backward pass doesn't hide; ``time = steps * step + start
+    + shared / workers`` with ``steps = utterances(global_batch) / batch``, where ``batch`` is the
+    mean batch size, and start and shared come from ``measured.beside``.
     Raises ValueError if no step was measured, or the speed of the exchange is unknown.
     """
 

@@ -67,7 +67,7 @@ def systems_table(report: Report) -> Table | None:
 
 
 def epochs_table(report: Report) -> Table | None:
-    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (its effect)."""
+    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (effect of batch size)."""
 
     def epoch(index: int) -> Callable[[RunAnalysis], int | None]:
         return lambda run: run.results[index].tta.epoch
@@ -129,7 +129,7 @@ def utilisation_table(report: Report) -> Table | None:
         _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
         _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
     ]
-    note = "Means over the whole run, over all cores and over all devices; power is per device."
+    note = "Means over the whole run, all cores and all GPUs; GPU memory: the most of any GPU."
     return _table("Utilisation", "utilisation", report, columns, [note])
 
 
@@ -284,7 +284,7 @@ _UNLIKE = (
 
 
 def _rule(report: Report) -> str:
-    window = f"median of {report.window}" if report.window > 1 else "first evaluation"
+    window = f"median of {report.window} epochs" if report.window > 1 else "first evaluation"
     members = group_members(report.runs)
     single = len(members) > 1 and all(len(runs) == 1 for runs in members.values())
     shares = f" Shares are of one run each (n = 1): {one_run_each()}." if single else ""

@@ -56,9 +56,9 @@ _TIME = (
     "another process to evaluate. The shares are of wall and add up to it."
 )
 _THROUGHPUT = (
-    "Rates: amounts of steady steps, divided by the seconds of these steps; of the whole run, and "
-    "until a target was met. Input wait: waiting as a share of these seconds and the waiting "
-    "together. Padding efficiency: real frames as a share of all, padding included, over all "
+    "Rates: utterances or audio of steady steps (not warm-up, tracing or lost work) per second of "
+    "these steps; for the whole run, or until a target was met. Input wait: waiting as a share of "
+    "waiting and steady steps. Padding efficiency: real frames as a share of all frames, over all "
     "steps. Batch: the nominal size; mean batch: utterances per step, fewer if an epoch ends in a "
     "smaller batch. "
     f"{UNKNOWN}: nothing left to measure, or not recorded."
@@ -107,7 +107,7 @@ def tables(report: Report) -> list[Table]:
 
 
 def rule_text(report: Report) -> str:
-    late = ", by the medians around them; the rule is met later" if report.window > 1 else ""
+    late = ", by medians centred on them; the rule is met later" if report.window > 1 else ""
     return (
         f"Time to accuracy, policy {report.policy.name}: minutes {rule_of(report)}. Downtime "
         f"between sessions is not counted. {NEVER}: never reached. Between: the evaluations "
@@ -116,7 +116,7 @@ def rule_text(report: Report) -> str:
 
 
 def minutes_of(report: Report) -> Callable[[float], str]:
-    """Returns a formatter of seconds as minutes, with the decimals that the longest run allows."""
+    """Returns a formatter of seconds as minutes; the longer the longest run, the fewer decimals."""
     longest = report.longest_s / 60
     decimals = 3 if longest < 1 else 2 if longest < 100 else 1
     return lambda seconds: f"{seconds / 60:.{decimals}f}"
@@ -347,8 +347,8 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         "interval over seeds of the median time at which the error curve crosses the target, "
         "before the rule is met; +: 95 % or more, as the runs differ by less than the time "
         "between evaluations. CV: standard deviation divided by mean, of times interpolated "
-        "between evaluations where possible. Between evaluations: the mean width of the brackets, "
-        "within which a time is known. Restricted mean: from the Kaplan-Meier curve, up to the "
+        "between evaluations where possible. Between evaluations: the mean time between the two "
+        "evaluations around a crossing. Restricted mean: from the Kaplan-Meier curve, up to the "
         f"longest time observed. {UNKNOWN}: too few runs, or too many that never reach the target."
     ]
     for result in results:
@@ -373,9 +373,9 @@ def _verdicts(results: Sequence[GroupResult]) -> list[str]:
         return []
     text = (
         "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
-        "allow for the brackets of the times. The rule is met later than a curve crosses its "
+        "allow for that time. The rule is met later than a curve crosses its "
         "target, and how much later depends on how often runs are evaluated, which biases ratios "
-        "by the rule; tests use the crossings"
+        "of the rule's times; tests use the crossings"
     )
     tests = max(comparison.comparisons for comparison in compared)
     if tests > 1:
@@ -430,7 +430,7 @@ def _power(result: GroupResult) -> str:
     if bracket >= 0.10:
         return f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
     needed = runs_to_detect(variation, bracket=bracket) or "more than 1000"
-    return f"{spread}{needed} runs per arm would show a gap of 10 % (5 % level, 80 % power)."
+    return f"{spread}{needed} runs per group would show a gap of 10 % (5 % level, 80 % power)."
 
 
 _FACTOR_HEADINGS = {
@@ -480,7 +480,7 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
             "groups, of their geometric means); a factor above 1 makes runs slower. Each is "
             "weighted by its part of the time (logarithmic mean Divisia index), so it isn't a "
             "ratio of amounts; those ratios follow. Statistical efficiency: how many utterances, "
-            "evaluations and epochs it takes. The other factors: what each of these costs.",
+            "evaluations and epochs it takes. Other factors: their cost, start-up and lost work.",
             *(_amounts(result, first) for result in decomposed),
         ]
         if single:
