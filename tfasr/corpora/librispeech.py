@@ -29,7 +29,7 @@ _TRANSCRIPT = ".trans.txt"
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns one split: ``subsets`` if given, else its usual subsets or the one of its name.
+    """Returns one split: its default subsets, the subset of the split's name, or ``subsets``.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -82,7 +82,7 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
     chosen = fnmatch.filter(present, pattern)
     if not chosen:
         raise UsageError(
-            f"LibriSpeech's split {split!r} needs the subset {pattern}, a folder in "
+            f"The split {split!r} of LibriSpeech must be there as the subset {pattern} in "
             f"{corpus_dir}. Found there: {', '.join(present)}. Download it, or name the subsets "
             "to read with --subsets."
         )
@@ -112,7 +112,7 @@ def _read_chapter(
             audio_path = audio.get(utterance_id, path.parent / f"{utterance_id}.flac")
             entries.append(Entry(utterance_id, audio_path, text, speaker, origin))
     rejections += [
-        Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"no {_TRANSCRIPT} in its folder lists {path}")
+        Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} is in no {_TRANSCRIPT} of its folder")
         for stem, path in audio.items()
         if stem not in transcribed
     ]
