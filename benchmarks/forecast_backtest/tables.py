@@ -57,7 +57,7 @@ def _in_band(found: list[dict[str, Any]]) -> str:
     above = sum(held - twice > high for held, twice in cells)
     return (
         f"{inside} of {len(cells)} tenths are in 73 to 87 %. By more than two standard errors, "
-        f"{below} are below and {above} above."
+        f"{below} are below that range and {above} above it."
     )
 
 
