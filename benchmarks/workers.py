@@ -30,7 +30,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import secrets
 import signal
@@ -44,11 +43,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 import tfasr
 from tfasr.ledger.events import read_events
+from tfasr.tta.comparison import GroupComparison, adjusted, compare, interval_text
 from tfasr.tta.decomposition import Parts, decompose, parts_until
+from tfasr.tta.policies import Bracket, bracket
 
 ARMS = {
     "synchronous": ["exchange = 'synchronous'"],
@@ -68,6 +67,7 @@ CONDITIONS = {
 }  # fmt: skip
 _TRAINING = ("train", "compile", "input_wait", "exchange", "wait")
 """The intervals whose sum from the second epoch on is ``later_s``: without start-up, evaluation."""
+_FACTORS = ("statistical_efficiency", "hardware_throughput", "workers")
 _SPAN_S = 0.2  # of a slow worker's running and being stopped
 
 
@@ -198,6 +198,9 @@ def train(
     spent, wall_s = loaded.intervals, loaded.wall_s
     to_target = loaded.time_to_accuracy(cer=target, window=1).seconds if stops else None
     until_s = to_target or loaded.timeline.elapsed_s[-1]
+    crossing = Bracket(until_s, until_s, None)  # all epochs, at an exact time
+    if stops:
+        crossing = bracket(loaded.accuracy_curve("cer"), target, window=1)
     (first, *_) = (i for i in loaded.timeline.of("epoch_stop"))
     first_s = float(loaded.timeline.elapsed_s[first])
     before, until = (loaded.timeline.interval_seconds(s) for s in (first_s, until_s))
@@ -210,60 +213,39 @@ def train(
         "init_s": spent["init"],
         "lost_utterances": sum(one["lost_utterances"] for one in rounds),
         "best_cer": min(e["value"]["cer"] for e in loaded.events if e["key"] == "tracked_stats"),
+        "bracket": dataclasses.asdict(crossing),
         "parts": dataclasses.asdict(parts_until(loaded.timeline, until_s, warmup_steps=2)),
     }  # fmt: skip
 
 
-def rows(arms: dict[str, list[dict]]) -> list[dict[str, Any]]:
-    """Compares each arm of a condition with the first one, paired by seeds; p by Holm's method."""
-    (_, first), *others = arms.items()
-    compared = [row(name, runs, first) for name, runs in arms.items()]
-    smallest = 0.0
-    for place, line in enumerate(sorted(compared[1:], key=lambda line: line["p"])):
-        # NaN, from a single seed, stays NaN.
-        smallest = max(smallest, min(1.0, line["p"] * (len(others) - place)))
-        line["adjusted_p"] = smallest
-    return compared
-
-
-def row(arm: str, runs: list[dict], first: list[dict]) -> dict[str, Any]:
-    """Returns an arm's medians, its time relative to the first arm's, and what makes it up."""
-    names = ("time_s", "later_s", "train_s", "exchange_s", "wait_s", "lost_utterances", "best_cer")
-    values = {name: statistics.median(run[name] for run in runs) for name in names}
-    first = first[: len(runs)]
-    logs = [math.log(a["time_s"] / b["time_s"]) for a, b in zip(runs, first, strict=True)]
-    mean, line = statistics.fmean(logs), {"p": math.nan, "interval": None}
-    if len(logs) > 1 and runs is not first and any(logs):
-        half = stats.t.ppf(0.975, len(logs) - 1) * stats.sem(logs)
-        line["interval"] = [math.exp(mean + sign * half) for sign in (-1, 1)]
-        line["p"] = float(stats.ttest_1samp(logs, 0).pvalue)
-    split = [[Parts(**run["parts"]) for run in group] for group in (first, runs)]
-    factors = decompose(*split).factors
-    reached = sum(run["reached"] for run in runs)
-    return {
-        "arm": arm, **values, "reached": f"{reached} of {len(runs)}", "ratio": math.exp(mean),
-        **line, "factors": factors,
-    }  # fmt: skip
-
-
 def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
-    """Returns a table of all conditions."""
+    """Returns a table: each arm against the condition's first one, by pairs of equal seeds."""
     lines = [
         "| condition | arm | reached | s to the target | ratio (95 %) | p (Holm) | utterances "
         "| throughput | other workers | exchange s | waiting s | lost |",
         "|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for condition, arms in measured.items():
-        for line in rows(arms):
-            low_high = line["interval"] and "{:.2f} to {:.2f}".format(*line["interval"])
-            ratio = f"{line['ratio']:.2f} ({low_high})" if low_high else f"{line['ratio']:.2f}"
-            tested, factors = line.get("adjusted_p", math.nan), line["factors"]
-            names = ("statistical_efficiency", "hardware_throughput", "workers")
+        first = next(iter(arms.values()))
+        brackets = [[Bracket(**run["bracket"]) for run in runs] for runs in arms.values()]
+        compared = [compare(brackets[0], times, "pairs") for times in brackets[1:]]
+        tested = [GroupComparison(None), *adjusted(compared)]
+        for (arm, runs), found in zip(arms.items(), tested, strict=True):
+            names = ("time_s", "exchange_s", "wait_s", "lost_utterances")
+            middles = (statistics.median(run[name] for run in runs) for name in names)
+            time_s, exchange_s, wait_s, lost = middles
+            split = [[Parts(**run["parts"]) for run in group] for group in (first, runs)]
+            factors = decompose(*split).factors
+            # None, or of restricted means, if a run missed the target.
+            told = found.ratio and not found.restricted_to_s
+            ratio = f"{found.ratio:.2f}" if told else ""
+            ratio += f" ({interval_text(*found.interval)})" if found.interval else ""
+            p_value = "" if found.adjusted_p is None else f"{found.adjusted_p:.2g}"
             cells = [
-                condition, line["arm"], line["reached"], f"{line['time_s']:.1f}", ratio,
-                "" if math.isnan(tested) else f"{tested:.2g}",
-                *(f"{factors[name]:.2f}" for name in names), f"{line['exchange_s']:.1f}",
-                f"{line['wait_s']:.1f}", f"{line['lost_utterances']:.0f}",
+                condition, arm, f"{sum(run['reached'] for run in runs)} of {len(runs)}",
+                f"{time_s:.1f}", f"**{ratio}**" if found.sooner else ratio, p_value,
+                *(f"{factors[name]:.2f}" for name in _FACTORS),
+                f"{exchange_s:.1f}", f"{wait_s:.1f}", f"{lost:.0f}",
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -278,15 +260,19 @@ def main() -> None:
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--kill_epoch", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--kill_epoch", type=int, default=2, help="in which a worker is killed")
     parser.add_argument("--epochs", type=int, help="default: those of the gin file")
     parser.add_argument("--target", type=float, help="CER to stop at; default: train all epochs")
-    parser.add_argument("--out", type=Path, help="JSON of all runs; what it holds isn't run again")
+    parser.add_argument("--out", type=Path, help="JSON of all runs; goes on where it ended")
     arguments = parser.parse_args()
-    kept = arguments.out and arguments.out.exists()
-    measured: dict[str, dict[str, list[dict]]] = (
-        json.loads(arguments.out.read_text()) if kept else {}
-    )
+    unlike = ("shard_dir", "arms", "conditions", "seeds", "out")
+    setup = {name: value for name, value in vars(arguments).items() if name not in unlike}
+    kept = {"setup": setup, "runs": {}}
+    if arguments.out and arguments.out.exists():
+        kept = json.loads(arguments.out.read_text())
+        if kept["setup"] != setup:
+            parser.error(f"--out has runs of {kept['setup']}. Received: {setup}. Name a new file.")
+    measured: dict[str, dict[str, list[dict]]] = kept["runs"]
     with tempfile.TemporaryDirectory() as temporary:
         for seed in range(1, arguments.seeds + 1):
             for condition in arguments.conditions:
@@ -301,7 +287,7 @@ def main() -> None:
                     load = round(os.getloadavg()[0], 1)
                     print(json.dumps({**about, "load": load, **shown}), flush=True)
                     if arguments.out:
-                        arguments.out.write_text(json.dumps(measured, indent=1) + "\n")
+                        arguments.out.write_text(json.dumps(kept) + "\n")
     print(markdown(measured))
 
 

@@ -135,7 +135,7 @@ def check_replaceable(path: Path) -> None:
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Adds the file's name to errors of a write or sync, which don't contain it."""
+    """Adds the file's name to OSErrors of a write or sync that lack it."""
     try:
         yield
     except OSError as error:
