@@ -1,9 +1,10 @@
 """Full, read-only, broken and slow disks, clocks that jump, and little memory.
 
 ``python -m campaigns.faults --seed 1 --points 60`` lets the writes of a small training, preparation
-and evaluation fail at so many places for each kind of error: at each one, the command must end with
-a line, no traceback and a documented status, what was finished must be kept, and the next start
-must come to what an undisturbed one comes to. Then the same with each change of a file delayed,
+and evaluation fail, for each kind of error once at every place in the code that changes a file, and
+at so many of its other changes: each time, the command must end with a line, no traceback and a
+documented status, what was finished must be kept, and the next start must come to what an
+undisturbed one comes to. Then the same with each change of a file delayed,
 with a wall clock that jumps by hours, and with less and less address space.
 """
 
@@ -96,7 +97,8 @@ class Faults:
     Args:
         folder: gets the work.
         seed: decides the places.
-        points: how many places for each kind of error and command.
+        points: for each kind of error and command, how many changes fail besides the first of
+            every place in the code.
     """
 
     def __init__(self, folder: Path, seed: int, points: int):
@@ -159,7 +161,7 @@ class Faults:
         )
 
     def errors(self, command: str, name: str) -> dict[str, Any]:
-        """Lets a command's changes fail, at each of so many places."""
+        """Lets a command's changes fail: the first of every place in the code, and some more."""
         self.clean()
         none = self._failing(name)(1 << 30)
         tell, read = told(self.folder)
@@ -167,11 +169,14 @@ class Faults:
             self.words(command),
             self._messages,
             prepare=lambda: observed(none),
-            finish=lambda: tell(none.count),
+            finish=lambda: tell((none.count, list(none.firsts.values()))),
         )
-        count = read()
-        numbers = sorted(self.chance.sample(range(1, count + 1), min(count, self.points)))
-        return self.errors_at(command, name, numbers)
+        count, firsts = read()
+        if not count:
+            sys.exit(f"{command}: no change of a file was seen, so none can fail.")
+        others = sorted(set(range(1, count + 1)) - set(firsts))
+        more = self.chance.sample(others, min(len(others), self.points))
+        return self.errors_at(command, name, sorted([*firsts, *more])) | {"changes": count}
 
     def errors_at(self, command: str, name: str, numbers: Sequence[int]) -> dict[str, Any]:
         """Lets a command's changes fail, at the places with these numbers."""
@@ -295,13 +300,16 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("errors", "slow", "clocks", "memory"), help="default: all"
     )
+    parser.add_argument(
+        "--errors", nargs="+", default=list(ERRORS), choices=ERRORS, help="default: all"
+    )
     arguments = parser.parse_args()
     load()
     with tempfile.TemporaryDirectory() as temporary:
         campaign = Faults(arguments.out or Path(temporary), arguments.seed, arguments.points)
         campaign.make_reference()
         if arguments.only in (None, "errors"):
-            for name in ERRORS:
+            for name in arguments.errors:
                 for command in ("prepare", "evaluate", "train"):
                     print(json.dumps(campaign.errors(command, name)), flush=True)
         for name in ("slow", "clocks", "memory"):

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,9 @@ class FailAt(Counter):
         kinds: which operations can fail so.
         lasting: whether all further ones fail too, as on a full disk.
         below: only what lies in this folder fails.
+
+    Attributes:
+        firsts: for each place in the code that makes such operations, the number of its first.
     """
 
     def __init__(self, number: int, code: int, kinds: frozenset[str], *, lasting: bool, below: str):
@@ -121,6 +125,7 @@ class FailAt(Counter):
         self._lasting = lasting
         self._below = below
         self.failed: str | None = None
+        self.firsts: dict[tuple[object, ...], int] = {}
 
     def meet(self, operation: Operation, perform: Callable[..., Any]) -> Any:
         """Makes the operation, or raises OSError."""
@@ -130,6 +135,9 @@ class FailAt(Counter):
         if there == (operation.kind == "mkdir") and operation.kind in ("mkdir", "unlink"):
             return perform()  # there is nothing to do, which the operating system says first
         self.count += 1
+        frames = traceback.walk_stack(None)
+        place = (operation.kind, *((frame.f_code, line) for frame, line in frames))
+        self.firsts.setdefault(place, self.count)
         due = self.count >= self._number if self._lasting else self.count == self._number
         if not due:
             return perform()
@@ -175,7 +183,8 @@ class _Gate:
 
 
 def _is_no_file(path: str) -> bool:
-    return path.startswith(("/proc/", "/dev/", "/sys/")) or not path.startswith("/")
+    device = path.startswith(("/proc/", "/dev/", "/sys/")) and not path.startswith("/dev/shm/")
+    return device or not path.startswith("/")
 
 
 def _absolute(path: Any) -> str:

@@ -40,6 +40,7 @@ def statistics(**values):
 
 EDITS = {
     "mean of one value": statistics(mean=[0.0]),
+    "a mean beyond float32": statistics(mean=[1e300] * FEATURES),
     "too many deviations": statistics(deviation=[1.0] * (FEATURES + 1)),
     "deviation 0": statistics(deviation=[0.0] * FEATURES),
     "deviation below 0": statistics(deviation=[-1.0] * FEATURES),

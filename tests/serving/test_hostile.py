@@ -113,6 +113,8 @@ MALFORMED = {
     "unknown encoding": f"{POST}Transfer-Encoding: foo\r\n\r\n",
     "gzip garbage": f"{POST}Content-Encoding: gzip\r\nContent-Length: 8\r\n\r\ngarbage!",
     "deflate garbage": f"{POST}Content-Encoding: deflate\r\nContent-Length: 8\r\n\r\ngarbage!",
+    "header that isn't UTF-8": f"GET / HTTP/1.1\r\n{HOST}X: \x8f\r\n\r\n",
+    "upgrade that isn't UTF-8": f"GET /stream HTTP/1.1\r\n{HOST}Upgrade: \x8fwebsocket\r\n\r\n",
     "no key": f"{SOCKET}Sec-WebSocket-Version: 13\r\n\r\n",
     "bad key": f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
 }
@@ -138,6 +140,19 @@ def test_a_malformed_request_is_a_line_of_the_log_at_most(exported_tones, tmp_pa
         assert logged(server).count("\n") < 30
         assert logged(server).isascii()
         assert "\x1b" not in logged(server)
+
+
+def test_a_client_that_leaves_before_its_stream_begins_is_no_failure(hostile_server):
+    before = len(logged(hostile_server))
+    request = f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\n\r\n"
+    for _ in range(300):
+        with connected(hostile_server) as client:
+            client.sendall(request.encode())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with connected(hostile_server) as client:
+        client.sendall(f"GET / HTTP/1.1\r\n{HOST}\r\n".encode())
+        assert b"200" in client.recv(100)
+    assert "Traceback" not in logged(hostile_server, before)
 
 
 def wav(rate_hz=RATE_HZ, channels=1, frames=RATE_HZ):

@@ -276,7 +276,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             model=str(content["model"]),
             features=FeatureConfig(**content["features"]),
             statistics=statistics
-            and tuple(np.asarray(statistics[name], np.float32) for name in ("mean", "deviation")),
+            and (_float32(statistics["mean"]), _float32(statistics["deviation"])),
             alphabet=Alphabet.load(folder / ALPHABET_FILE),
             decoder=decoder,
             lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
@@ -290,6 +290,11 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
         reason = f"{type(error).__name__}: {str(error)[:300]}"
         message = f"{path} must be as tfasr export wrote it. {reason} {_AGAIN}"
         raise UsageError(message) from error
+
+
+def _float32(values: Any) -> np.ndarray:
+    with np.errstate(over="ignore"):  # infinity, which `check_statistics` rejects
+        return np.asarray(values, np.float32)
 
 
 def exported_runtime(folder: Path) -> str:

@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import resources
 from urllib.parse import urlsplit
 
@@ -39,6 +39,7 @@ _REQUEST_S, _LOOK_S = 0.25, 0.01
 _FILES_EACH, _FILES_MORE = 6, 16  # open files of each upload, and others that are opened later
 _NO_FILES_S = 0.2  # until the next attempt to accept a connection, if no more files can be opened
 _ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
+_CLIENT_LEFT = 499  # as nginx counts it
 _MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # limits of the log about requests
 
 log = logging.getLogger("tfasr")
@@ -89,6 +90,11 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _is_not_text(values: Iterable[str]) -> bool:
+    """Whether any header has bytes that aren't UTF-8, which aiohttp keeps as surrogates."""
+    return any("\ud800" <= character <= "\udfff" for value in values for character in value)
+
+
 def page(name: str, service: Service) -> web.Response:
     limits = service.limits
     facts = {
@@ -122,15 +128,17 @@ def make_application(
     @web.middleware
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
         headers, metrics = request.headers, service.metrics
-        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
+        refused, status = check_sender(headers.get("Host"), headers.get("Origin"), allowed), 403
+        if refused is None and _is_not_text(headers.values()):
+            refused, status = "Headers must be UTF-8.", 400
         # Paths that the server doesn't have count as "other", which keeps the metrics few.
         resource, began_s = request.match_info.route.resource, time.monotonic()
         path = "other" if resource is None else resource.canonical
         if refused is not None:
-            metrics.requests[path, 403] += 1
+            metrics.requests[path, status] += 1
             if request.path.startswith(OPENAI_PREFIX):
-                return openai_error(refused, 403)
-            return web.json_response({"error": refused}, status=403)
+                return openai_error(refused, status)
+            return web.json_response({"error": refused}, status=status)
         transport = request.transport  # kept: the request drops it when the client is gone
         service.busy.add(transport)
         status = 500
@@ -146,6 +154,9 @@ def make_application(
             if request.path.startswith(OPENAI_PREFIX):
                 return openai_error(f"{request.method} {request.path}: {error}", status)
             raise
+        except ConnectionError:  # the client left before a stream began
+            status = _CLIENT_LEFT
+            return web.Response(status=status)
         finally:
             service.busy.discard(transport)
             metrics.requests[path, status] += 1
