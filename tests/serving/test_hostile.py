@@ -113,9 +113,9 @@ MALFORMED = {
     "unknown encoding": f"{POST}Transfer-Encoding: foo\r\n\r\n",
     "gzip garbage": f"{POST}Content-Encoding: gzip\r\nContent-Length: 8\r\n\r\ngarbage!",
     "deflate garbage": f"{POST}Content-Encoding: deflate\r\nContent-Length: 8\r\n\r\ngarbage!",
-    "header that isn't UTF-8": f"GET / HTTP/1.1\r\n{HOST}X: \x8f\r\n\r\n",
     "upgrade that isn't UTF-8": f"GET /stream HTTP/1.1\r\n{HOST}Upgrade: \x8fwebsocket\r\n\r\n",
     "no key": f"{SOCKET}Sec-WebSocket-Version: 13\r\n\r\n",
+    "key that isn't ASCII": f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \xc3\xa9\r\n\r\n",
     "bad key": f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
 }
 

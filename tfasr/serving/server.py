@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import resources
 from urllib.parse import urlsplit
 
@@ -90,11 +90,6 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_not_text(values: Iterable[str]) -> bool:
-    """Whether any header has bytes that aren't UTF-8, which aiohttp keeps as surrogates."""
-    return any("\ud800" <= character <= "\udfff" for value in values for character in value)
-
-
 def page(name: str, service: Service) -> web.Response:
     limits = service.limits
     facts = {
@@ -128,17 +123,15 @@ def make_application(
     @web.middleware
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
         headers, metrics = request.headers, service.metrics
-        refused, status = check_sender(headers.get("Host"), headers.get("Origin"), allowed), 403
-        if refused is None and _is_not_text(headers.values()):
-            refused, status = "Headers must be UTF-8.", 400
+        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
         # Paths that the server doesn't have count as "other", which keeps the metrics few.
         resource, began_s = request.match_info.route.resource, time.monotonic()
         path = "other" if resource is None else resource.canonical
         if refused is not None:
-            metrics.requests[path, status] += 1
+            metrics.requests[path, 403] += 1
             if request.path.startswith(OPENAI_PREFIX):
-                return openai_error(refused, status)
-            return web.json_response({"error": refused}, status=status)
+                return openai_error(refused, 403)
+            return web.json_response({"error": refused}, status=403)
         transport = request.transport  # kept: the request drops it when the client is gone
         service.busy.add(transport)
         status = 500

@@ -239,7 +239,10 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
     )
-    await socket.prepare(request)
+    try:
+        await socket.prepare(request)
+    except ValueError:  # aiohttp decodes such headers, or puts them into its answer
+        raise web.HTTPBadRequest(text="A stream's request needs headers in ASCII.") from None
     conversation = Conversation(socket, service)
     with client_may_leave(request):
         try:
