@@ -78,7 +78,7 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
             )
         return list(dict.fromkeys(subsets))
     present = _present_subsets(corpus_dir)
-    pattern = _SUBSETS.get(split, split)  # each subset's name is also a split's
+    pattern = _SUBSETS.get(split, split)  # a subset is also a split
     chosen = fnmatch.filter(present, pattern)
     if not chosen:
         raise UsageError(

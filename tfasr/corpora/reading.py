@@ -152,7 +152,7 @@ def judge(
 
 
 def require_folder(path: str | Path, expected: str) -> Path:
-    """Returns a corpus folder's absolute path; UsageError if it isn't ``expected``, a folder."""
+    """Returns a corpus folder's absolute path; UsageError, with ``expected``, if it's unfit."""
     folder = Path(path).absolute()
     try:
         is_folder = folder.is_dir()

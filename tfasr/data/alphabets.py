@@ -138,7 +138,7 @@ def _seen_characters(counts: Counter[str], keep_punctuation: bool) -> str:
 
 
 def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
-    """Adds the space, unless most of the text is in a script without spaces."""
+    """Sorts letters, adding the space unless most text is in a script without spaces."""
     unspaced = sum(counts[c] for c in letters if is_unspaced(c))
     spaced = 2 * unspaced < sum(counts[c] for c in letters - {" "} if c in counts)
     return "".join(sorted(letters | set(" " * spaced)))

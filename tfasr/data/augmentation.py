@@ -31,8 +31,8 @@ class AugmentationConfig:
         time_mask_fraction: longest stretch as a share of the utterance, if that is shorter.
         frequency_masks: how many bands of features are set to 0.
         frequency_mask_bins: most features of a band.
-        frequency_masks_over: "log_mel" doesn't mask the MFCC, whose neighbours are not close in
-            frequency; "all_features" masks bands of both, as tfasr 0.1.0 did.
+        frequency_masks_over: "log_mel" leaves out the MFCC, whose neighbours aren't close in
+            frequency; "all_features" masks bands of log-mel and MFCC, as tfasr 0.1.0 did.
         from_epoch: the first epoch, counted from 1, with masks.
         tempo_change: 0.1 means that each utterance gets 0.9 to 1.1 times its frames, drawn anew in
             each epoch. This is not speed perturbation of the waveform, see `Tempo`.
@@ -189,7 +189,7 @@ class VocalTract:
         return tf.concat([log_mel, mfcc], axis=-1)
 
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
-        """Returns the bin (a fraction) from which each gets its energy, float32 ``(bins,)``."""
+        """Returns where each mel bin's energy comes from, a fractional bin, ``(num_mel_bins,)``."""
         config = self.config
         edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
         centres = np.linspace(*edges, config.num_mel_bins + 2)[1:-1]

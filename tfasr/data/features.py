@@ -127,7 +127,7 @@ def normalise_features(
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     """`compute_features` in NumPy.
 
-    A part of the audio that starts at a multiple of ``step_samples`` has the same frames as there.
+    Samples that start at a multiple of ``step_samples`` in a recording have its frames from there.
     """
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
@@ -192,7 +192,7 @@ def hann_window(length: int) -> np.ndarray:
 
 @functools.cache
 def mel_filters(config: FeatureConfig) -> np.ndarray:
-    """Returns triangular filters on the mel scale, ``(window_samples // 2 + 1, num_mel_bins)``."""
+    """Returns triangular mel filters, float32 ``(window_samples // 2 + 1, num_mel_bins)``."""
     bins = config.window_samples // 2 + 1
     frequencies = mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
     edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))

@@ -98,7 +98,7 @@ def own_split_folder(folder: Path) -> Iterator[None]:
 
 
 def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
-    """Removes the index and, if they belong to another plan than ``key``, the shards."""
+    """Writes the plan; removes the index and, if the last plan was another one, its shards."""
     plan = _plan(folder)
     if plan is not None:
         remove_unfinished(folder, split)

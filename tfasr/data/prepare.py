@@ -124,7 +124,7 @@ def select(
 
 
 # A judged item is a row: its id, number in the corpus's order, place in the corpus's list ("" for
-# rejections by the corpus's reader), audio path, one of these kinds, and a row to keep or reject.
+# rejections by the corpus's reader), audio path, one of these kinds, `kept_row` or `rejection_row`.
 _KEPT, _TOO_LONG, _UNUSABLE, _UNFIT = range(4)
 
 

@@ -145,8 +145,8 @@ def _arpa_counts(path: Path) -> list[int]:
 @dataclass(frozen=True)
 class Order:
     probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
-    # By context, for words that never followed it: the factor of their probabilities after the
-    # shorter context.
+    # For each context, the factor that gives the probability of a word that never followed it,
+    # from the word's probability after the shorter context.
     left_over: Mapping[Words, float]
 
 

@@ -252,7 +252,7 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
 class Kind:
     """An export target, with defaults for its methods."""
 
-    runtime: str  # key in `MODEL_FILES` of what runs the model
+    runtime: str  # what runs the model, a key of `MODEL_FILES`
     packages: tuple[str, ...] = ()  # needed to write the model
     extra = ""  # tfasr's optional dependencies needed to run it, as in pip install 'tfasr[extra]'
 

@@ -107,7 +107,7 @@ class StreamResult:
 
 
 def as_samples(samples: np.ndarray) -> np.ndarray:
-    """Converts floats or int16 to float32 in -1..1; ValueError for NaN, infinity or beyond 1e12."""
+    """Converts floats or int16 to float32 in -1..1; ValueError for NaN, infinity or above 1e12."""
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
     if samples.dtype.kind != "f":
