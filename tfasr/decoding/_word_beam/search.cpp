@@ -161,13 +161,15 @@ void Search::extend() {
   }
 }
 
+// Returns an upper bound on the language model's weight if a class inside a word is added.
 double Search::word_weight_limit(std::int32_t slot) const {
   const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
   const LanguageModel& model = *problem_.language_model;
   return model.forecasts() ? model.ahead_limit(state.lm) : state.weight;
 }
 
-// The same for what follows a complete word: a gap, or a new word that may be forecast at once.
+// Like word_weight_limit, for what follows a complete word: a gap, or a new word, whose forecast
+// counts at once.
 double Search::gap_weight_limit(std::int32_t slot) {
   const Closed& after = closed(slot);
   const LanguageModel& model = *problem_.language_model;

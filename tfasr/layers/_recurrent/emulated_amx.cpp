@@ -5,7 +5,7 @@
 // Vectors of 16 floats aren't registers here, which changes how functions pass them. That is
 // harmless, because none is passed to another source file.
 #pragma GCC diagnostic ignored "-Wpsabi"
-// Every installation compiles this, but only tests run it. -O1 takes a third of -O3's time.
+// Every installation compiles this, but only tests run it. -O1 compiles in a third of -O3's time.
 #ifndef __clang__
 #pragma GCC optimize("O1")
 #endif

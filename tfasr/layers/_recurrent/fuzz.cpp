@@ -250,8 +250,8 @@ bool agree(const Sets& sets, const Drawn& drawn, int problem, Random& random) {
   return true;
 }
 
-// Whether team plans fit their problems: no more members than threads, none without utterances or
-// blocks, at least four utterances per group if there are several groups.
+// Whether team plans fit their problems: no more threads than allowed, no more members of a group
+// than blocks, and at least four utterances per group if there are several groups.
 bool plans_fit() {
   for (int threads = 1; threads <= 64; ++threads) {
     for (const std::size_t batch : {1, 3, 4, 16, 64}) {
