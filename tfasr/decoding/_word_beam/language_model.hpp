@@ -8,7 +8,7 @@ namespace word_beam {
 
 // A beam's state in the language model: everything that later words' scores depend on.
 struct LmState {
-  std::int32_t context = -1;  // the last complete word, or an outside model's state; -1 at the start
+  std::int32_t context = -1;  // last complete word, or an outside model's state; -1 at the start
   std::int32_t num_words = 0;
   double log_product = 0.0;  // of the complete words' probabilities; 0 for an outside model
 };

@@ -13,8 +13,8 @@ constexpr std::int64_t kBins = 1024;  // of a histogram of scores: eight per pow
 
 }  // namespace
 
-// Returns the score of the `width`-th best candidate, which must exist, and how many candidates have
-// a higher score or the same.
+// Returns the score of the `width`-th best candidate, which must exist, and how many candidates
+// have a higher score or the same.
 Search::Last Search::last_of(std::size_t width) {
   // Positive doubles have the order of their bits, so the bin is the exponent and three more bits.
   const auto bin_of = [](double score) {
