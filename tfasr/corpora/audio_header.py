@@ -1,4 +1,4 @@
-"""Opens audio files, and reads their length from the header."""
+"""Opens audio files, and reads durations from their headers."""
 
 import contextlib
 import errno
@@ -21,25 +21,25 @@ AUDIO_SUFFIXES = frozenset(f"{_BY_LIBSNDFILE} {_BY_FFMPEG}".split())
 
 _HEAD_BYTES = 44
 _PCM = 1
-# Writers that cannot seek back (a pipe) leave a size near 2**31 or 2**32 in the header of a
-# complete file. If a FLAC header leaves out the length, libsndfile reports 2**63 - 1 frames.
+# Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or 2**32 in it. If
+# a FLAC header has no length, libsndfile reports 2**63 - 1 frames.
 _UNKNOWN_BYTES = 2**31 - 2**16
 _UNKNOWN_FRAMES = 2**62
 _HIGHEST_HZ = 1_000_000  # resampling from a higher rate would take gigabytes
-# libsndfile's log of a chunk that is larger than the rest of the file.
+# What libsndfile logs about a chunk that is larger than the rest of the file.
 _CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
 _OGG_LARGEST_PAGE_BYTES = 65307
 _OGG_PAGE_HEADER_BYTES = 27
 _OGG_END_OF_STREAM = 4
-# The first bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
-# ffmpeg may use only this demuxer: otherwise a file could pass for a playlist that opens others.
+# First bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
+# ffmpeg may use only that: it might take the file for a playlist, which opens other files.
 _FOREIGN = re.compile(
     rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
     rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
     re.DOTALL,
 )
-_FFMPEG_S = 1800  # limit of processor time, and of wall-clock time
-_FFMPEG_BYTES = 2**32 - 2**16  # of a WAV file: 12 hours at 48 kHz
+_FFMPEG_S = 1800  # limit in seconds, for both processor time and wall-clock time
+_FFMPEG_BYTES = 2**32 - 2**16  # largest WAV file: 12 hours at 48 kHz
 _LONGEST_S = 1e6
 _FFMPEG = (
     *("ffmpeg", "-nostdin", "-hide_banner", "-v", "error", "-xerror", "-timelimit", str(_FFMPEG_S)),
@@ -47,14 +47,14 @@ _FFMPEG = (
     *("-map", "0:a:0", "-ac", "1", "-t", "{most_s}", "-c:a", "pcm_s16le", "-f", "wav", "pipe:1"),
 )
 _PIECE_BYTES = 1 << 20
-# In ffmpeg's messages: prefixes for its developers, and words that mean that the file was cut.
+# In ffmpeg's messages: prefixes for its developers, and words that mean that a file is truncated.
 _FFMPEG_PREFIX = re.compile(r"\[[^]]* @ 0x[0-9a-f]+\] |file:/dev/stdin: ")
 _FFMPEG_CUT = re.compile("ended prematurely|partial file", re.IGNORECASE)
 _MOST_MESSAGE = 300
 
 
 def stated_duration_s(path: str | Path) -> float | None:
-    """Reads the seconds from a plain FLAC or WAV header without a decoder; None if they're unknown.
+    """Reads a duration from a plain FLAC or WAV header without a decoder; None if it isn't there.
 
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
     and Data Specifications 1.0" (RIFF WAVE).
@@ -108,10 +108,10 @@ class _ReadInOrder(soundfile.SoundFile):
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
-    Pass a number of frames to the file's ``read``. Errors become a ValueError that names the path,
-    except for a full disk.
+    Pass a number of frames to the file's ``read``. Errors, except for a full disk, are raised as a
+    ValueError that names the path.
     """
-    # Checked first: libsndfile calls a missing file, a locked file and a folder "System error".
+    # Checked first, because libsndfile reports a missing file or a folder as "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
     try:
@@ -125,17 +125,17 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
         raise unreadable(path, cause) from error
     # soundfile raises TypeError for a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC:  # no space for what ffmpeg decodes
+        if getattr(error, "errno", None) == errno.ENOSPC:  # no space for ffmpeg's output
             raise
         raise unreadable(path, getattr(error, "error_string", str(error))) from error
 
 
 @contextlib.contextmanager
 def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[BinaryIO | None]:
-    """Yields a temporary mono WAV file of a recording whose format libsndfile can't read.
+    """Decodes a recording in a format that libsndfile can't read to a temporary mono WAV file.
 
-    Yields None for formats that libsndfile reads. At most ``most_s`` seconds are decoded.
-    Raises ValueError if ffmpeg is missing or can't read the whole file.
+    Yields that file, or None if libsndfile reads the format. At most ``most_s`` seconds are
+    decoded. Raises ValueError if ffmpeg is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
         foreign = _FOREIGN.match(file.read(_HEAD_BYTES))
@@ -157,7 +157,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
 def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     """Runs ffmpeg and writes its output to ``decoded``; returns what went wrong, or "".
 
-    If this process ends, ffmpeg ends at its next write to the pipe, or at its time limit.
+    If this process is killed, ffmpeg ends at its next write to the pipe, or at its time limit.
     """
     with (
         tempfile.TemporaryFile() as messages,
@@ -185,7 +185,7 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns the seconds that a file's header states, even if a FLAC or MP3 was cut short."""
+    """Returns the duration in a file's header, which may be too long if a FLAC or MP3 was cut."""
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s
@@ -205,7 +205,7 @@ def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
     if file.samplerate > _HIGHEST_HZ:
         rates = f"{file.samplerate} Hz, more than the limit of {_HIGHEST_HZ} Hz"
         raise unreadable(path, f"its header states {rates}")
-    # libsndfile reads what there is of a cut WAV and only mentions the cut in its log.
+    # libsndfile reads a truncated WAV as far as it goes, and mentions the fault only in its log.
     for stated, present in _CUT_CHUNK.findall(file.extra_info):
         if int(present) < int(stated) < _UNKNOWN_BYTES:
             raise unreadable(path, f"truncated: {present} of {stated} bytes of audio are there")
@@ -214,7 +214,7 @@ def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
 
 
 def _ogg_ends(path: str | Path) -> bool:
-    """Whether an Ogg file's last page is whole and marked as the last (RFC 3533, section 6)."""
+    """Whether an Ogg file's last page is complete and marked as the last (RFC 3533, section 6)."""
     with Path(path).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 2 * _OGG_LARGEST_PAGE_BYTES))

@@ -1,4 +1,4 @@
-"""A corpus, as ``tfasr prepare`` uses it: functions that find the utterances of its splits."""
+"""The registered corpora: for each, functions that find the utterances of its splits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from tfasr.kit.registry import Registry
 
 @dataclass(frozen=True)
 class Corpus:
-    """How to read a corpus of one layout.
+    """How to read one kind of corpus.
 
     Attributes:
         read: ``read(corpus_dir, split)`` returns a split's utterances, usually by
-            `tfasr.corpora.reading.assemble`. With ``list_suffix`` it is called as
-            ``read(list, corpus_dir)``, with ``has_subsets`` as ``read(corpus_dir, split,
+            `tfasr.corpora.reading.assemble`. If ``list_suffix`` is set, it is called as
+            ``read(list, corpus_dir)``; with ``has_subsets`` as ``read(corpus_dir, split,
             subsets)``.
-        splits: ``splits(corpus_dir)`` returns the splits in the folder that are prepared if none is
-            named, such as "train", "validation" and "test". None with ``list_suffix``: then
-            ``--manifest`` names the list and ``--split`` the split.
+        splits: ``splits(corpus_dir)`` returns the splits in the folder that ``tfasr prepare``
+            prepares by default, such as "train", "validation" and "test". None if ``list_suffix``
+            is set: then ``--manifest`` names the list and ``--split`` the split.
         list_suffix: such as ".tsv", for a corpus that has one list of utterances per split.
-        has_subsets: whether ``--subsets`` chooses parts of a split, as LibriSpeech has.
+        has_subsets: whether ``--subsets`` can choose parts of a split, as for LibriSpeech.
     """
 
     read: Callable[..., CorpusSplit]
@@ -33,7 +33,7 @@ class Corpus:
 
 
 def check_corpus(corpus: object) -> None:
-    """Raises TypeError or ValueError for what cannot be registered as a corpus."""
+    """Raises TypeError or ValueError if an object can't be registered as a corpus."""
     if not isinstance(corpus, Corpus) or not callable(corpus.read):
         raise TypeError(f"it must be a tfasr.corpora.corpus.Corpus. Received: {corpus!r}.")
     if not callable(corpus.splits) and corpus.list_suffix is None:
@@ -67,12 +67,12 @@ def read_split(
     manifest: str | Path | None = None,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns one split of a corpus: its usable utterances, and its rejections with the reasons.
+    """Returns one split of a corpus: its usable utterances, and what was rejected, with reasons.
 
-    ``manifest`` is the list of a corpus such as "tsv": absolute, or relative to ``corpus_dir`` or
-    else to the working directory; by default ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir``
-    or its folder ``splits``. ``subsets`` names the folders that make up the split of a corpus such
-    as "librispeech". Each of its folders, such as "test-other", is also a split by itself.
+    ``manifest`` is the path of the list for a corpus such as "tsv": absolute, or relative to
+    ``corpus_dir`` or else to the working directory. By default it is ``<split>.json`` or
+    ``<split>.tsv`` in ``corpus_dir`` or its folder ``splits``. ``subsets`` names the folders that
+    make up the split of "librispeech". Each such folder, as "test-other", is also a split.
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -121,7 +121,7 @@ def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
 
 
 def find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
-    """Returns the list of a split's utterances, or raises UsageError if there is none."""
+    """Returns the path of a split's list of utterances; UsageError if it doesn't exist."""
     if manifest is None:
         if usual := _usual_lists(corpus_dir, split, suffix):
             return usual[0]
@@ -129,7 +129,7 @@ def find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Pat
             f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
             f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
         )
-    # An absolute path replaces the folder before it.
+    # If `manifest` is absolute, `/` ignores the folder before it.
     candidates = dict.fromkeys([corpus_dir / manifest, Path(manifest).absolute()])
     for path in candidates:
         if path.is_file():

@@ -22,7 +22,7 @@ from tfasr.errors import RunError, optional_package
 from tfasr.kit.process import ChildError, Correspondence, received
 
 SAMPLE_RATE_HZ = 22050
-# The library truncates the paths of its data files to 160 bytes, including the files' names.
+# The library cuts the paths of its data files, which include the files' names, at 160 bytes.
 _LONGEST_DATA_PATH_BYTES = 100
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
@@ -31,7 +31,7 @@ _UTF8 = 1
 
 
 class Library:
-    """The parts of espeak-ng's C interface in use; OSError if it is too old or does not start."""
+    """The C functions of espeak-ng that tfasr uses; OSError if it's too old or doesn't start."""
 
     def __init__(self, library: str, data: str):
         self._library = ctypes.CDLL(library)
@@ -41,7 +41,7 @@ class Library:
         callback = ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
         )
-        self._callback = callback(self._collect)  # held, or the library would call freed memory
+        self._callback = callback(self._collect)  # kept, or the library would call freed memory
         rate_hz = self._library.espeak_Initialize(
             _SYNCHRONOUS, 0, os.fsencode(data), ctypes.c_int(_DONT_EXIT)
         )
@@ -60,7 +60,7 @@ class Library:
 
     def speak(self, text: str, voice: str, rate_wpm: int, pitch: int) -> bytes:
         self._chunks.clear()
-        # Breathy voices add noise, which the library would seed by the time of day.
+        # Breathy voices add noise, which the library would otherwise seed with the time of day.
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
         if self._library.espeak_SetVoiceByName(voice.encode()):
             raise OSError(f"espeak-ng has no voice {voice!r}")
@@ -76,8 +76,8 @@ class Library:
 
 
 def _answers(library_path: str, data: str) -> Iterator[list[str]]:
-    # Yields samples in base64 and an error message, "" if all went well: first for the start, which
-    # has no samples, then for each request.
+    # Yields [samples in base64, error message or ""], first for starting the library (without
+    # samples), then for each request.
     try:
         library = Library(library_path, data)
     except OSError as error:
@@ -95,7 +95,7 @@ class Espeak:
     """A child process that speaks; use it as a context manager.
 
     The same sequence of calls gives the same samples in every process, because the library's noise
-    is seeded before each. The sequence matters: the library keeps state between utterances. Raises
+    is seeded before each call. Order matters: the library keeps state between utterances. Raises
     UsageError if the package espeakng-loader is missing, and RunError if the library fails.
     """
 
@@ -122,7 +122,7 @@ class Espeak:
         return self._child.pid
 
     def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
-        """Returns int16 ``(samples,)`` of a voice such as "en-us+f3"; the pitch is 0..100."""
+        """Returns int16 ``(samples,)`` in a voice such as "en-us+f3"; the pitch is 0..100."""
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         self._child.send(request)
         return np.frombuffer(self._receive(f"at {json.dumps(request)}"), dtype="<i2")

@@ -1,4 +1,4 @@
-"""LibriSpeech in its native tree: ``<subset>/<speaker>/<chapter>/``, one transcript a chapter."""
+"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``, each with a transcript file."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _TRANSCRIPT = ".trans.txt"
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns one split: its default subsets, the subset of the split's name, or ``subsets``.
+    """Returns a split: ``subsets`` if given, else its default subsets or the subset of its name.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -45,7 +45,7 @@ def read_librispeech(
 
 
 def librispeech_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of train, validation and test whose subsets are present."""
+    """Returns those of "train", "validation" and "test" whose subsets are in the folder."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
     return [split for split in SPLITS if fnmatch.filter(present, _SUBSETS[split])]
@@ -78,7 +78,7 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
             )
         return list(dict.fromkeys(subsets))
     present = _present_subsets(corpus_dir)
-    pattern = _SUBSETS.get(split, split)  # each subset is also a split, by its own name
+    pattern = _SUBSETS.get(split, split)  # a subset is also a split
     chosen = fnmatch.filter(present, pattern)
     if not chosen:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Lists of utterances, tab-separated or as JSON lines, and the rules for leaving utterances out."""
+"""Reads tab-separated and JSON-lines lists of utterances, and decides which are left out."""
 
 import json
 import math
@@ -31,9 +31,9 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of a tab-separated list; their ids are their paths without suffix.
 
     The first line names the columns, in any order: ``path`` and ``text``, optionally ``speaker``
-    and ``seconds``. Other columns are not read, and nothing is quoted. Durations come from the
-    audio headers. A list may name files anywhere: read only lists that you trust with your files'
-    content.
+    and ``seconds``. Other columns are ignored, and quotation marks have no special meaning.
+    Durations come from the audio headers. A list can name any file on your computer, whose content
+    then ends up in the shards, so read only lists that you trust.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)
@@ -49,7 +49,7 @@ def entries_of(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]
 
 
 def id_of(path: str) -> str:
-    """Returns the id of an utterance that is listed by path: the path without its suffix."""
+    """Returns an utterance's id by default: its path in the list, without suffix."""
     plain = os.path.normpath(path) if path.strip() else ""
     name = plain.rpartition("/")[2]
     if name in ("", ".", "..") or "\0" in path:
@@ -98,9 +98,9 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     """Returns the utterances of a JSON-lines manifest.
 
     Each line is an object with ``audio_filepath`` (absolute, or relative to the manifest's folder
-    or to ``corpus_dir``) and ``text``, and optionally ``duration``, ``speaker`` and ``id``, by
-    default the path without suffix. Durations come from the audio headers. A manifest may name
-    files anywhere: read only manifests that you trust with your files' content.
+    or to ``corpus_dir``) and ``text``, and optionally ``duration``, ``speaker`` and ``id`` (by
+    default the path without suffix). Durations come from the audio headers. A manifest can name any
+    file on your computer, whose content then ends up in the shards: read only those you trust.
 
     Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
     """
@@ -121,7 +121,7 @@ def _refuse_array(manifest: Path) -> None:
     try:
         content = json.loads(manifest.read_bytes())
     except (ValueError, RecursionError):
-        return  # its lines are judged one by one
+        return  # each line will be read, and rejected if it is malformed
     if isinstance(content, list) and any(isinstance(value, dict) for value in content):
         raise UsageError(
             f"A JSON manifest must have one object a line. {manifest} is one JSON array: write "
@@ -148,7 +148,7 @@ def _parse_json(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
     utterance_id = id_of(path)
     if stated_id.strip():
         utterance_id = stated_id
-    elif os.path.isabs(path):  # noqa: PTH117 - a str, and stays one
+    elif os.path.isabs(path):  # noqa: PTH117 - no need for a Path
         prefixes = (folder.as_posix().rstrip("/") + "/" for folder in folders)
         prefix = next(filter(utterance_id.startswith, prefixes), "")
         utterance_id = utterance_id.removeprefix(prefix)
@@ -163,13 +163,13 @@ def _content(line: str) -> Any:
     try:
         content = orjson.loads(line)
         numbers = (content.get("id"), content.get("speaker")) if isinstance(content, dict) else ()
-        if float not in map(type, numbers):  # orjson makes very large integers floats
+        if float not in map(type, numbers):  # orjson parses very large integers as floats
             return content
     except orjson.JSONDecodeError:
-        pass  # Python's parser accepts more, and its errors say what is wrong
+        pass  # Python's parser accepts more, and its errors are clearer
     try:
         content = json.loads(line)
-        json.dumps(content, ensure_ascii=False).encode()  # fails for half a surrogate pair
+        json.dumps(content, ensure_ascii=False).encode()  # raises for a lone surrogate
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"it is not JSON: {error}") from error
     return content
@@ -192,7 +192,7 @@ OUTSIDE = "characters outside the alphabet"
 
 
 def ctc_frames_needed(labels: Sequence[int]) -> int:
-    """Returns the fewest frames on which CTC has a path: a blank stands between equal labels."""
+    """Returns how many frames CTC needs: one per label, and a blank between equal neighbours."""
     return len(labels) + sum(map(operator.eq, labels, labels[1:]))
 
 
@@ -203,7 +203,7 @@ def fault(
     output_frames: Callable[[float], int],
     max_duration_s: float = math.inf,
 ) -> Rejection | None:
-    """Returns why an utterance is left out, or None; ``output_frames`` maps seconds to frames."""
+    """Returns why an utterance is left out, or None. ``output_frames`` maps seconds to frames."""
     if utterance.duration_s > max_duration_s:
         detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
         return Rejection(utterance.id, TOO_LONG, detail)

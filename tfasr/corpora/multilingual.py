@@ -1,4 +1,4 @@
-"""Corpora of many languages, as their releases unpack: Common Voice, FLEURS and MLS."""
+"""Reads Common Voice, FLEURS and Multilingual LibriSpeech (MLS) as their archives unpack."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError
 
 _NAMES = {"train": "train", "validation": "dev", "test": "test"}
-_NAMES |= {name: name for name in ("validated", "other", "invalidated")}  # of Common Voice
+_NAMES |= {name: name for name in ("validated", "other", "invalidated")}  # only in Common Voice
 _AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")
 Row = tuple[str, Path, str, str]  # id, audio, text and speaker
 
 
 @dataclass(frozen=True)
 class Release:
-    """How one language's folder of a release lists its utterances."""
+    """How a corpus's release lists the utterances of one language."""
 
-    expected: str  # describes the folder, for messages
-    list_of: str  # a split's list in the folder, by the release's name of the split
+    expected: str  # describes the language's folder, for messages
+    list_of: str  # path of a split's list in it; {} stands for the release's name of the split
     row: Callable[[Path, str, dict[str, str]], Row]  # from a folder, a split and a line's fields
-    columns: tuple[str, ...] = ()  # empty if the list's first line names them
+    columns: tuple[str, ...] = ()  # names of the list's columns; empty if its first line has them
 
     def splits(self, corpus_dir: str | Path) -> list[str]:
         folder = require_folder(corpus_dir, self.expected)

@@ -1,4 +1,4 @@
-"""Turns what a corpus lists into a `CorpusSplit`, with the checks that all corpora share."""
+"""Makes a `CorpusSplit` from a corpus's lists, with the checks that all corpora share."""
 
 import functools
 import itertools
@@ -30,28 +30,28 @@ _Parsed = TypeVar("_Parsed")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a corpus lists as an utterance, before anything is checked."""
+    """An utterance as listed by a corpus, before it is checked."""
 
     id: str
     audio_path: Path
-    text: str  # the transcript as it is written in the corpus
-    speaker: str  # "" where unknown
-    origin: str  # where a person finds the transcript ("dev.tsv, line 7")
+    text: str  # the transcript as written in the corpus
+    speaker: str  # "" if unknown
+    origin: str  # place of the transcript, for messages ("dev.tsv, line 7")
 
 
 @dataclass(frozen=True)
 class Judged:
-    entry: Entry | None  # None for a rejection by the corpus's reader
+    entry: Entry | None  # None if the corpus's reader rejected it
     result: Utterance | Rejection
     bytes: int = 0  # size of the audio file
-    changed_ns: int = 0  # time of the file's last change, since 1970
+    changed_ns: int = 0  # time of the file's last change, in ns since 1970
 
 
 class ListedSplit(CorpusSplit):
-    """A split whose audio headers are read when they are needed.
+    """A split whose audio headers are read only when needed.
 
-    `utterances` and `rejections` read all of them and hold the result; `tfasr prepare` streams
-    `items`, once, in the corpus's order.
+    `utterances` and `rejections` read all of them and keep the results in memory. `tfasr prepare`
+    instead reads `items`, which can be iterated over once, in the corpus's order.
     """
 
     def __init__(self, source: str, items: Iterator[Entry | Rejection]):
@@ -92,10 +92,10 @@ def assemble(
 ) -> CorpusSplit:
     """Returns a split in which every entry is either an utterance or a rejection, sorted by id.
 
-    ``source`` names what was read, for messages. ``entries`` are in the corpus's order: of several
-    with the same id, all but the first are rejected. A generator is read as needed, so that only a
-    few are in memory at a time. ``rejections`` are what the corpus's reader itself left out; they
-    may be among the entries. Raises UsageError if there are neither.
+    ``source`` names what was read, for messages. ``entries`` are in the corpus's order; if several
+    have the same id, all but the first are rejected. They may be a generator, so that only a few
+    are in memory at a time. ``rejections`` are those of the corpus's reader, which may also be
+    among the entries. Raises UsageError if there are no entries and no rejections.
     """
     items = itertools.chain(rejections, entries)
     first = next(items, None)
@@ -105,12 +105,12 @@ def assemble(
 
 
 def header_readers() -> int:
-    """Returns how many threads read audio headers: more than cores, as they mostly wait."""
+    """Returns how many threads read audio headers: many, because they mostly wait for the disk."""
     return max(_MIN_HEADER_READERS, os.cpu_count() or 1)
 
 
 def duplicate(entry: Entry, first: str) -> Rejection:
-    """Returns the rejection of an entry whose id was ``first`` listed elsewhere."""
+    """Returns a rejection of an entry whose id is already listed at the place ``first``."""
     detail = f"{entry.origin} ({entry.audio_path}); first in {first}"
     return Rejection(entry.id, DUPLICATE_ID, detail)
 
@@ -124,15 +124,15 @@ def judge(
     known: tuple[int, int, float] | None = None,
     normalise: Callable[[str], str] = normalise,
 ) -> Judged:
-    """Checks an entry; audio that still has the ``known`` size and time is not read again."""
+    """Checks an entry; reads the header again only if ``known`` has another size or time."""
     text = normalise(entry.text)
     if not text:
         detail = f"{entry.origin} ({entry.audio_path})"
         return Judged(entry, Rejection(entry.id, EMPTY_TRANSCRIPT, detail))
     try:
-        status = os.stat(entry.audio_path)  # noqa: PTH116 - one call where Path has two
+        status = os.stat(entry.audio_path)  # noqa: PTH116 - one system call; Path would need two
         is_file = stat.S_ISREG(status.st_mode)
-    except (OSError, ValueError):  # missing, or not a possible name
+    except (OSError, ValueError):  # missing, or an impossible name
         is_file = False
     if not is_file:
         detail = f"{entry.origin}: {entry.audio_path} does not exist"
@@ -152,7 +152,7 @@ def judge(
 
 
 def require_folder(path: str | Path, expected: str) -> Path:
-    """Returns the absolute path of a corpus folder, or raises UsageError with ``expected``."""
+    """Returns a corpus folder's absolute path; UsageError, with ``expected``, if it's unfit."""
     folder = Path(path).absolute()
     try:
         is_folder = folder.is_dir()
@@ -179,7 +179,7 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields every folder from ``folder`` down with its files, sorted; links are followed once."""
+    """Yields each folder from ``folder`` down with its files, sorted; none twice through links."""
 
     def fail(error: OSError) -> None:
         raise UsageError(f"Every folder of a corpus must be readable. Received: {error}.")
@@ -188,7 +188,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         status = Path(root).stat()
         identity = (status.st_dev, status.st_ino)
-        if identity in entered:  # a link to a folder above it, or to one seen before
+        if identity in entered:  # a link to a folder above, or to one visited before
             folders.clear()
             continue
         entered.add(identity)
@@ -197,11 +197,11 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 
 class MalformedLineError(ValueError):
-    """A line that breaks its file's format; the message is the fault."""
+    """A line that breaks its file's format; the message says how."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the numbers (from 1) and contents of lines that aren't blank; line feeds end lines."""
+    """Yields the number (from 1) and content of lines that aren't blank; line feeds end them."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -215,7 +215,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def parsed_lines(
     path: Path, parse: Callable[[str], _Parsed], lines: Iterable[tuple[int, bytes]] | None = None
 ) -> Iterator[tuple[str, _Parsed | Rejection]]:
-    """Yields each line's place and what ``parse`` returns, or a rejection of a malformed line."""
+    """Yields each line's place and ``parse``'s result, or a rejection if the line is malformed."""
     for number, line in numbered_lines(path) if lines is None else lines:
         place = f"{path}, line {number}"
         try:

@@ -1,4 +1,4 @@
-"""Google Speech Commands: one folder per word, split by two lists or by the official hash."""
+"""Reads Google Speech Commands: one folder per word; two lists or a hash decide the splits."""
 
 import hashlib
 from pathlib import Path
@@ -28,9 +28,10 @@ TESTING_PERCENT = 10.0
 
 
 def official_split(file_name: str) -> str:
-    """Returns the split of a recording by the corpus's rule, ``<speaker>_nohash_<n>.wav``.
+    """Returns a recording's split by the corpus's rule, from its name ``<speaker>_nohash_<n>.wav``.
 
-    All recordings of a speaker are in one split, and none moves when the corpus grows.
+    The rule hashes the speaker. So all recordings of a speaker are in one split, and stay there if
+    the corpus grows.
 
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
@@ -43,12 +44,11 @@ def official_split(file_name: str) -> str:
 
 
 def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns one split; a recording's transcript is its folder's name, its id the path without
-    suffix.
+    """Returns one split; transcripts are the folders' names, ids the paths without suffix.
 
-    Folders whose name begins with an underscore (``_background_noise_``) hold no words. Recordings
-    that no list names follow the official rule if a list is missing. Raises UsageError if a
-    recording is in both lists.
+    Folders whose name begins with an underscore (``_background_noise_``) are skipped. Recordings in
+    no list belong to training or, if `official_split` says so, to a split whose list is missing.
+    Raises UsageError if a recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
@@ -71,7 +71,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 
 def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of train, validation and test that hold a recording."""
+    """Returns those of "train", "validation" and "test" that have a recording."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     listed, _ = _read_lists(corpus_dir)
     present = {_split_of(utterance_id, listed) for utterance_id, _ in _recordings(corpus_dir)}
@@ -86,7 +86,7 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
         for path in sorted((corpus_dir / word).iterdir())
         if path.suffix.lower() in AUDIO_SUFFIXES
     ]
-    # Other corpora also keep audio in folders, whose names are not transcripts.
+    # Another corpus may also keep audio in folders, but their names aren't transcripts.
     native = any(_SPEAKER_END in path.name for _, path in recordings)
     listed = any((corpus_dir / name).is_file() for name in _LISTS.values())
     if not recordings or not (native or listed):

@@ -1,7 +1,7 @@
-"""A corpus that needs no download: commands spoken by a synthesiser in many voices.
+"""Makes a corpus without downloads: a synthesiser speaks commands in many voices.
 
-The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv``, the audio in a folder per
-split, and ``synthetic.json``: the arguments, and whether the corpus is finished.
+The corpus's folder contains ``train.tsv``, ``validation.tsv`` and ``test.tsv``, the audio in a
+folder per split, and ``synthetic.json``: the arguments, and whether the corpus is finished.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tfasr.kit.files import take_lock, write_whole
 # A small grammar of spoken commands: a few dozen words, in sentences of one to seven.
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-# A slot in braces is filled from _SLOTS; a sentence form is drawn as often as it is listed.
+# Slots in braces are filled from _SLOTS. A form that is listed twice is drawn twice as often.
 _FORMS = (
     "turn the {room} {device} {state}",
     "turn the {room} {device} {state}",
@@ -75,7 +75,7 @@ class Grammar:
 
 
 def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
-    """Returns a language's grammar, with the given voices if any; UsageError if it's unknown."""
+    """Returns a language's grammar with these voices, or its own; UsageError if it's unknown."""
     languages = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
     languages[ENGLISH] = {"forms": _FORMS, "slots": _SLOTS, "accents": _ACCENTS}
     if language not in languages:
@@ -114,15 +114,15 @@ class Speaker(Protocol):
 class SpokenSentence:
     text: str
     voice: str
-    duration_s: float  # with the pauses
+    duration_s: float  # including the pauses before and after
     pause_before_s: float
-    wav: bytes  # a 16-bit WAV file
+    wav: bytes  # the content of a 16-bit WAV file
 
 
 def voices_of_splits(
     seed: int, num_voices: int, voices: Sequence[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Returns disjoint voices for training, validation (a sixth) and test (a sixth)."""
+    """Draws different voices for training, validation (a sixth of them) and test (a sixth)."""
     order = np.random.default_rng([seed, 0]).permutation(len(voices))
     chosen = [voices[index] for index in order[:num_voices]]
     held_out = max(1, num_voices // 6)
@@ -146,11 +146,11 @@ def speak_sentence(
 
 
 def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Changes loudness, adds pauses and noise; also returns the samples before the speech."""
+    """Changes loudness, adds pauses and noise; also returns the first pause in samples."""
     before, after = (generator.uniform(*_PAUSES_S, size=2) * SAMPLE_RATE_HZ).astype(int)
     gain = 10 ** (generator.uniform(*_GAINS_DB) / 20)
     noise_to_signal = 10 ** (-generator.uniform(*_SIGNAL_TO_NOISE_DB) / 20)
-    # Summed in integers: a sum of floats may differ from machine to machine in its last bits.
+    # Summed in integers, because float sums may differ between machines in the last bits.
     energy = int(np.sum(speech.astype(np.int64) ** 2))
     noise_level = noise_to_signal * (energy / max(1, len(speech))) ** 0.5
     quiet = np.pad(speech.astype(np.float64), (before, after))
@@ -160,7 +160,7 @@ def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.n
 
 
 MARKER_FILE = "synthetic.json"
-# Increased whenever a new version makes other audio from the same parameters.
+# Increase this whenever a change makes other audio from the same parameters.
 _RECIPE = 1
 
 
@@ -173,14 +173,14 @@ class Parameters:
     num_voices: int
     recipe: int = _RECIPE
     language: str = ENGLISH
-    voices: Sequence[str] = ()  # of espeak-ng; empty for the language's own
+    voices: Sequence[str] = ()  # names in espeak-ng; empty for the language's default voices
 
     @property
     def grammar(self) -> Grammar:
         return grammar_of(self.language, self.voices)
 
     def to_json(self) -> dict[str, Any]:
-        # English leaves these out, as before there were other languages.
+        # Left out for English, as by older versions, which had no other language.
         optional = {"language": self.language, "voices": list(self.voices)}
         changed = optional if (self.language, *self.voices) != (ENGLISH,) else {}
         return {n: v for n, v in asdict(self).items() if n not in optional} | changed
@@ -213,11 +213,11 @@ def make_synthetic_corpus(
 ) -> None:
     """Makes a corpus of synthetic speech, unless the folder already holds the same corpus.
 
-    ``num_voices`` counts all voices, at most the language's; by default 48 or all. ``language`` is
-    "en" or one in languages.json; ``voices`` are espeak-ng's names, such as "de+f2". The same
-    arguments give the same bytes with the same versions of espeak-ng and NumPy. What a killed
-    process left unfinished is made again. Raises UsageError for wrong arguments or a folder with
-    other files, RunError if the synthesiser or the disk fails.
+    ``num_voices`` is the number of voices in all splits, by default 48 or all that the language
+    has. ``language`` is "en" or one in languages.json; ``voices`` are names in espeak-ng, such as
+    "de+f2". The same arguments give the same bytes with the same versions of espeak-ng and NumPy.
+    If a killed call left the corpus unfinished, it is made anew. Raises UsageError for wrong
+    arguments or a folder with other files, RunError if the synthesiser or the disk fails.
     """
     if num_voices is None:
         num_voices = min(_USUAL_VOICES, len(grammar_of(language, voices).voices))
@@ -234,7 +234,7 @@ def make_synthetic_corpus(
     with _locked(corpus_dir):
         if _is_made(corpus_dir, parameters):
             return
-        with Espeak() as espeak:  # before the first file: it may not be installed
+        with Espeak() as espeak:  # before the first file, as it may not be installed
             try:
                 _make(corpus_dir, parameters, espeak)
             except OSError as error:
@@ -245,13 +245,13 @@ def make_synthetic_corpus(
 
 
 def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
-    """Yields sentences and their splits in order, as the speaker keeps state between them."""
+    """Yields splits and sentences; the order matters, because the speaker keeps state."""
     grammar = parameters.grammar
     voices = voices_of_splits(parameters.seed, parameters.num_voices, grammar.voices)
     counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
     for number, (split, of_split, count) in enumerate(zip(SPLITS, voices, counts, strict=True), 1):
         for index in range(count):
-            # A generator for each utterance makes its text independent of all others.
+            # Each utterance has its own generator, so its text doesn't depend on the others.
             generator = np.random.default_rng([parameters.seed, number, index])
             yield split, speak_sentence(speaker, grammar, of_split, generator)
 
@@ -296,7 +296,7 @@ def _locked(corpus_dir: Path) -> Iterator[None]:
 
 
 def _read_marker(corpus_dir: Path) -> tuple[dict, bool]:
-    """Returns the parameters in the marker and whether the corpus is finished."""
+    """Returns the parameters in ``synthetic.json`` and whether the corpus is finished."""
     try:
         content = json.loads((corpus_dir / MARKER_FILE).read_text(encoding="utf-8"))
         return content, content.pop("finished", False)

@@ -1,4 +1,4 @@
-"""Corpora in the formats of other toolkits: Hugging Face's datasets, and lhotse's manifests."""
+"""Reads corpora in other toolkits' formats: Hugging Face datasets and lhotse manifests."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ _SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "t
 _TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text")
 _SPEAKERS = ("speaker_id", "client_id", "speaker")
 _AUDIO_FOLDER = "tfasr-audio"
-_MOST_OUTSIDE_S = 0.1  # of a recording, outside its supervision
+_MOST_OUTSIDE_S = 0.1  # how much of a recording its supervision may leave out
 
 
 def dataset_splits(corpus_dir: str | Path) -> list[str]:
@@ -43,11 +43,11 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 
 def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns a split of a dataset with audio bytes or paths, which are written to files first.
+    """Returns a split of a dataset whose rows have audio as bytes or as a path.
 
-    The files go to the folder "tfasr-audio" in ``corpus_dir``, unless they are there already. The
-    text is in the first of the columns "text", "sentence", "transcription", "transcript",
-    "normalized_text" and "raw_text" that exists.
+    Bytes are first written to files in the folder "tfasr-audio" in ``corpus_dir``, unless they are
+    there already. The text is in the first of the columns "text", "sentence", "transcription",
+    "transcript", "normalized_text" and "raw_text" that exists.
     """
     folder = require_folder(corpus_dir, _DATASET)
     files = _files(folder, split)
@@ -108,10 +108,10 @@ DATASET = Corpus(read_dataset, dataset_splits)
 
 
 def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
-    """Returns the utterances of lhotse's cuts, or of supervisions with recordings next to them.
+    """Returns the utterances of a lhotse manifest of cuts or supervisions.
 
-    Audio files are read whole: cuts and supervisions of a part are rejected. For a file called
-    ``x_supervisions_y.jsonl.gz``, recordings are read from ``x_recordings_y.jsonl.gz``.
+    Audio files are read whole, so cuts and supervisions of a part are rejected. Supervisions in
+    ``x_supervisions_y.jsonl.gz`` need their recordings in ``x_recordings_y.jsonl.gz``.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the manifest's paths are relative to")
     manifest = Path(manifest)

@@ -1,4 +1,4 @@
-"""What a corpus reader finds: utterances, and rejections with their reasons."""
+"""What a corpus reader returns: utterances, and rejections with their reasons."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from pathlib import Path
 from tfasr.errors import UsageError
 
 SPLITS = ("train", "validation", "test")
-_NAME = re.compile(r"[^\W_][\w-]*")  # of a folder in --shard_dir, and of the shards in it
+_NAME = re.compile(r"[^\W_][\w-]*")  # of a split, its folder in --shard_dir, and its shards
 
 
 def check_split(split: str) -> None:
@@ -25,9 +25,9 @@ class Utterance:
 
     id: str  # unique within a corpus
     audio_path: Path  # absolute
-    duration_s: float  # of the audio, from the file's header or the manifest
+    duration_s: float  # of the audio, from the file's header
     text: str  # normalised by the alphabet, or by `tfasr.alphabet.normalise`
-    speaker: str = ""  # "" where unknown
+    speaker: str = ""  # "" if unknown
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Rejection:
     """Something in a corpus that is not a usable utterance."""
 
     id: str  # the file's name if there is no id
-    reason: str  # a short fixed phrase to count by ("audio without transcript")
-    detail: str  # where and what exactly, for a person
+    reason: str  # a fixed phrase by which rejections are counted ("audio without transcript")
+    detail: str  # what exactly is wrong and where, for people
 
 
 @dataclass
 class CorpusSplit:
-    """One split of a corpus: its utterances sorted by id, and the rejections."""
+    """One split of a corpus: its utterances, sorted by id, and its rejections."""
 
     utterances: list[Utterance] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)

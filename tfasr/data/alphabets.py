@@ -1,4 +1,4 @@
-"""Which characters or units a recogniser writes: named, listed in a file, or taken from the text.
+"""Makes the alphabet a recogniser writes in: English, listed in a file, or taken from the text.
 
 `tfasr prepare` makes an alphabet from the training transcripts alone and reports what it keeps,
 maps and drops before anything is packed. Other splits get the alphabet of the training split.
@@ -24,25 +24,25 @@ from tfasr.kit.files import read_text
 TRAINING = "train"  # the split that alphabets are made from
 _SHOWN = 60
 _LONGEST_TRANSCRIPT_BYTES = 1 << 20
-_BPE = 2  # sentencepiece's number of the kind
+_BPE = 2  # sentencepiece's number for byte-pair encoding
 
 log = logging.getLogger("tfasr")
 
 
 @config_class
 class AlphabetConfig:
-    """What a recogniser writes; the shards and the run keep the result.
+    """What a recogniser writes; shards and runs store the alphabet made from this.
 
     Attributes:
         source: "english" (a-z and the apostrophe), "auto" (the characters of the training
-            transcripts), or a file with one character a line.
-        mapping: a file of replacements, one a line: a text, a tab, and what is written instead;
+            transcripts), or a file with one character per line.
+        mapping: a file of replacements, one per line: a text, a tab, and what is written instead;
             nothing after the tab drops the text. "" for none.
         keep_case: whether upper case is kept.
         keep_punctuation: whether "auto" keeps punctuation marks and symbols.
-        units: number of sub-word units that are trained on the training transcripts; 0 for none.
-        units_kind: of trained units: "unigram" or "bpe".
-        units_model: a file of sentencepiece to use instead of training units; "" for none.
+        units: number of sub-word units to train on the training transcripts; 0 for characters.
+        units_kind: how units are trained: "unigram" or "bpe".
+        units_model: a sentencepiece model file whose units to use instead; "" for none.
     """
 
     source: str = "english"
@@ -71,7 +71,7 @@ def transcripts(corpus: CorpusSplit) -> Iterator[str]:
 def alphabet_of(
     config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
 ) -> Alphabet:
-    """Makes the alphabet from ``training``; without it, reads the prepared training split's."""
+    """Makes an alphabet from ``training``; if that is None, reads the prepared training split's."""
     if training is not None:
         texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
         return make_alphabet(config, texts) if texts else Alphabet()
@@ -87,7 +87,7 @@ def alphabet_of(
 
 
 def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) -> Alphabet:
-    """Makes an alphabet and logs what it keeps, maps and drops; ``texts`` is called several times.
+    """Makes an alphabet and logs what it keeps, maps and drops; calls ``texts`` several times.
 
     Raises UsageError naming the file, line or setting that is wrong, and the remedy.
     """
@@ -107,7 +107,7 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
     if config.source == "auto":
         characters = _seen_characters(counts, config.keep_punctuation)
         alphabet = replace(alphabet, characters=characters)
-        # The letters on both sides of a dropped mark may compose to another letter.
+        # If a mark between them is dropped, two characters may combine into a letter not seen yet.
         outside = (alphabet.foreign_characters(alphabet.normalise(text)) for text in texts())
         characters = "".join(sorted(set(characters).union(*outside)))
         alphabet = replace(alphabet, characters=characters)
@@ -138,7 +138,7 @@ def _seen_characters(counts: Counter[str], keep_punctuation: bool) -> str:
 
 
 def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
-    """Adds the space, unless most of the text is in a script without spaces."""
+    """Sorts letters, adding the space unless most text is in a script without spaces."""
     unspaced = sum(counts[c] for c in letters if is_unspaced(c))
     spaced = 2 * unspaced < sum(counts[c] for c in letters - {" "} if c in counts)
     return "".join(sorted(letters | set(" " * spaced)))
@@ -206,7 +206,7 @@ def _with_units(
     model = ModelProto()
     try:
         model.ParseFromString(content)
-        # Type 1 is a unit; others are bytes and marks of unknown text or of a sentence's ends.
+        # Other types are bytes, and marks for unknown text or a sentence's start and end.
         units = tuple((p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL)
         if config.units:
             units = _complete(units, alphabet)
@@ -238,7 +238,7 @@ def _trained_units(
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=usable,
             model_writer=model,
-            vocab_size=config.units + 1,  # and the unknown text
+            vocab_size=config.units + 1,  # one more for unknown text
             model_type=config.units_kind,
             character_coverage=1.0,
             normalization_rule_name="identity",
@@ -293,7 +293,7 @@ def _report(
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Lists characters with how often they occur, the most frequent first; marks on a circle."""
+    """Lists characters with their counts, the most frequent first; combining marks on a circle."""
     names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = []

@@ -15,8 +15,8 @@ from tfasr.errors import UsageError
 __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
 
 AUDIO_READERS = ("soundfile", "tfio")
-_MOST_VALUES = 1 << 20  # of all channels, in a block
-_LONG_S = 60.0  # of a block if a whole file is read: most utterances are shorter
+_MOST_VALUES = 1 << 20  # samples of a block, over all channels
+_LONG_S = 60.0  # length of a block if a whole file is read: most utterances fit into one
 _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
     "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
@@ -29,9 +29,9 @@ def read_audio(
 ) -> np.ndarray:
     """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at full scale.
 
-    Channels are averaged; another rate is converted by soxr's band-limited filter (HQ). The reader
-    is "soundfile", or "tfio" where `check_audio_reader` accepts it. Raises ValueError, with path
-    and cause, for a file that is missing, unreadable, cut short, empty or not finite.
+    Channels are averaged; other sample rates are converted by soxr's band-limited filter (HQ). The
+    reader is "soundfile", or "tfio" if `check_audio_reader` accepts that. Raises ValueError, with
+    path and cause, if the file is missing, unreadable, cut short or empty, or has NaN or infinity.
     """
     if sample_rate_hz <= 0:
         raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
@@ -52,7 +52,7 @@ def read_audio(
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns, bit for bit, in blocks, to save memory."""
+    """Yields the samples that `read_audio` returns, bit for bit, in blocks, to save memory."""
     count = 0
     with opened_audio(path) as file:
         resampler = None
@@ -65,7 +65,7 @@ def audio_blocks(
             count += len(block)
             mono = _mono(path, block)
             yield mono if resampler is None else resampler.resample_chunk(mono)
-        if count != file.frames:  # libsndfile may end early without an error: FLAC, MP3
+        if count != file.frames:  # libsndfile may end a FLAC or MP3 early without error
             raise unreadable(path, f"truncated: {count} of {file.frames} samples are there")
         if not count:
             raise unreadable(path, f"it holds no audio: 0 samples at {file.samplerate} Hz")
@@ -80,7 +80,7 @@ def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
 
 
 def check_audio_reader(name: str) -> None:
-    """Raises UsageError unless `read_audio` can work with this reader here."""
+    """Raises UsageError unless `read_audio` can use this reader with the installed packages."""
     if name not in AUDIO_READERS:
         raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
     if name == "tfio" and (reason := _why_no_tfio()):
@@ -117,13 +117,13 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _why_no_tfio() -> str:
-    """Returns why tensorflow-io, whose native part fits one TensorFlow only, does not load."""
+    """Returns why tensorflow-io doesn't load, or ""; it fits only one version of TensorFlow."""
     try:
         import tensorflow as tf
     except ImportError as error:
         return f"TensorFlow cannot be imported ({error})"
-    # Where the native part does not fit, importing tensorflow-io only warns, and an operation
-    # raises when it is first looked up.
+    # If its native library doesn't fit, importing tensorflow-io only warns; looking up one of its
+    # operations raises.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -131,7 +131,7 @@ def _why_no_tfio() -> str:
             operations.core_ops.io_audio_readable_init  # noqa: B018 - the look-up loads the library
         except ModuleNotFoundError as error:
             return f"tensorflow-io is not installed ({error})"
-        except Exception as error:  # whatever a broken native part raises, it is the reason
+        except Exception as error:  # a broken native library can raise anything
             cause = " ".join(str(error).split())[:400]
             return f"tensorflow-io does not load with TensorFlow {tf.__version__} ({cause})"
     return ""

@@ -26,18 +26,18 @@ class AugmentationConfig:
     """How utterances are masked and changed in training; by default, not at all.
 
     Attributes:
-        time_masks: stretches of frames set to 0.
-        time_mask_frames: longest stretch.
-        time_mask_fraction: longest stretch as a share of the utterance.
-        frequency_masks: bands of features set to 0.
-        frequency_mask_bins: widest band.
-        frequency_masks_over: "log_mel" doesn't mask the MFCC, whose neighbours are not close in
-            frequency; "all_features" masks bands of both, as tfasr 0.1.0 did.
+        time_masks: how many stretches of frames are set to 0.
+        time_mask_frames: most frames of a stretch.
+        time_mask_fraction: longest stretch as a share of the utterance, if that is shorter.
+        frequency_masks: how many bands of features are set to 0.
+        frequency_mask_bins: most features of a band.
+        frequency_masks_over: "log_mel" leaves out the MFCC, whose neighbours aren't close in
+            frequency; "all_features" masks bands of log-mel and MFCC, as tfasr 0.1.0 did.
         from_epoch: the first epoch, counted from 1, with masks.
-        tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
-            frames. It is not speed perturbation of the waveform, see `Tempo`.
-        vocal_tract_change: 0.1 scales each utterance's frequencies, anew in each epoch, by 0.9 to
-            1.1, as other speakers' vocal tracts do: `VocalTract`.
+        tempo_change: 0.1 means that each utterance gets 0.9 to 1.1 times its frames, drawn anew in
+            each epoch. This is not speed perturbation of the waveform, see `Tempo`.
+        vocal_tract_change: 0.1 means that each utterance's frequencies are multiplied by 0.9 to
+            1.1, drawn anew in each epoch, as by another speaker's vocal tract; see `VocalTract`.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """
@@ -92,7 +92,7 @@ def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf
 
 
 def most_frames(frames: Any, change: float) -> Any:
-    """Returns a bound on the frames (int or array) of an utterance at the slowest tempo."""
+    """Returns an upper bound on utterances' frames (int or array) at the slowest tempo."""
     return np.floor(np.multiply(frames, 1 + change)).astype(np.int64) + 1 if change else frames
 
 
@@ -101,29 +101,27 @@ def least_frames(frames: Any, change: float) -> Any:
 
 
 class Tempo:
-    """Draws how many frames an utterance gets, between ``1 - change`` and ``1 + change`` times as
-    many.
+    """Multiplies an utterance's frames by a random factor, ``1 - change`` to ``1 + change``.
 
     Changes the tempo like speed perturbation (T. Ko et al., Audio augmentation for speech
     recognition, Interspeech 2015), but of features instead of the waveform: frames are interpolated
-    linearly, and pitch and formants stay where they are. No utterance gets fewer of the model's
-    output frames (``output_lengths``) than CTC needs for its labels. ``longest`` is the split's
-    longest utterance in frames.
+    linearly, so pitch and formants don't change. The model (``output_lengths``) never gets fewer
+    output frames than CTC needs for the labels. ``longest``: frames of the longest utterance.
     """
 
     def __init__(self, change: float, output_lengths: Callable[[Any], Any], longest: int):
         self._change = change
         outputs = np.asarray(output_lengths(np.arange(1, longest + 1, dtype=np.int32)))
-        # The fewest outputs of this and all longer inputs: a longer input may give fewer outputs.
+        # The fewest outputs of any input at least this long; longer inputs may give fewer outputs.
         outputs = np.minimum.accumulate(outputs[::-1])[::-1]
         needed = np.arange(max(int(outputs[-1]), 0) + 1)
-        # By number of output frames: the fewest feature frames that give as many.
+        # For each number of output frames, the fewest feature frames that give so many.
         self._least = (np.searchsorted(outputs, needed) + 1).astype(np.int32)
 
     def frames(self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns how many frames an utterance gets; ``seed`` is integers ``(2,)``."""
         span = (1 - self._change, 1 + self._change)
-        # + 2: not a seed of the masks.
+        # + 2, because the masks use the seeds + 0 and + 1.
         factor = tf.random.stateless_uniform([], seed + 2, *span)
         drawn = tf.cast(tf.round(factor * tf.cast(frames, tf.float32)), tf.int32)
         # CTC needs a blank between two equal labels.
@@ -139,7 +137,7 @@ class Tempo:
 
 
 def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
-    """Returns features interpolated at evenly spaced places, the first and last ones kept."""
+    """Interpolates features linearly to so many evenly spaced frames; first and last stay."""
     last = tf.shape(features)[0] - 1
     step = tf.cast(last, tf.float32) / tf.cast(tf.maximum(frames - 1, 1), tf.float32)
     places = tf.cast(tf.range(frames), tf.float32) * step
@@ -150,14 +148,14 @@ def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     )
 
 
-# The share of half the sample rate up to which frequencies are scaled; above it, they are mapped so
-# that half the sample rate stays where it is. At 16 kHz it is 4800 Hz, above the formants.
+# Frequencies are scaled up to this share of half the sample rate: 4800 Hz at 16 kHz, above the
+# formants. Higher ones are mapped so that half the sample rate stays where it is.
 _SCALED_SHARE = 0.6
 
 
 @dataclass(frozen=True)
 class VocalTract:
-    """Scales the frequencies of log-mel features, as the length of a vocal tract does its formants.
+    """Scales the frequencies of log-mel features, like a longer or shorter vocal tract.
 
     The factor is drawn uniformly between ``1 - change`` and ``1 + change``.
 
@@ -170,9 +168,9 @@ class VocalTract:
     config: FeatureConfig
 
     def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns features (float32, not yet normalised) of a randomly drawn vocal tract."""
+        """Scales the frequencies of features (float32, not yet normalised) by a random factor."""
         span = (1 - self.change, 1 + self.change)
-        # + 3: not a seed of the masks or the tempo.
+        # + 3, because masks and tempo use the seeds + 0 to + 2.
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
 
     def scaled(self, features: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
@@ -191,13 +189,13 @@ class VocalTract:
         return tf.concat([log_mel, mfcc], axis=-1)
 
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
-        """Returns where each mel bin's energy comes from, in bins: float32 ``(num_mel_bins,)``."""
+        """Returns where each mel bin's energy comes from, a fractional bin, ``(num_mel_bins,)``."""
         config = self.config
         edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
         centres = np.linspace(*edges, config.num_mel_bins + 2)[1:-1]
         hz = (700 * np.expm1(centres / 1127)).astype(np.float32)
         highest = config.sample_rate_hz / 2
-        # The end of the scaled part, before and after; see the source's equation.
+        # The highest scaled frequency before and after scaling; see the source's equation.
         after = _SCALED_SHARE * highest * tf.minimum(factor, 1.0)
         before = after / factor
         slope = (highest - before) / (highest - after)
@@ -209,7 +207,7 @@ class VocalTract:
 
 _FILES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
 _COPY = re.compile(r"~(?:noise(\d+)|speed(\d+(?:\.\d+)?))\Z")  # the end of a copy's id
-_MOST_DRAWS = 10  # of excerpts of noise, until one is not silent
+_MOST_DRAWS = 10  # excerpts of noise to try until one isn't silent
 
 
 @config_class
@@ -219,10 +217,10 @@ class NoiseConfig:
     Attributes:
         copies: number of noisy copies, each with a random room from ``--impulse_dir``, then a
             random noise from ``--noise_dir``, if these folders are given.
-        snr_db: the lowest and highest ratio of the powers of speech and noise, drawn evenly in
-            decibels; both powers are means over the whole utterance.
-        speeds: factors of copies that play faster or slower without noise, such as (0.9, 1.1):
-            pitch and formants change, too.
+        snr_db: the lowest and highest ratio of speech to noise power in decibels, between which it
+            is drawn uniformly; both powers are means over the whole utterance.
+        speeds: factors, such as (0.9, 1.1), each for a copy without noise that plays slower or
+            faster; pitch and formants change, too.
         keep_clean: whether the recording itself is packed as well.
         splits: the splits that get copies.
         seed: decides, together with an utterance's id, all random choices for it.
@@ -242,7 +240,7 @@ class NoiseConfig:
         require(0 <= self.copies <= 1000, self, "copies", "in 0..1000")
         ordered = -100 <= self.snr_db[0] <= self.snr_db[1] <= 100
         require(ordered, self, "snr_db", "a lower and an upper number of decibels, in -100..100")
-        # A copy's id names its speed.
+        # A copy's id contains its speed.
         usable = all(0.5 <= s <= 2 and s != 1 and s == float(f"{s:g}") for s in self.speeds)
         distinct = len(set(self.speeds)) == len(self.speeds)
         rule = "different factors in 0.5..2 of at most 6 digits, none of them 1"
@@ -252,18 +250,18 @@ class NoiseConfig:
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of a split's utterances; a copy's id and the seed decide its samples."""
+    """Makes copies of a split's utterances; a copy's id and the seed decide its samples."""
 
     config: NoiseConfig
     noises: tuple[Path, ...]
     impulses: tuple[Path, ...]
-    files_hash: str  # of the names and contents of both
+    files_hash: str  # hash of the names and contents of noises and impulses
 
     def content(self) -> dict[str, Any]:
         return {**to_json(self.config), "files": self.files_hash}
 
     def rows(self, kept: Rows, folder: Path, why_not: Callable[[Row], Rejection | None]) -> Rows:
-        """Returns rows of utterances and their copies, without copies that ``why_not`` rejects.
+        """Returns rows for utterances and their copies, except copies that ``why_not`` rejects.
 
         Raises UsageError if an utterance's id ends like a copy's.
         """
@@ -317,7 +315,7 @@ class Copies:
 
 
 def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
-    """Adds noise of equal length to samples, scaled to a mean power ``snr_db`` below theirs."""
+    """Adds noise of equal length, scaled to a mean power ``snr_db`` below that of the samples."""
     powers = [float(np.mean(np.square(values, dtype=np.float64))) for values in (samples, noise)]
     gain = math.sqrt(powers[0] / powers[1] / 10 ** (snr_db / 10))
     return (samples + gain * noise).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Shards to batches: parallel readers, shuffling, bucketing or fixed padding, prefetching."""
+"""Makes batches from shards: parallel reading, shuffling, buckets or fixed padding, prefetching."""
 
 import os
 import random
@@ -26,23 +26,23 @@ from tfasr.kit.config import config_class, require, require_within
 Batch = dict[str, tf.Tensor]
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
-_MOST_UTTERANCES = 2**20  # per batch: TensorFlow aborts at sizes that overflow
-# About how many utterances' lengths decide the buckets if the tempo changes.
+_MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
+# If the tempo changes, about so many utterances' lengths decide the buckets.
 _ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns the buckets' lengths, ascending, with the least padding; tries at most 128."""
+    """Returns those longest lengths of buckets, of at most 128 tried, that need least padding."""
     if not len(lengths):
         raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
     ordered = np.sort(np.asarray(lengths))
     candidates = np.unique(ordered)
     if len(candidates) > _CANDIDATES:
-        # Quantiles, because the choice is quadratic in the number of candidates.
+        # Tries quantiles only, because time grows with the square of the number of candidates.
         quantiles = np.linspace(0, 1, _CANDIDATES)
         candidates = np.unique(np.quantile(ordered, quantiles, method="higher"))
     counts = np.searchsorted(ordered, candidates, side="right")
-    # cost[j] = fewest padded frames when candidate j is the last boundary so far.
+    # cost[j] = fewest frames, with padding, if candidate j is the last boundary so far.
     cost = candidates * counts
     choice = []
     for _ in range(min(num_buckets, len(candidates)) - 1):
@@ -58,22 +58,22 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Padding:
-    """Groups utterances into batches and pads each batch to its bucket's longest length."""
+    """Groups utterances by length into buckets and batches, padded to their bucket's length."""
 
-    boundaries: list[int]  # the longest lengths of the buckets, ascending
-    batch_size: int  # the last batch of a bucket may have fewer utterances
+    boundaries: list[int]  # the buckets' longest lengths in frames, ascending
+    batch_size: int  # utterances; the last batch of a bucket may have fewer
     num_features: int
-    frames: int | None  # of all batches; None if buckets differ
-    # an utterance's mean padded frames, for batch sizes by length; None: all have ``batch_size``
+    frames: int | None  # of each batch; None if buckets differ
+    # mean padded frames of an utterance, if short utterances get larger batches; else None
     equal_frames_of: float | None = None
-    replicas: int = 1  # batch sizes by length are multiples of this
+    replicas: int = 1  # such batch sizes are multiples of this
 
     @property
     def sizes(self) -> list[int]:
         """The batch size of each bucket.
 
-        Sizes by length give each batch about the padded frames of ``batch_size`` average
-        utterances, so an epoch keeps its number of batches.
+        If sizes depend on length, each batch has about as many padded frames as ``batch_size``
+        average utterances, so the number of batches in an epoch hardly changes.
         """
         if self.equal_frames_of is None:
             return [self.batch_size] * len(self.boundaries)
@@ -81,7 +81,7 @@ class Padding:
         return [self.replicas * max(round(share / frames), 1) for frames in self.boundaries]
 
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
-        """Returns the number, int64, of the bucket for an utterance with this many frames."""
+        """Returns the index, int64, of the bucket for an utterance with this many frames."""
         boundaries = tf.constant(self.boundaries, tf.int64)
         frames = tf.cast(frames, tf.int64)
         return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
@@ -93,11 +93,11 @@ class Padding:
             lambda bucket, window: self._padded(window, bucket),
             window_size_func=self._size_of,
         )
-        # Shapes passed as tensors are not known statically.
+        # `_padded` passes shapes as tensors, so TensorFlow doesn't know them when tracing.
         return grouped.map(self._with_static_shapes)
 
     def unpadded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Groups elements without features into the same batches as `batches`, unpadded."""
+        """Groups elements without features into the same batches as `batches`."""
         return elements.group_by_window(
             self._bucket,
             lambda bucket, window: window.batch(self._size_of(bucket)),
@@ -105,7 +105,7 @@ class Padding:
         )
 
     def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
-        """Returns some utterances as one batch, padded as if its longest had ``longest`` frames."""
+        """Returns utterances as one batch, padded for a longest utterance of ``longest`` frames."""
         return self._padded(elements, self.bucket_of(longest)).map(self._with_static_shapes)
 
     def _bucket(self, element: Batch) -> tf.Tensor:
@@ -143,27 +143,27 @@ class PipelineConfig:
     Attributes:
         global_batch_size: utterances per optimizer update, over all replicas.
         num_readers: shards read at the same time.
-        shuffle_buffer: utterances among which the order is shuffled; the order of the shards is
-            shuffled too, and `tfasr prepare` has mixed each split already.
-        prefetch: global batches held ready, each over all replicas.
+        shuffle_buffer: size of the shuffle buffer in utterances. Shards are read in random order
+            too, and `tfasr prepare` has mixed each split's utterances.
+        prefetch: number of global batches (of all replicas together) prepared in advance.
         padding: "bucketed" (utterances of similar length together, padded to the bucket's longest)
             or "fixed" (every utterance padded to ``max_frames``, as in the paper).
-        num_buckets: lengths to which batches are padded.
-        max_frames: feature frames of a fixed batch.
+        num_buckets: number of lengths to which batches are padded.
+        max_frames: feature frames to which "fixed" pads.
         first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
-            longest (SortaGrad); utterances of a bucket, and all later epochs, are shuffled. The
-            shards are read once for each bucket, so that memory doesn't grow with the corpus.
+            longest (SortaGrad). Each bucket's utterances, and all later epochs, are shuffled. The
+            first epoch reads the shards once per bucket, so memory doesn't grow with the corpus.
         equal_frames: whether batches of short utterances are larger and those of long ones smaller,
             so that all have about as many padded frames as ``global_batch_size`` utterances of
-            average length; an epoch keeps its number of steps. Needs several buckets.
-        batch_size_schedule: pairs of an epoch and the batch size from that epoch on, epochs
-            ascending from 2; before, it is ``global_batch_size``. Learning rates depend on the
-            step, and the batch size changes how many steps an epoch has.
+            average length. An epoch has about as many steps as before. Needs several buckets.
+        batch_size_schedule: pairs of an epoch (ascending, 2 or later) and the batch size from that
+            epoch on; until then, it is ``global_batch_size``. The batch size changes how many
+            steps an epoch has, and learning rates depend on the step.
 
-    Source: the paper, Table 2 (batch, readers, and the buffer of whole batches, which is
-    ``prefetch``) and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016,
-    section 3.2 (SortaGrad, there by each batch's longest utterance). S. Smith et al., Don't Decay
-    the Learning Rate, Increase the Batch Size, ICLR 2018 (batch sizes by epoch).
+    Source: the paper, Table 2 (batch size, readers, and ``prefetch``, its buffer of whole batches)
+    and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016, section 3.2
+    (SortaGrad, which sorts by each batch's longest utterance). S. Smith et al., Don't Decay the
+    Learning Rate, Increase the Batch Size, ICLR 2018 (batch sizes by epoch).
     """
 
     global_batch_size: int = 96
@@ -196,13 +196,13 @@ class PipelineConfig:
         return [self.global_batch_size, *(size for _, size in self.batch_size_schedule)]
 
     def batch_size(self, epoch: int) -> int:
-        """Returns the utterances of an epoch's global batches; epochs are counted from 1."""
+        """Returns how many utterances a global batch has in an epoch; epochs count from 1."""
         begun = sum(epoch >= begin for begin, _ in self.batch_size_schedule)
         return self.batch_sizes[begun]
 
 
 class Reading:
-    """Iterates over a split's batches; raises a RunError of one line if shards can't be read."""
+    """Iterates over a split's batches; raises a one-line RunError if a shard can't be read."""
 
     def __init__(self, batches: Any, split: ShardedSplit):
         self._iterator = iter(batches)
@@ -219,7 +219,7 @@ class Reading:
             raise
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             self._split.check_unchanged()
-            # TensorFlow's message may hold a record's bytes, which Python may not even decode.
+            # TensorFlow's message may contain a record's bytes, and Python may fail to decode it.
             cause = ascii(getattr(error, "message", "no record"))[1:_SHOWN]
             raise RunError(
                 f"The shards in {self._split.folder} can't be read as those of tfasr prepare "
@@ -230,7 +230,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Share:
-    """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n.
+    """A worker's rows ``rank * n // count`` to ``(rank + 1) * n // count`` of a global batch of n.
 
     With a ``span`` (first, last, parts): rows ``first * n // parts`` to ``last * n // parts``.
     """
@@ -242,27 +242,27 @@ class Share:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What all epochs that use the same traced function have in common."""
+    """What a traced function depends on; epochs for which all of it is equal share one."""
 
-    replicas: int  # into how many elements each global batch is cut
+    replicas: int  # number of parts into which each global batch is cut
     share: Share | None
     masked: bool  # whether `AugmentationConfig`'s masks are applied
-    by_length: bool  # whether the buckets come one after the other
-    batch_size: int  # global
+    by_length: bool  # whether batches go from the shortest bucket to the longest
+    batch_size: int  # of global batches
 
 
 class BatchSource:
-    """Makes the batches of one prepared split, the same for the same seed.
+    """Makes the batches of one prepared split; the same seed gives the same batches.
 
     A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``, normalised and
     right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32 ``(batch,
     labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
-    utterances' places in the split; ``duration_s`` float32 ``(batch,)``. Batches hold real
-    utterances only: an epoch's last batch of each bucket is smaller, never filled up.
+    utterances' positions in the split; ``duration_s`` float32 ``(batch,)``. Batches contain real
+    utterances only: each bucket's last batch in an epoch may be smaller.
 
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus". The
-    model's ``output_lengths`` are required if the tempo changes: utterances then keep as many
-    output frames as their labels need. ``boundaries`` are the lengths of padded training batches.
+    model's ``output_lengths`` are required if the tempo changes, because a fast utterance must keep
+    enough output frames for its labels. ``boundaries`` are the padded training batches' lengths.
 
     Raises:
         UsageError: if the split was prepared with other features, or is too long for fixed batches.
@@ -310,7 +310,7 @@ class BatchSource:
 
     @property
     def frame_ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fewest and the most frames of each utterance in training, int64 ``(utterances,)``."""
+        """The fewest and most frames of each utterance in training, int64 ``(utterances,)``."""
         frames = self.split.frames
         if self._tempo is None:
             return frames, frames
@@ -343,7 +343,7 @@ class BatchSource:
         )
 
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
-        """Returns every utterance once; a worker's share is every ``share.count``-th shard."""
+        """Returns each utterance once; a worker with a ``share`` gets every ``count``-th shard."""
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
         files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
@@ -372,17 +372,17 @@ class BatchSource:
     ) -> tf.data.Dataset:
         """Returns one epoch's batches; epochs are counted from 1.
 
-        The order depends on ``seed`` and ``epoch`` only, so that a resumed epoch can skip the first
-        ``skip`` global batches, already trained on, and gets the same remaining ones. With several
-        ``replicas``, each global batch is cut into as many equal consecutive elements; up to
-        ``replicas - 1`` utterances of an uneven batch are left out. A worker gets its ``share`` of
-        each global batch, see `tfasr.data.batches.share_of_batches`; no utterance is left out.
+        The order depends on ``seed`` and ``epoch`` only. So a resumed epoch can skip the first
+        ``skip`` global batches, which it has already trained on, and gets the same remaining ones.
+        With several ``replicas``, each global batch is cut into so many elements of equal size;
+        remaining utterances, at most ``replicas - 1``, are left out. With a ``share``, a worker
+        gets its rows of each global batch, see `share_of_batches`; no utterance is left out.
         """
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
-        # Traced once per kind: tracing for each epoch would take some 0.3 s and fragment memory.
+        # Traced once per kind, because tracing takes some 0.3 s and fragments memory.
         masked = epoch >= self._augmentation.from_epoch
         by_length = epoch == 1 and self._pipeline.first_epoch_by_length
         kind = _Kind(replicas, share, masked, by_length, self._pipeline.batch_size(epoch))
@@ -408,7 +408,7 @@ class BatchSource:
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
     ) -> tf.data.Dataset:
-        # `shuffle` also uses the global seed; the order must not depend on it.
+        # `shuffle` also uses TensorFlow's global seed, on which the order must not depend.
         tf.compat.v1.set_random_seed(None)
         padding = self._sized(kind.batch_size, kind.replicas)
 
@@ -480,12 +480,12 @@ class BatchSource:
         return self.split.index["packing"]["compression"]
 
     def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
-        # Not AUTOTUNE, which has no effect inside an epoch's traced function.
+        # AUTOTUNE would have no effect inside an epoch's traced function.
         return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
         parsed = tf.io.parse_single_example(record, RECORD)
-        # Reshaped as integers: oneDNN logs an error if it doesn't support half precision here.
+        # Reshaped as integers, because on processors without half precision oneDNN logs an error.
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         bits = tf.io.decode_raw(parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32)
         rows = tf.reshape(bits, [-1, self._features.num_features])
@@ -505,7 +505,7 @@ class BatchSource:
 
 
 def unread(record: tf.Tensor, frame_bytes: int) -> Batch:
-    """Returns the facts about a serialised record that batching needs; features stay undecoded."""
+    """Returns what batching needs to know about a serialised record, without its features."""
     parsed = tf.io.parse_single_example(record, RECORD)
     return {
         "record": record,
@@ -523,12 +523,12 @@ def share_of_batches(
 ) -> tf.data.Dataset:
     """Returns a worker's share of each batch, with facts about the whole batch.
 
-    ``batches`` are of `unread` records, without their labels; ``padded`` makes one padded batch of
-    a dataset of serialised records, given the frames of the longest. ``all_positions`` int64,
-    ``all_duration_s`` float32 and ``all_lengths`` int32, each ``(utterances,)``, describe the whole
-    batch in the order of a single process. ``first_row`` int32 is where the share begins;
-    ``counted`` float32 is 1, or 0 if the batch has fewer utterances than workers, so that this
-    worker repeats an utterance of another worker's share.
+    ``batches`` consist of what `unread` returns, without labels. ``padded(records, longest)`` makes
+    one batch of serialised records, padded for ``longest`` frames. A share also has
+    ``all_positions`` int64, ``all_duration_s`` float32 and ``all_lengths`` int32, each
+    ``(utterances,)``, of the whole batch in its order; ``first_row`` int32, where the share begins;
+    and ``counted`` float32: 1, or 0 if the batch has too few utterances for all workers, so that
+    this worker repeats one of another worker's.
     """
     begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
 
@@ -553,7 +553,7 @@ def share_of_batches(
 
 
 def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Returns each batch as equal elements, without up to ``replicas - 1`` of its utterances."""
+    """Cuts each batch into ``replicas`` equal elements; drops the few remaining utterances."""
 
     def cut(batch: Batch) -> tf.data.Dataset:
         each = tf.shape(batch["feature_lengths"])[0] // replicas

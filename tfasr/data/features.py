@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 LOG_FLOOR = 1e-6  # added to every filter's energy before its logarithm
-LEAST_DEVIATION = 1e-3  # so a constant feature (digital silence) is centred, but not amplified
-# The last one is used; `expect_many_frames` adds a faster one.
+LEAST_DEVIATION = 1e-3  # a constant feature (digital silence) is thus centred, but not amplified
+# Fourier transforms, of which the last is used; `expect_many_frames` adds a faster one.
 _transforms: list[Callable] = [np.fft.rfft]
 
 
@@ -23,7 +23,7 @@ class FeatureConfig:
     """What a frame holds and how it is normalised.
 
     Attributes:
-        sample_rate_hz: of the samples the features are computed from.
+        sample_rate_hz: sample rate of the audio from which features are computed.
         window_samples: length of the periodic Hann window and of the Fourier transform.
         step_samples: samples from one frame to the next.
         num_mel_bins: log-mel energies per frame.
@@ -31,9 +31,9 @@ class FeatureConfig:
         lower_edge_hz: where the lowest mel filter begins.
         upper_edge_hz: where the highest mel filter ends.
         normalisation: "utterance" (zero mean and unit variance of each feature over an utterance),
-            "corpus" (with the training split's statistics) or "none". Shards hold features before
-            normalisation, so it can be changed without preparing again.
-        spectrum: what the mel filters add up: "power", or its root, "magnitude", as in the paper.
+            "corpus" (with the training split's mean and deviation) or "none". Shards contain
+            features before normalisation, so you can change it without preparing again.
+        spectrum: what mel filters sum up: "power", or its square root "magnitude" (the paper's).
 
     Source: the paper, section 2.1: 80 log-mel and 13 MFCC, 32 ms windows every 10 ms.
     """
@@ -67,7 +67,7 @@ class FeatureConfig:
 def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
     """HTK's cosine transform, float32 ``(num_mel_bins, num_mfcc)``.
 
-    Replaces TensorFlow's, which fails if there are no frames.
+    It replaces TensorFlow's, which fails if there are no frames.
     """
     angles = np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc)) * np.pi / num_mel_bins
     return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
@@ -76,21 +76,21 @@ def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
 def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
     """Returns the features of one utterance, before normalisation.
 
-    Log-mel: the power or magnitude spectrum is summed by triangular filters that are linear in mel
-    (HTK's scale and shape); then comes the natural logarithm of 1e-6 plus that sum. MFCC: HTK's
-    type-II cosine transform of the log-mel energies, scaled by sqrt(2 / num_mel_bins) for every
-    coefficient, the zeroth included, without liftering.
+    Log-mel: filters that are triangles on HTK's mel scale sum up the power or magnitude spectrum;
+    the feature is the natural logarithm of 1e-6 plus that sum. MFCC: HTK's type-II cosine transform
+    of the log-mel energies, with every coefficient (the zeroth too) multiplied by
+    sqrt(2 / num_mel_bins), without liftering.
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
 
     Returns:
-        float32 ``(frames, num_mel_bins + num_mfcc)``; no frames if no window fits.
+        float32 ``(frames, num_mel_bins + num_mfcc)``; 0 frames if the audio is below one window.
 
     Source: the paper, section 2.1, which starts from a magnitude spectrogram; S. Young et al., The
     HTK Book, section 5.6.
     """
-    # Imported here: `numpy_features` runs without TensorFlow.
+    # Imported here, because `numpy_features` must run without TensorFlow.
     tf = needed("tensorflow", "tfasr.compute_features")
     size = config.window_samples
     spectrum = tf.signal.stft(samples, size, config.step_samples, size, tf.signal.hann_window)
@@ -114,7 +114,7 @@ def normalise_features(
     mean: "tf.Tensor | None" = None,
     deviation: "tf.Tensor | None" = None,
 ) -> "tf.Tensor":
-    """Returns features, ``(frames, num_features)`` without padding, normalised by the config."""
+    """Normalises features ``(frames, num_features)`` without padding as the config says."""
     if config.normalisation == "none":
         return features
     tf = needed("tensorflow", "normalise_features")
@@ -127,7 +127,7 @@ def normalise_features(
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     """`compute_features` in NumPy.
 
-    A part that starts at a multiple of ``step_samples`` has the same frames as the whole.
+    Samples that start at a multiple of ``step_samples`` in a recording have its frames from there.
     """
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
@@ -147,9 +147,9 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 
 
 def expect_many_frames() -> None:
-    """Switches to SciPy's transform, seven times as fast.
+    """Switches to SciPy's Fourier transform, which is seven times as fast as NumPy's.
 
-    Importing it takes time, so this pays from 4 minutes of audio on.
+    Importing SciPy takes time, so this pays for 4 minutes of audio or more.
     """
     from scipy.fft import rfft
 
@@ -162,7 +162,7 @@ def normalise_frames(
     mean: np.ndarray | None = None,
     deviation: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`normalise_features` in NumPy; only "utterance" needs the whole utterance at once."""
+    """`normalise_features` in NumPy; "corpus" and "none" also work on parts of an utterance."""
     if config.normalisation == "none" or not len(features):
         return features
     if config.normalisation == "utterance":
@@ -171,7 +171,7 @@ def normalise_frames(
 
 
 def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int) -> None:
-    """Raises ValueError for invalid statistics; a constant feature's deviation of 0 is valid."""
+    """Raises ValueError for invalid statistics; a deviation of 0 (constant feature) is valid."""
     shapes = {mean.shape, deviation.shape}
     finite = np.isfinite(mean).all() and np.isfinite(deviation).all()
     possible = finite and (deviation >= 0).all() and deviation.any()
@@ -185,14 +185,14 @@ def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int)
 
 @functools.cache
 def hann_window(length: int) -> np.ndarray:
-    """Returns TensorFlow's periodic Hann window, which for odd lengths is the symmetric one."""
+    """Returns TensorFlow's periodic Hann window, which is in fact symmetric for odd lengths."""
     period = length if length % 2 == 0 else max(length - 1, 1)
     return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / period)).astype(np.float32)
 
 
 @functools.cache
 def mel_filters(config: FeatureConfig) -> np.ndarray:
-    """Returns triangles linear in mel, float32 ``(window_samples // 2 + 1, num_mel_bins)``."""
+    """Returns triangular mel filters, float32 ``(window_samples // 2 + 1, num_mel_bins)``."""
     bins = config.window_samples // 2 + 1
     frequencies = mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
     edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
@@ -201,10 +201,10 @@ def mel_filters(config: FeatureConfig) -> np.ndarray:
     rising = (frequencies - lower) / (centre - lower)
     falling = (upper - frequencies) / (upper - centre)
     filters = np.maximum(0.0, np.minimum(rising, falling))
-    filters[0] = 0.0  # the constant part belongs to no filter
+    filters[0] = 0.0  # no filter includes 0 Hz
     return filters.astype(np.float32)
 
 
 def mel(hz: np.ndarray) -> np.ndarray:
-    """HTK's mel scale, in natural logarithms."""
+    """Converts frequencies to HTK's mel scale."""
     return 1127.0 * np.log1p(hz / 700.0)

@@ -1,11 +1,11 @@
 """Writes and reads a prepared split's index, manifest and columns, and checks their hashes.
 
-``index.json`` holds a hash of each shard (``sha256``), of the manifest (``manifest_sha256``), of
-the columns (``columns_sha256``) and of the rest of itself (``index_sha256``). Splits prepared by
-tfasr 0.1.0 have no hashes.
+The index, ``index.json``, contains hashes of each shard (``sha256``), the manifest
+(``manifest_sha256``), the columns (``columns_sha256``) and the rest of the index
+(``index_sha256``). Splits prepared by tfasr 0.1.0 have no hashes.
 
-A large split has ``columns.npy``, a row for each line of ``manifest.jsonl``: the same facts in a
-form that is read in a second, while the lines take minutes.
+The manifest, ``manifest.jsonl``, has a line for each utterance. A large split also has
+``columns.npy``, its numbers as an array, which is read in a second instead of minutes.
 """
 
 import bisect
@@ -34,20 +34,20 @@ INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
 COLUMNS_FILE = "columns.npy"
 FORMAT = 1
-# The most utterances, of some 500 bytes each, that a process holds in memory; more need columns.
+# The most utterances, of some 500 bytes each, to keep in memory; larger splits get columns.
 MOST_HELD = 100_000
 
 _AGAIN = "Run tfasr prepare again; it recreates damaged files."
 _BLOCK_BYTES = 1 << 20
 _LINES_BYTES = 1 << 22
 _LINE_BYTES = 1 << 16
-_MOST_SPEAKERS = 100_000  # whose codes are remembered
+_MOST_SPEAKERS = 100_000  # whose hashes are remembered
 _LISTED = 10
 _COLUMNS = np.dtype(
     [
-        ("offset", "<u8"),  # of the line in the manifest, in bytes
-        ("content", "<u8"),  # the hash of the features
-        ("speaker", "<u8"),  # a hash of the name; 0 for none
+        ("offset", "<u8"),  # where the manifest's line begins, in bytes
+        ("content", "<u8"),  # a hash of the features
+        ("speaker", "<u8"),  # a hash of the name; 0 if unknown
         ("duration_s", "<f8"),
         ("frames", "<u4"),
         ("frames_needed", "<u4"),
@@ -64,16 +64,16 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class ShardedUtterance:
-    """A line of ``manifest.jsonl``: an utterance as packed, without its features."""
+    """A line of ``manifest.jsonl``: a packed utterance without its features."""
 
-    position: int  # unique in the split; also in the shards' records
+    position: int  # number in the split, unique; the shards' records contain it too
     id: str
     text: str  # normalised
-    speaker: str  # or ""
+    speaker: str  # "" if unknown
     duration_s: float
-    frames: int  # of features
-    frames_needed: int  # the fewest output frames on which CTC has a path
-    # A hash of the features; an augmented copy has that of its original. "" from an older tfasr.
+    frames: int  # feature frames
+    frames_needed: int  # the fewest output frames with which CTC can align the text
+    # A hash of the features; noisy copies have their original's. "" in splits of an older tfasr.
     content: str = ""
 
 
@@ -92,7 +92,7 @@ class HeldUtterances(list[ShardedUtterance]):
         return sum(utterance.duration_s for utterance in self)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns one of `_COLUMNS`, ``(utterances,)``; contents and speakers are hashes."""
+        """Returns the column of `_COLUMNS` with this name, ``(utterances,)``."""
         code = {"content": _content_code, "speaker": _speaker_code}.get(name, lambda value: value)
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
@@ -106,7 +106,7 @@ class HeldUtterances(list[ShardedUtterance]):
 
 
 class PackedUtterances(Sequence[ShardedUtterance]):
-    """`HeldUtterances` of a manifest too large for memory, read from its open file when needed."""
+    """Like `HeldUtterances` for a manifest too large for memory: reads its file when needed."""
 
     def __init__(self, path: Path, columns: np.ndarray):
         self._columns = columns
@@ -139,7 +139,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         return self._columns[name]
 
     def texts(self) -> Iterator[str]:
-        # Takes a third of the time of creating whole utterances.
+        # Takes a third of the time of iterating over utterances.
         for lines in self._lines():
             for fields in orjson.loads(b"[%b]" % b",".join(lines)):
                 yield fields["text"]
@@ -148,7 +148,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         return [self._at(position) for position in positions]
 
     def _at(self, position: int) -> ShardedUtterance:
-        # Positions rise from line to line, with gaps.
+        # Positions increase from line to line, with gaps.
         number = bisect.bisect_left(self, position, key=lambda utterance: utterance.position)
         if number == len(self) or self[number].position != position:
             raise KeyError(position)
@@ -165,7 +165,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
 
 
 def _unchecked(line: bytes) -> ShardedUtterance:
-    # Needs no `_checked`, because the file's hash is right.
+    # Skips `_checked`, because the file's hash has been checked.
     utterance = ShardedUtterance.__new__(ShardedUtterance)
     object.__setattr__(utterance, "__dict__", orjson.loads(line))
     return utterance
@@ -195,7 +195,7 @@ class FeatureSums:
 
     @classmethod
     def merged(cls, parts: Iterable[dict[str, Any]]) -> "FeatureSums":
-        """Adds up what `to_json` returned of several shards."""
+        """Adds up several shards' sums, each as returned by `to_json`."""
         result = cls()
         for part in parts:
             total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
@@ -222,7 +222,7 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns a split's ``index.json``; UsageError if damaged or with files outside its folder."""
+    """Returns a split's index; UsageError if it's damaged or names files outside its folder."""
     path = folder / INDEX_FILE
     index = read_object(path, _AGAIN, tuple(_TYPES))
     if index["format"] != FORMAT:
@@ -271,7 +271,7 @@ def _is_shard(shard: Any) -> bool:
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
-    """Raises UsageError unless all shards have their size and, with ``content``, their hash."""
+    """Raises UsageError unless all shards have the index's sizes and, if ``content``, hashes."""
     shards = {shard["file"]: shard for shard in index["shards"]}
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
@@ -308,7 +308,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
 
 def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
-    """Returns a split's utterances in the records' order; large splits stay on disk."""
+    """Returns a split's utterances in the order of its records; large splits stay on disk."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise UsageError(
@@ -370,9 +370,9 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
 
 
 class PackedIndex:
-    """Writes a split's manifest, columns and index from its shards' sidecars, in their order.
+    """Writes a split's manifest, columns and index from its shards' sidecars, in this order.
 
-    Utterances that couldn't be packed are in ``unpacked``.
+    A sidecar is a shard's JSON file. ``unpacked`` has the utterances that couldn't be packed.
     """
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
@@ -389,7 +389,7 @@ class PackedIndex:
         self._duration_s = 0.0
 
     def write_manifest(self) -> str:
-        """Reads the sidecars and writes the manifest; returns its SHA-256, in hexadecimal."""
+        """Reads the sidecars and writes the manifest; returns the manifest's SHA-256 as hex."""
         digest = hashlib.sha256()
         with whole_file(self._folder / MANIFEST_FILE) as file:
             for sidecar in self._sidecars:
@@ -401,7 +401,7 @@ class PackedIndex:
     def write_index(
         self, split: str, packing: dict[str, Any], planned: str, dropped: Any, manifest_sha256: str
     ) -> dict[str, Any]:
-        """Writes the columns of a large split and, last, the index; returns the index."""
+        """Writes a large split's columns and then the index; returns the index."""
         content = planned + "".join(self._records_hashes)
         left_out = dropped.too_long + dropped.bad
         index = {

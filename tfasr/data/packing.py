@@ -1,7 +1,7 @@
-"""Packs shards: reserves a split's folder and fills it with any `concurrent.futures.Executor`.
+"""Reserves a split's folder and packs its shards with any `concurrent.futures.Executor`.
 
-``plan.json`` is written first and holds the number of shards, which gives the names of all files to
-write. No other files are ever overwritten or removed.
+``plan.json`` is written first and has the number of shards, from which the names of all files
+follow. No other files are ever overwritten or removed.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ def shard_name(split: str, number: int) -> str:
 
 
 def check_split_folder(folder: Path) -> None:
-    """Raises UsageError unless a folder is new, empty, or one that ``tfasr prepare`` made."""
+    """Raises UsageError unless a folder is new, empty, or made by ``tfasr prepare``."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     names -= {*_BEFORE_THE_PLAN, PLAN_FILE + PARTIAL_SUFFIX}
     flag, claim = "A split's folder in --shard_dir", f"{PLAN_FILE} of tfasr prepare"
@@ -85,7 +85,7 @@ def check_split_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def own_split_folder(folder: Path) -> Iterator[None]:
-    """Reserves a split's folder during the block; UsageError if it isn't tfasr's, or in use."""
+    """Reserves a split's folder during the block; UsageError if it's in use or not tfasr's."""
     check_split_folder(folder)
     make_folder(folder)
     held = (
@@ -98,7 +98,7 @@ def own_split_folder(folder: Path) -> Iterator[None]:
 
 
 def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
-    """Removes another plan's files; a resumed plan keeps its own files except the index."""
+    """Writes the plan; removes the index and, if the last plan was another one, its shards."""
     plan = _plan(folder)
     if plan is not None:
         remove_unfinished(folder, split)
@@ -113,7 +113,7 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
             f"{', '.join(foreign[:_LISTED])}. Move them away."
         )
     (folder / INDEX_FILE).unlink(missing_ok=True)
-    sync_folder(folder)  # else a power loss might bring the index back, with other shards
+    sync_folder(folder)  # otherwise, after a power loss the old index may be there, with new shards
     if plan is None or plan[0] != key:
         for name in listed:
             (folder / name).unlink(missing_ok=True)
@@ -143,7 +143,7 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
 
 
 def _plan(folder: Path) -> tuple[str, int] | None:
-    """Returns the plan's key and number of shards, -1 for a plan of 0.1.0, which noted none."""
+    """Returns the plan's key and number of shards (-1 in a plan of tfasr 0.1.0, which lacks it)."""
     try:
         text = (folder / PLAN_FILE).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
@@ -159,7 +159,7 @@ def _plan(folder: Path) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class Packing:
-    """All that decides the bytes of a split's shards."""
+    """All settings that decide the bytes of a split's shards."""
 
     alphabet: Alphabet
     features: FeatureConfig
@@ -169,10 +169,10 @@ class Packing:
     copies: Copies | None = None  # noisy copies, and copies at other speeds
 
     def content(self) -> dict[str, Any]:
-        """Returns all settings that change the bytes, as JSON; normalisation happens later."""
+        """Returns these settings as JSON, without normalisation, which shards don't depend on."""
         features = to_json(self.features)
         del features["normalisation"]
-        if features["spectrum"] == "power":  # the only one before the spectrum could be chosen
+        if features["spectrum"] == "power":  # as in older versions, which had no other spectrum
             del features["spectrum"]
         return {
             "format": FORMAT,
@@ -185,7 +185,7 @@ class Packing:
         }
 
     def output_frames(self, duration_s: float) -> int:
-        """Returns the model's output frames for a duration of audio; below 1 if it is too short."""
+        """Returns how many output frames so much audio gets; below 1 if it is too short."""
         samples = round(duration_s * self.features.sample_rate_hz)
         frames = self.features.num_frames(samples)
         return output_frames(self.model, frames)
@@ -198,7 +198,7 @@ def write_part(
     part: Sequence[Utterance],
     partial: Path | None = None,
 ) -> dict[str, Any]:
-    """Writes one shard and returns its sidecar; the positions of bad utterances stay unused."""
+    """Writes one shard and returns its sidecar; bad utterances leave gaps in the positions."""
     records, utterances, bad = [], [], []
     sums = FeatureSums()
     for position, utterance in enumerate(part, start=first_position):
@@ -233,13 +233,13 @@ def _pack_utterance(
     except (ValueError, OSError) as error:
         return Rejection(utterance.id, "unreadable audio", str(error))
     duration_s = len(samples) / rate_hz
-    # Checked before with the duration in the header, here with that of the samples.
+    # Checked again, because the duration in the header may differ from that of the samples.
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
     features = _features(packing, samples)
     original = features
-    if samples is not recorded:  # splits must not share a recording, not even as a copy
+    if samples is not recorded:  # so that `overlap` also finds copies of a recording
         original = _features(packing, recorded)
     sums = FeatureSums()
     sums.add(features)
@@ -260,8 +260,8 @@ def _pack_utterance(
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:
     features = _feature_function(packing.features)(samples).numpy()
-    # Not by TensorFlow: oneDNN logs an error if it doesn't support half precision here.
-    with np.errstate(over="ignore"):  # values that a float16 cannot hold become infinite
+    # By NumPy, because on processors without half precision TensorFlow's oneDNN logs an error.
+    with np.errstate(over="ignore"):  # values too large for float16 become infinite
         return features.astype(packing.shards.dtype)
 
 
@@ -273,11 +273,11 @@ def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor
     )
 
 
-# Tasks at once: enough for some hundred workers that need seconds per task, and little memory.
+# Pending tasks: enough to keep some hundred workers busy, and few enough to fit into memory.
 AT_ONCE = 512
 _CONNECT_WITHIN_S = 10
 _REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
-# Network file systems may show a new file or name a minute late.
+# On network file systems, other hosts may see a new file up to a minute late.
 _PLAN_SEEN_WITHIN_S = 60.0
 _ASK_AGAIN_S = 0.5
 
@@ -285,7 +285,7 @@ log = logging.getLogger("tfasr")
 
 
 def software() -> dict[str, str]:
-    """Returns the versions of the software that decides a shard's bytes."""
+    """Returns the versions of the software on which a shard's bytes depend."""
     return {
         "tfasr": __version__,
         "tensorflow": tf.__version__,
@@ -297,7 +297,7 @@ def software() -> dict[str, str]:
 
 
 def exported(value: Any) -> bytes:
-    """Pickles a value for `imported` in another process, with the plug-ins that it needs."""
+    """Pickles a value for `imported` in another process, with plug-ins and software versions."""
     return pickle.dumps((loaded_plugins(), software(), pickle.dumps(value)))
 
 
@@ -336,12 +336,12 @@ def completed(
             for task in itertools.islice(tasks, at_once - len(running)):
                 try:
                     running.add(executor.submit(function, *task))
-                except RuntimeError as error:  # it was shut down, or is broken
+                except RuntimeError as error:  # the executor was shut down, or is broken
                     raise _lost(error) from error
             if not running:
                 return
             done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-            while done:  # keeps no reference to a failed future: see _result
+            while done:  # not a for loop, which would keep a reference to a failed future
                 yield _result(done.pop())
     finally:
         for future in running:
@@ -354,13 +354,13 @@ def _result(future: Future) -> Any:
     except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor) as error:
         raise _lost(error) from error
     except Exception as error:
-        # Such as Dask's KilledWorker, for a task at which several workers died.
+        # For example Dask's KilledWorker, if several workers died during the same task.
         if type(error).__module__.partition(".")[0] == "distributed":
             raise _lost(error) from error
         raise
     finally:
-        # Its error refers to this frame; the cycle would keep the task's files open, such as one
-        # on a full disk.
+        # The future's error refers to this frame. A reference back would make a cycle that keeps
+        # the task's files open, even on a full disk.
         del future
 
 
@@ -374,7 +374,7 @@ def _lost(error: BaseException) -> RunError:
 
 
 async def _shake_hands(address: str) -> None:
-    # Dask's client would wait forever for a port that doesn't answer.
+    # Connects with a time limit first, because Dask's client would wait forever for an answer.
     from distributed.comm import connect
 
     comm = await asyncio.wait_for(connect(address, _CONNECT_WITHIN_S), _CONNECT_WITHIN_S)
@@ -383,17 +383,17 @@ async def _shake_hands(address: str) -> None:
 
 @contextlib.contextmanager
 def cluster_executor(address: str) -> Iterator[Executor]:
-    """Connects to a Dask cluster during the block; Dask gives a lost worker's tasks to others."""
+    """Connects to a Dask cluster during the block. Dask gives a lost worker's tasks to others."""
     with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
         from distributed import Client
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the error of a failed connection is enough
+    logger.setLevel(logging.CRITICAL)  # the UsageError below is enough
     try:
-        with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs an event loop
+        with ThreadPoolExecutor(1) as thread:  # as a notebook already runs an event loop
             thread.submit(asyncio.run, _shake_hands(address)).result()
         client = Client(address, timeout=_CONNECT_WITHIN_S)
-    except Exception as error:  # another program's answer can raise anything
+    except Exception as error:  # if another program answers, anything can be raised
         raise UsageError(
             "--scheduler must be the address of a running Dask scheduler, such as "
             f"tcp://host:8786. Received: {address}, where no scheduler answers "
@@ -412,10 +412,10 @@ def cluster_executor(address: str) -> Iterator[Executor]:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    folder: Path  # the split's, absolute
-    split: str  # begins the shards' names
+    folder: Path  # of the split, absolute
+    split: str  # the shards' names begin with it
     packing: Packing
-    key: str  # of the folder's plan; a task of an older plan is refused
+    key: str  # of the folder's plan; tasks of an older plan raise an error
 
 
 def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
@@ -429,10 +429,10 @@ def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) 
 def finish_shard(
     plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str = ""
 ) -> dict[str, Any]:
-    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
+    """Writes a shard and its sidecar, unless an earlier call has; returns the sidecar."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
-    # If either is missing or damaged, or from 0.1.0, which noted no hash, both are made anew.
+    # Both are made anew if one is missing or damaged, or without a hash, as in tfasr 0.1.0.
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
         if sidecar["sha256"] == file_sha256(shard_path):
@@ -460,7 +460,7 @@ def room_in(folder: Path) -> Iterator[None]:
 
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
-    # Otherwise, audio that this host lacks would count as a fault of the corpus.
+    # Without this check, audio that this host doesn't see would count as a fault of the corpus.
     worker = f"The worker on {socket.gethostname()}"
     again = "mount it there, and run tfasr prepare again; it resumes."
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S

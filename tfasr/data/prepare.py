@@ -58,34 +58,34 @@ WhyNot = Callable[[Utterance], Rejection | None]
 Normalise = Callable[[str], str]
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
-_LEAST_COMPUTED = 0.2  # a chunk that computed for less than this share of its time was waiting
-_AHEAD = 256  # chunks judged in threads before the share is measured again
+_LEAST_COMPUTED = 0.2  # if judging a chunk computes for a smaller share of its time, use threads
+_AHEAD = 256  # chunks judged in threads before this share is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
 _FEW_FOREIGN = 0.2
-_LISTED = 20  # of the bad utterances, in a message
+_LISTED = 20  # bad utterances in a message
 
 
 @dataclass(frozen=True)
 class Selection:
     kept: Rows  # of `kept_row`, sorted by id
-    # Of `rejection_row`, sorted by id, reason and detail:
+    # These contain `rejection_row`, sorted by id, reason and detail:
     too_long: Rows  # left out on purpose
-    unusable: Rows  # faults of the corpus
-    unfit: Rows  # faults of utterances with the alphabet or the model
+    unusable: Rows  # because of the corpus
+    unfit: Rows  # because of the alphabet or the model
 
     @property
     def bad(self) -> int:
         return len(self.unusable) + len(self.unfit)
 
     def is_of_another_alphabet(self) -> bool:
-        """Whether characters outside the alphabet exclude more than a few utterances."""
+        """Whether characters outside the alphabet exclude more than 20 % of the utterances."""
         most = _FEW_FOREIGN * (len(self.kept) + self.bad)
         return len(self.unfit) > most and sum(row[1] == OUTSIDE for row in self.unfit) > most
 
 
 def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
-    """Returns an utterance with its audio file's size in bytes and time of change."""
+    """Returns an utterance's fields, its audio file's size in bytes, and time of last change."""
     of_utterance = {**vars(utterance), "audio_path": str(utterance.audio_path)}
     return [*of_utterance.values(), size, changed_ns]
 
@@ -102,9 +102,9 @@ def select(
     on_listed: Callable[[int], None] = lambda entries: None,
     normalise: Normalise = normalise,
 ) -> Selection:
-    """Sorts a corpus split into the kept, the too long, and the bad utterances.
+    """Divides a corpus split into utterances to keep, too long ones, and bad ones.
 
-    Large lists go to files in ``folder``; ``on_listed`` gets the number of judged entries.
+    Large lists go to files in ``folder``; ``on_listed`` gets the number of entries judged so far.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
@@ -123,8 +123,8 @@ def select(
     return selection
 
 
-# A judged item: id, number in the corpus's order, where it is listed ("" for rejections by the
-# corpus's reader), the audio's path, one of these kinds, and the `kept_row` or `rejection_row`.
+# A judged item is a row: its id, number in the corpus's order, place in the corpus's list ("" for
+# rejections by the corpus's reader), audio path, one of these kinds, `kept_row` or `rejection_row`.
 _KEPT, _TOO_LONG, _UNUSABLE, _UNFIT = range(4)
 
 
@@ -150,7 +150,7 @@ def _file(row: Row, selection: Selection) -> None:
 
 
 def _file_group(group: list[Row], selection: Selection) -> None:
-    # Of several entries with the same id, the first counts.
+    # If several entries have the same id, the first counts.
     if len(group) == 1:
         _file(group[0], selection)
         return
@@ -176,8 +176,8 @@ def _judged(
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
-    # When a chunk has mostly waited, for a file server or a slow disk, threads judge the next ones
-    # ahead. If headers can be read without delay, threads would only wait for each other.
+    # If judging a chunk mostly waits for a file server or a slow disk, threads judge the next
+    # chunks. If headers are read without delay, threads would only wait for Python's lock.
     waiting: deque[Future] = deque()
     count = ahead = 0
     with _Headers(log_path) as headers:
@@ -224,10 +224,10 @@ def _judge_chunk(
 
 
 class _Headers:
-    """Notes of the audio headers that were already read, in the order of the corpus's files.
+    """A file of the durations that audio headers state, in the order of the corpus's files.
 
-    An earlier call's notes are used as long as they agree with the corpus. All notes are written to
-    a new file, which replaces the old one at the end.
+    An interrupted call's file is used from its start, until it differs from the corpus. All
+    entries are written to a new file, which then replaces the old one.
     """
 
     def __init__(self, path: Path):
@@ -245,19 +245,19 @@ class _Headers:
         self._new.close()
         if self._old is None:
             return
-        if kind is None:  # the list has become shorter
+        if kind is None:  # the corpus's list has become shorter
             self._drop_old()
         else:
             self._old.close()
             self._partial.unlink(missing_ok=True)
 
     def known(self, item: Entry | Rejection) -> tuple[int, int, float] | None:
-        """Returns the size, time of change and seconds that an earlier call noted for an entry."""
+        """Returns an entry's size, time of change and seconds, if an earlier call wrote them."""
         if self._old is None or isinstance(item, Rejection):
             return None
         try:
             path, size, changed_ns, seconds = decoded(self._old.readline())
-        except (ValueError, TypeError):  # the end, or a line cut by a kill
+        except (ValueError, TypeError):  # the file's end, or a line that a killed process cut
             path = None
         if path != str(item.audio_path):
             self._drop_old()
@@ -265,7 +265,7 @@ class _Headers:
         return (size, changed_ns, seconds) if isinstance(seconds, float) else None
 
     def note(self, rows: list[list[Any]]) -> None:
-        """Notes path, size, time of change and seconds (None of an unreadable file)."""
+        """Writes path, size, time of change and seconds (None if unreadable) of audio files."""
         self._new.writelines(map(encoded, rows))
 
     def _drop_old(self) -> None:
@@ -277,21 +277,21 @@ class _Headers:
 @dataclass(frozen=True)
 class PackingOrder:
     kept: Rows  # of `kept_row`
-    # A hash of all that decides the shards and is known before audio is read, but not of paths or
-    # times. An index's ``content_hash`` adds the hashes of the records.
+    # A hash of the settings and of each utterance's id, text and file size, but not of paths or
+    # times. The index's ``content_hash`` adds the hashes of the records.
     content_hash: str
-    # Adds speakers and times of change; finished shards are kept if this key is unchanged.
+    # A hash of this and of speakers and times of change. Finished shards are kept if it's the same.
     resume_key: str
 
     def parts(self, size: int) -> Iterator[list[Utterance]]:
-        """Yields each shard's utterances; ``size`` is how many a shard holds."""
+        """Yields each shard's utterances, ``size`` of them (fewer in the last shard)."""
         rows = iter(self.kept)
         while part := [utterance_of(row) for row in itertools.islice(rows, size)]:
             yield part
 
 
 def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> PackingOrder:
-    """Mixes a split's utterances, so that a shuffle buffer of a few shards holds all speakers."""
+    """Shuffles a split's utterances, so that each shard has many speakers, and hashes them."""
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     mixed = Rows(folder)
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
@@ -320,7 +320,7 @@ def _places(count: int, split: str) -> Iterator[int]:
 @dataclass(frozen=True)
 class Dropped:
     selection: Selection
-    unpacked: Rows  # of `rejection_row`: what could not be packed
+    unpacked: Rows  # of `rejection_row`: utterances that failed while packing
 
     @property
     def too_long(self) -> int:
@@ -331,7 +331,7 @@ class Dropped:
         return self.selection.bad + len(self.unpacked)
 
     def write(self, path: Path) -> None:
-        """Writes ``dropped.json``: the counts by reason, then every utterance left out."""
+        """Writes ``dropped.json``: counts by reason, then every utterance that was left out."""
         reasons = Counter({TOO_LONG: self.too_long} if self.too_long else {})
         reasons.update(reason for _, reason, _ in self._bad_rows())
         head = {"too_long": self.too_long, "bad": self.bad}
@@ -349,13 +349,13 @@ class Dropped:
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
     def refuse_too_many(self, num_kept: int, max_bad_fraction: float, path: Path) -> None:
-        """Raises RunError if no utterance is good, or too many are bad, not counting long ones."""
+        """Raises RunError if no utterance is good, or too many are bad; long ones don't count."""
         total, bad = num_kept + self.selection.bad, self.bad
         if not total:
             raise RunError(
                 f"{path.parent} would be empty: no utterance was found, or all are too long."
             )
-        # Compares a quotient, because 0.29 * 100 is less than 29.
+        # Compares a quotient, because 0.29 * 100 is less than 29 in floating point.
         if bad / total <= max_bad_fraction and bad < total:
             return
         first = itertools.islice(self._bad_rows(), _LISTED)
@@ -400,13 +400,13 @@ def pack_split(
 ) -> dict[str, Any]:
     """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
 
-    Shards that an interrupted call finished are kept; if the plan has changed, all are made anew.
-    Threads keep all cores busy, as decoding, features and compression release the interpreter's
-    lock. Memory grows by some 60 bytes per utterance. ``max_duration_s`` is by default that of
-    ``packing.shards``; ``max_bad_fraction`` is a share of all but the too long utterances. With an
-    ``executor``, it does the work instead of threads. ``on_listed`` gets the number of judged
-    entries, now and then; ``on_progress`` gets the numbers of finished and of all utterances after
-    every shard. Raises the errors of `tfasr.data.prepare_corpus.prepare`.
+    Shards that an interrupted call finished are kept, unless the plan (settings, utterances and
+    their files) has changed. Threads keep all cores busy, because decoding, features and
+    compression release Python's lock; an ``executor`` replaces them. Memory grows by some 60 bytes
+    per utterance. ``max_duration_s`` is by default that of ``packing.shards``; ``max_bad_fraction``
+    is a share of the utterances that aren't too long. ``on_listed`` gets the number of entries
+    judged so far; ``on_progress``, after every shard, the number of finished and of all utterances.
+    Raises the errors of `tfasr.data.prepare_corpus.prepare`.
     """
     folder = (shard_dir / split).absolute()
     why_not = functools.partial(
@@ -429,10 +429,10 @@ def pack_split(
         plan = ShardPlan(folder, split, packing, order.resume_key)
         try:
             keep_only_plan(folder, split, plan.key, shards)
-        except UsageError:  # a folder that is refused is left as it was
+        except UsageError:  # leaves a folder that it can't use as it was
             (folder / LISTING_FILE).unlink(missing_ok=True)
             raise
-        if selection.is_of_another_alphabet():  # judged before anything is packed
+        if selection.is_of_another_alphabet():  # reported before time is spent on packing
             before = Dropped(selection, Rows(folder))
             before.write(folder / DROPPED_FILE)
             before.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)

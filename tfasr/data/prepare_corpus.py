@@ -1,4 +1,4 @@
-"""Prepares a corpus's splits, and warns of utterances and speakers that two splits share."""
+"""Prepares a corpus's splits; warns of utterances and speakers shared with the training split."""
 
 import contextlib
 import functools
@@ -37,10 +37,10 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Overlap:
-    utterances: list[str]  # ids of the held-out utterances whose audio is trained on too
-    of_utterances: int  # how many the held-out split has
+    utterances: list[str]  # ids of held-out utterances whose audio is in the training split too
+    of_utterances: int  # number of utterances in the held-out split
     speakers: list[str]  # names of the speakers in both splits
-    of_speakers: int  # how many the held-out split names
+    of_speakers: int  # number of speakers named in the held-out split
 
     def to_json(self) -> dict[str, int]:
         utterances, speakers = len(self.utterances), len(self.speakers)
@@ -63,8 +63,8 @@ def overlap(
 ) -> Overlap:
     """Returns the utterances and speakers that a held-out split shares with the training split.
 
-    Utterances are the same if the hashes of their features are or, where a split has no such
-    hashes, if their ids, texts, durations and frames are.
+    Utterances count as the same if the hashes of their features are equal or, if one of the splits
+    lacks such hashes, if ids, texts, durations and frames are equal.
     """
     content, known = held_out.column("content"), training.column("content")
     if content.all() and known.all():
@@ -87,7 +87,7 @@ def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    # Not `np.isin`, which would sort all known values: they are too many.
+    # `np.isin` would sort all known values, of which there may be too many.
     distinct, which = np.unique(values, return_inverse=True)
     is_known = np.zeros(len(distinct), bool)
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):
@@ -103,7 +103,7 @@ def warn_of_overlap(shared: Overlap, split: str) -> None:
 
 
 def warn_of_overlaps(shard_dir: Path) -> None:
-    """Logs what each finished split of a folder shares with its training split."""
+    """Warns of what each finished split in a shard folder shares with the training split there."""
     splits, noises = {}, {}
     for folder in sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")):
         try:
@@ -144,45 +144,44 @@ def prepare(
     noise_dir: str | Path | None = None,
     impulse_dir: str | Path | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Prepares one split of a corpus, or all that it has; an interrupted call is resumed.
+    """Prepares one split of a corpus, or all; the same call after an interruption continues.
 
     Args:
-        corpus: of `tfasr.corpora.corpus.CORPORA`: "librispeech", "speech_commands", "json",
+        corpus: a name in `tfasr.corpora.corpus.CORPORA`: "librispeech", "speech_commands", "json",
             "tsv", "synthetic", or one that an imported module has registered.
         corpus_dir: the corpus's folder.
         shard_dir: gets a folder for each split.
-        split: "train", "validation", "test" or another that the corpus has, such as "test-other";
-            by default all of these three that it has.
+        split: "train", "validation", "test" or another that the corpus has, such as "test-other".
+            By default, those of the first three that it has.
         manifest: the list of a "json" or "tsv" corpus, relative to ``corpus_dir`` or absolute.
         subsets: folders of LibriSpeech that make up the split, such as ["train-clean-5"].
-        features: a `FeatureConfig`; the paper's by default.
+        features: a `FeatureConfig`, by default that of the paper (arXiv 2003.12366).
         shards: a `ShardConfig`.
-        model: config of a model, the paper's by default; its output frames decide which utterances
-            are too short.
-        alphabet: an `Alphabet`, or a `tfasr.data.alphabets.AlphabetConfig` that chooses it from
-            the training transcripts. By default that of the training split if it is prepared,
-            otherwise English.
-        max_bad_fraction: largest share of bad utterances before the split is refused.
+        model: config of a model, by default the paper's. The number of output frames that it
+            computes decides which utterances are too short.
+        alphabet: an `Alphabet`, or a `tfasr.data.alphabets.AlphabetConfig` to make one from. By
+            default that of the training split if it is prepared, otherwise English.
+        max_bad_fraction: with a larger share of bad utterances, the split isn't prepared.
         num_workers: threads; all cores by default.
-        executor: does the work instead, such as a ``ProcessPoolExecutor``, or what
+        executor: does the work instead of threads, such as a ``ProcessPoolExecutor``, or what
             ``get_executor`` of a Dask client returns. Its workers must see the corpus and
-            ``shard_dir`` under the same absolute paths and run the same software; then the shards
-            are the same, bit for bit.
+            ``shard_dir`` under the same absolute paths and run the same software. The shards are
+            then the same as with threads, bit for bit.
         audio_reader: "soundfile" or "tfio".
         progress: whether to draw a progress bar on stderr.
         noise: a `NoiseConfig`: which copies of utterances are packed too; by default, one noisy
-            copy of each training utterance if there are noises or impulses.
-        noise_dir: a folder of recordings that are mixed into copies.
-        impulse_dir: a folder of rooms' impulse responses, which copies are convolved with.
+            copy of each training utterance if ``noise_dir`` or ``impulse_dir`` is given.
+        noise_dir: a folder of noise recordings, which are mixed into copies.
+        impulse_dir: a folder of rooms' impulse responses, with which copies are convolved.
 
     Returns:
-        Each split's index.
+        Each split's index, by its name.
 
     Raises:
-        UsageError: for a wrong folder, split or reader, or a folder that holds other files or that
-            another process is preparing.
+        UsageError: for a wrong folder, split or reader, or if ``shard_dir`` contains other files or
+            another process is preparing the split.
         RunError: if too many utterances are bad, the disk is full, or the executor or one of its
-            workers cannot do the work.
+            workers fails.
     """
     from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.corpora.utterance import check_split

@@ -1,4 +1,4 @@
-"""Rows that need not fit into memory: kept in order, sorted, or rearranged.
+"""Lists of rows that needn't fit into memory, with sorting and rearranging.
 
 Beyond a few megabytes they go to nameless files in the caller's folder. The system removes these
 files when the process ends.
@@ -17,12 +17,12 @@ import orjson
 Row = Sequence[Any]
 
 IN_MEMORY_BYTES = 8 << 20
-_ROWS_AT_ONCE = 100_000  # of some 500 bytes, sorted in memory
-_MOST_FILES = 256  # far below the usual limit of a process, 1024
+_ROWS_AT_ONCE = 100_000  # rows, of some 500 bytes each, to sort in memory
+_MOST_FILES = 256  # far below 1024, the usual limit of a process
 
 
 class Rows:
-    """Rows of JSON values in the order in which they were appended; each becomes a list."""
+    """Rows of JSON values in the order in which they were appended; iterating yields lists."""
 
     def __init__(self, folder: Path, in_memory_bytes: int = IN_MEMORY_BYTES):
         self._file = tempfile.SpooledTemporaryFile(in_memory_bytes, dir=folder)  # noqa: SIM115
@@ -54,7 +54,7 @@ class Rows:
 def encoded(row: Row) -> bytes:
     try:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # half a surrogate pair, from a file name that isn't valid UTF-8
+    except TypeError:  # a lone surrogate, from a file name that isn't valid UTF-8
         return json.dumps(row).encode() + b"\n"
 
 
@@ -85,7 +85,7 @@ def in_order(
 def in_places(
     rows: Iterable[Row], places: Iterable[int], count: int, folder: Path, at_once=_ROWS_AT_ONCE
 ) -> Iterator[Row]:
-    """Yields rows in the order of their places, a permutation of ``range(count)``."""
+    """Yields rows in the order of ``places``, a permutation of ``range(count)``, one per row."""
     at_once = max(at_once, -(-count // _MOST_FILES))
     files = -(-count // at_once)
     parts = [Rows(folder, IN_MEMORY_BYTES // files) for _ in range(files)]

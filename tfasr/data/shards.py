@@ -1,4 +1,4 @@
-"""Shards: compressed TFRecord files of features and labels, and opening a prepared split."""
+"""Writes shards (compressed TFRecord files of features and labels) and opens prepared splits."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ from tfasr.kit.files import publish
 
 _ZLIB_RLE = 3
 _LISTED = 10
-FileState = tuple[int, int]  # size, and time of the last change
+FileState = tuple[int, int]  # size in bytes, and time of the last change in ns
 RECORD = {
     "features": tf.io.FixedLenFeature([], tf.string),
     "labels": tf.io.VarLenFeature(tf.int64),
@@ -43,8 +43,8 @@ class ShardConfig:
     """How utterances are packed.
 
     Attributes:
-        utterances_per_shard: at most; bad utterances leave a shard shorter.
-        dtype: of the stored features; float16 halves the files and loses less than 0.1 %.
+        utterances_per_shard: at most so many; bad utterances make a shard smaller.
+        dtype: of the stored features; float16 halves the files, with rounding below 0.1 %.
         compression: of the TFRecord files; "" for none.
         max_duration_s: longer utterances are left out and counted; 0 keeps all.
 
@@ -64,10 +64,10 @@ class ShardConfig:
 def write_shard(
     path: Path, records: list[bytes], compression: str, partial: Path | None = None
 ) -> None:
-    """Writes a shard; it has the name ``partial`` until it is complete and on the disk."""
+    """Writes a shard, which is called ``partial`` until it is complete and on the disk."""
     partial = partial or path.with_suffix(".partial")
-    # Feature mantissas do not repeat: looking for matches takes more than half of prepare's time
-    # and finds nothing. Only runs, and how often each byte occurs, make the file smaller.
+    # Digits of features don't repeat, so looking for repeated sequences would more than double the
+    # time and find nothing. Run lengths and the frequencies of bytes are what makes files smaller.
     options = tf.io.TFRecordOptions(
         compression_type=compression, compression_level=1, compression_strategy=_ZLIB_RLE
     )
@@ -78,8 +78,8 @@ def write_shard(
         publish(partial, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # else it would keep its space on a full disk
-        full = tf.errors.ResourceExhaustedError  # prepare reports it like any full disk
+            partial.unlink(missing_ok=True)  # otherwise it would occupy space on a full disk
+        full = tf.errors.ResourceExhaustedError  # `room_in` reports it like any full disk
         if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
             raise RunError(
                 f"{path} can't be written: {error.message}. Finished shards are kept: repair the "
@@ -103,16 +103,16 @@ def encode_record(
 
 @dataclass(frozen=True)
 class ShardedSplit:
-    """A prepared split, opened and complete; its utterances are in the order of the records."""
+    """An opened, complete prepared split; utterances are in the order of the shards' records."""
 
     folder: Path
     index: dict[str, Any]
     utterances: HeldUtterances | PackedUtterances = field(repr=False)
-    states: dict[str, FileState] = field(repr=False, default_factory=dict)  # of shards as opened
-    partial: bool = False  # whether the shards hold more utterances than these
+    states: dict[str, FileState] = field(repr=False, default_factory=dict)  # shards' when opened
+    partial: bool = False  # whether the shards contain more utterances than these
 
     def part(self, utterances: int) -> "ShardedSplit":
-        """Returns a fixed part of the split, chosen by hashes of the ids, not by their order."""
+        """Returns so many utterances of the split: always the same, chosen by their ids' hashes."""
         if utterances >= len(self.utterances):
             return self
         drawn = sorted(self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
@@ -129,12 +129,12 @@ class ShardedSplit:
 
     @property
     def frames(self) -> np.ndarray:
-        """Feature frames of the utterances, in their order, int64 ``(utterances,)``."""
+        """Each utterance's number of feature frames, int64 ``(utterances,)``."""
         return self.utterances.column("frames").astype(np.int64)
 
     @property
     def frames_needed(self) -> np.ndarray:
-        """The fewest output frames on which CTC has a path, int64 ``(utterances,)``."""
+        """The fewest output frames with which CTC can align each text, int64 ``(utterances,)``."""
         return self.utterances.column("frames_needed").astype(np.int64)
 
     def transcripts(self) -> Iterator[str]:
@@ -144,7 +144,7 @@ class ShardedSplit:
         return self.utterances.at(positions)
 
     def check_unchanged(self) -> None:
-        """Raises RunError if shards have changed since they were opened, by size, time or hash."""
+        """Raises RunError if shards have changed since they were opened (a new time is allowed)."""
         hashes = {shard["file"]: shard.get("sha256") for shard in self.index["shards"]}
         changed = []
         for name, state in self.states.items():
@@ -174,10 +174,10 @@ class ShardedSplit:
 
 
 def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> ShardedSplit:
-    """Opens a prepared split in ``tfasr prepare``'s --shard_dir and checks that it is complete.
+    """Opens a split that ``tfasr prepare`` wrote to --shard_dir, and checks that it is complete.
 
-    With ``content`` all records are read and compared with their hashes, too. Raises
-    UsageError if the split was never prepared, or files are missing, damaged or changed.
+    With ``content``, the shards' contents are checked too, by their hashes. Raises UsageError if
+    the split was never prepared, or files are missing, damaged or changed.
     """
     folder = Path(shard_dir) / split
     require_prepared(shard_dir, split)
@@ -193,7 +193,7 @@ def file_state(path: Path) -> FileState:
 
 
 def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
-    """Returns each split's content hash, which is equal for splits with the same records."""
+    """Returns each split's content hash; splits with the same records have the same hash."""
     return {name: split.index["content_hash"] for name, split in splits.items()}
 
 

@@ -1,4 +1,4 @@
-"""Selects the decoder of an experiment's evaluations."""
+"""Selects the decoder that evaluations use."""
 
 import hashlib
 from collections.abc import Iterable
@@ -26,10 +26,10 @@ DECODERS: Registry[DecoderKind] = Registry(
     check=check_kind,
 )
 
-# Measured size of TensorFlow 2.21's prefix tree: 5.3 to 6.5 kB per frame and unit of width at 30
-# classes (widths 2000 and 8000, 50 and 100 frames). A tree is freed before the next utterance.
+# TensorFlow 2.21's prefix tree took 5.3 to 6.5 kB per frame and hypothesis kept, with 30 classes
+# (measured at widths 2000 and 8000, 50 and 100 frames). It is freed before the next utterance.
 _BYTES_PER_CHILD = 220
-_LONGEST_WORD = 4096  # characters, far more than any real word has
+_LONGEST_WORD = 4096  # characters; real words are far shorter
 
 
 @config_class
@@ -41,7 +41,7 @@ class DecoderConfig:
             with the words of the training transcripts as dictionary, as in the paper), or another
             one of `DECODERS`.
         beam_width: hypotheses kept per frame, at most 65536; not used by greedy decoding.
-        recombine: whether word beam search merges beams that would continue in the same way, see
+        recombine: whether word beam search drops beams that can't win, see
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
 
@@ -77,7 +77,7 @@ def make_decoder(
     """Creates the decoder that a config names; RunError if its compiled core is missing.
 
     ``lexicon``: words in plain spelling, for decoders that need them. ``num_threads`` (None: one
-    per available core) and ``language_model``, which also scores the words, are for "word_beam";
+    per available core) and ``language_model``, which scores words, are for "word_beam". Raises
     UsageError if another decoder gets a language model.
     """
     if language_model is None:
@@ -97,7 +97,7 @@ def needs_lexicon(config: DecoderConfig) -> bool:
 
 
 def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
-    """Reads a file with one word per line, normalised like transcripts; UsageError if it can't."""
+    """Reads words, one per line, normalised like transcripts; UsageError if the file is unfit."""
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     vocabulary = set()
     for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
@@ -116,7 +116,7 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
 
 
 def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:
-    """Raises UsageError unless one of the decoders has a dictionary that the file can replace."""
+    """Raises UsageError unless one of the decoders has a dictionary that the lexicon replaces."""
     used = [decoder for decoder in decoders if decoder is not None]
     if not any(map(needs_lexicon, used)):
         raise UsageError(
@@ -134,7 +134,7 @@ def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
 
 
 def load_lexicon(run_dir: Path) -> list[str]:
-    """Reads the words written by `save_lexicon`; raises UsageError if it can't."""
+    """Reads the words written by `save_lexicon`; UsageError if the file is missing or unfit."""
     path = run_dir / LEXICON_FILE
     remedy = "Copy it from the original run: it has the training transcripts' words, one per line."
     words = [word for word in read_text(path, remedy).split("\n") if word]

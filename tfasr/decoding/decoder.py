@@ -17,7 +17,7 @@ class Hypothesis:
 
     Attributes:
         text: in plain spelling, without the alphabet's separator between doubled letters.
-        score: natural logarithm of the decoder's score; larger is better.
+        score: natural logarithm of the decoder's score for the text; larger is better.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Decoder(Protocol):
         """Returns the best hypothesis of each utterance.
 
         ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank last;
-        ``lengths`` integers ``(batch,)``: valid frames of each utterance.
+        ``lengths`` integers ``(batch,)``: the number of valid frames of each utterance.
         """
 
 
@@ -42,10 +42,10 @@ class DecodedUtterance(Protocol):
     """Decodes an utterance while its frames arrive; the result equals that of `Decoder.decode`."""
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames, float32 ``(time, classes)``, natural logarithms, blank last."""
+        """Adds frames of log-probabilities, float32 ``(time, classes)``, blank last."""
 
     def best(self) -> Hypothesis:
-        """Returns the best hypothesis of all frames so far, without changing anything."""
+        """Returns the best hypothesis for all frames so far; more frames may follow."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ BEAM = DecoderKind(
 
 
 class GreedyDecoder:
-    """Takes each frame's most probable class, which the paper calls beam width 1."""
+    """Takes each frame's most probable class; the paper (arXiv 2003.12366) calls this width 1."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet
@@ -141,7 +141,7 @@ class GreedyDecoder:
 
 
 class GreedyUtterance:
-    """The best path of frames that arrive in parts."""
+    """Greedy decoding of frames that arrive in parts."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet
@@ -170,9 +170,9 @@ GREEDY = DecoderKind(
 
 
 def split_words(text: str, word_characters: str | None = None) -> list[str]:
-    """Returns a text's words: the longest sequences of ``word_characters``.
+    """Returns a text's words: the longest possible runs of ``word_characters``.
 
-    If None, `tfasr.alphabet.words` splits the text.
+    If that is None, `tfasr.alphabet.words` splits the text.
     """
     if word_characters is None:
         return words(text)

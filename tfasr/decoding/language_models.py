@@ -1,4 +1,4 @@
-"""N-gram language models of transcripts: estimated, written as ARPA files, scored by kenlm."""
+"""Estimates n-gram models from transcripts, writes ARPA files, and scores words with kenlm."""
 
 import math
 import re
@@ -17,7 +17,7 @@ MAX_WEIGHT = 10.0
 MAX_WORD_BONUS = 100.0
 MAX_ORDER = 6  # the limit of the kenlm package on PyPI
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-_NEVER = -99.0  # log10; ARPA's convention for the sentence's start, which follows nothing
+_NEVER = -99.0  # ARPA's log10 probability of the sentence's start, which is never predicted
 Words = tuple[str, ...]
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*$")
 
@@ -28,7 +28,7 @@ class KenlmModel:
     A word multiplies a beam's probability by ``P(word | words before it) ** weight *
     exp(word_bonus)``; the sentence's end counts as a word without bonus. The weight is in 0..10.
     The bonus, in -100..100, is a natural logarithm that offsets the model's preference for few
-    words. Raises ValueError for a missing or damaged file, UsageError without the kenlm package.
+    words. Raises ValueError if the file is missing or damaged, UsageError if kenlm is missing.
     """
 
     def __init__(self, path: str | Path, weight: float = 1.0, word_bonus: float = 0.0):
@@ -64,7 +64,7 @@ class KenlmModel:
 
 
 class WordScorer:
-    """Numbers the states of a kenlm model for the compiled core; -1 is a sentence's start."""
+    """Gives a kenlm model's states numbers for the C++ search; -1 is a sentence's start."""
 
     def __init__(self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float):
         self._new_state = kenlm.State
@@ -79,7 +79,7 @@ class WordScorer:
         self._lock = threading.Lock()
 
     def score(self, state: int, word: int) -> tuple[int, float]:
-        """Returns the next state and the natural logarithm of the word's factor."""
+        """Returns the next state and the logarithm of the factor that the word multiplies by."""
         following = self._new_state()
         log10 = self._model.BaseScore(self._state(state), self._words[word], following)
         with self._lock:
@@ -89,7 +89,7 @@ class WordScorer:
         return number, self._scale * log10 + self._word_bonus
 
     def end(self, state: int) -> float:
-        """Returns the natural logarithm of the factor of the sentence's end."""
+        """Returns the natural logarithm of the sentence end's factor."""
         log10 = self._model.BaseScore(self._state(state), "</s>", self._new_state())
         return self._scale * log10
 
@@ -105,7 +105,7 @@ def _kenlm() -> Any:
 
 
 def _check_arpa(path: Path) -> None:
-    # Kenlm would report an unclear error or allocate too much memory.
+    # Without these checks, kenlm would report an unclear error or allocate too much memory.
     if not path.is_file():
         raise ValueError(f"An ARPA file must exist. Received: {path}.")
     size = path.stat().st_size
@@ -117,7 +117,7 @@ def _check_arpa(path: Path) -> None:
             "An ARPA file must begin with \\data\\ and lines of the form 'ngram 1=10'. "
             f"Received: {path}, which does not."
         )
-    # A line has at least a digit, a tab, a character and its end.
+    # A line has at least four bytes: a digit, a tab, a character and the line's end.
     if 4 * sum(counts) > size:
         raise ValueError(
             f"An ARPA file must contain the n-grams it counts. Received: {path} of {size} bytes, "
@@ -145,15 +145,15 @@ def _arpa_counts(path: Path) -> list[int]:
 @dataclass(frozen=True)
 class Order:
     probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
-    # By context, for words that never followed it: the factor of their probabilities after the
-    # shorter context.
+    # For each context, the factor that gives the probability of a word that never followed it,
+    # from the word's probability after the shorter context.
     left_over: Mapping[Words, float]
 
 
 class NgramModel:
     """Interpolated Kneser-Ney estimates of the next word, with one discount per order (1..6).
 
-    The lowest order is interpolated with equal shares for all words, including ``<unk>``.
+    The lowest order is interpolated with a uniform distribution over all words and ``<unk>``.
 
     Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP 1995;
         interpolated as in Chen and Goodman, "An empirical study of smoothing techniques for
@@ -172,7 +172,7 @@ class NgramModel:
             self.orders.append(self._order(_adjusted(counts, number)))
 
     def probability(self, words: Words) -> float:
-        """Returns the probability of the last word after the others; unknown words are <unk>."""
+        """Returns the last word's probability after the others; unknown words count as <unk>."""
         unigrams = self.orders[0].probabilities
         words = tuple(w if (w,) in unigrams or w == BEGIN else UNKNOWN for w in words)
         return self._probability(words[-len(self.orders) :])
@@ -194,7 +194,7 @@ class NgramModel:
 
     def _order(self, adjusted: Mapping[Words, int]) -> Order:
         once, twice = (sum(n == times for n in adjusted.values()) for times in (1, 2))
-        # With too few words for an estimate, half a count.
+        # If there are too few words to estimate a discount, it is half a count.
         discount = once / (once + 2 * twice) if once and twice else 0.5
         totals: Counter[Words] = Counter()
         followers: Counter[Words] = Counter()
@@ -240,12 +240,12 @@ def _counts(
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns an order's counts; below the highest order, of the distinct words before n-grams."""
+    """Returns an order's counts: below the highest, how many distinct words precede an n-gram."""
     adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)
         for words in counts[number + 1]:
             before[words[1:]] += 1
         adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
-    # Nothing comes before the sentence's start, and nothing needs to predict it.
+    # No word precedes the sentence's start, and no model needs to predict it.
     return {words: count for words, count in adjusted.items() if words != (BEGIN,)}

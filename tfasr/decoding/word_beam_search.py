@@ -15,11 +15,11 @@ from tfasr.kit.process import available_cores
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-MAX_COUNT = 1 << 53  # whole numbers up to here are exact as float64
+MAX_COUNT = 1 << 53  # float64 represents integers up to this exactly
 MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
 MAX_BEAM_WIDTH = 1 << 16
 MAX_SMOOTHING = 1e9
-# Number of words drawn when a prefix has at least as many, as in the published code.
+# Words drawn for a forecast, as in the published code; all words if there are fewer.
 FORECAST_SAMPLE = 20
 
 
@@ -75,16 +75,16 @@ class WordBeamSearch:
         language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for ``kenlm``.
         smoothing: added to every bigram's count.
         word_characters: the characters of words; None for all but the space.
-        recombine: of beams at the same point of the dictionary and in the same state of the
-            language model, keep only those not dominated by another. Not in the published
-            algorithm.
+        recombine: if beams share the point in the dictionary and the language model's state, drop
+            those that are no more probable than the best of them, with and without a final blank.
+            Not in the published algorithm.
         collapse_spaces: write runs of spaces as one, without any at the ends of a text.
         num_threads: threads for the utterances of a batch; None for one per available core.
-        seed: of ``ngrams_forecast_sample``.
+        seed: seed of the words drawn by ``ngrams_forecast_sample``.
 
     Raises:
-        ValueError: naming the invalid argument, or for units of a script without spaces.
-        RunError: if the compiled core is missing, with the command that builds it.
+        ValueError: if an argument is invalid, or for units of a script without spaces.
+        RunError: if the compiled C++ search is missing; the message has the command to build it.
 
     Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal classification
         decoding algorithm", ICFHR 2018.
@@ -145,9 +145,9 @@ class WordBeamSearch:
         """Returns the best hypothesis of each utterance.
 
         ``log_probs``: float32 ``(batch, time, classes)``, natural logarithms, blank last. -inf is
-        allowed, and frames beyond an utterance's length may contain anything. Raises ValueError for
-        a valid frame with NaN or a logarithm above 0 (1e-4 allows for rounding), and for wrong
-        shapes and types.
+        allowed, and frames beyond an utterance's length may contain anything. Raises ValueError if
+        a valid frame has NaN or a logarithm above 1e-4 (0 plus rounding), and for wrong shapes and
+        types.
         """
         return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
 
@@ -170,7 +170,7 @@ class WordBeamSearch:
 
 
 class WordBeamUtterance:
-    """An utterance decoded while its frames arrive, with the same result as all at once."""
+    """Decodes an utterance while its frames arrive, with the same result as from all at once."""
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
         self._alphabet = alphabet
@@ -225,7 +225,7 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
 def _kinds(
     alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
 ) -> list[int]:
-    """Returns for each class 1 if words contain it, 2 if it starts a word without space, or 0."""
+    """Returns for each class 1 if words contain it, 2 if it starts a word (no space), else 0."""
     if alphabet.units and " " not in alphabet.characters:
         raise ValueError(
             "Word beam search needs words, but units of a script without spaces cross them. "

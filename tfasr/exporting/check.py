@@ -19,23 +19,23 @@ from tfasr.scoring.errors import Scored, Transcript, score
 from tfasr.scoring.summary import CONFIDENCE, RateSummary
 from tfasr.tta.run import Run, load_run
 
-MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities, from rounding in hundreds of steps
-_SMALLEST = -20.0  # logarithms below this mean probability 0 to every decoder
-_PADDED_FRAMES = (47, 21, 32)  # output frames of a batch of noise
+MOST_DIFFERENCE = 1e-3  # allowed for float32 log-probabilities, because of rounding
+_SMALLEST = -20.0  # smaller log-probabilities make no difference to any decoder
+_PADDED_FRAMES = (47, 21, 32)  # output frames of each utterance in a batch of noise
 UNKNOWN = "not recorded"
 WORD_LIMITS = (
     "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
     "those of its CTC alignment, one or two tenths of a second off."
 )
-"""Limits measured on synthetic speech: ``benchmarks/word_times.py``."""
+"""For the model card. Measured on synthetic speech with ``benchmarks/word_times.py``."""
 
 
 @dataclass(frozen=True)
 class SplitOutputs:
     scored: list[Scored]
-    log_probs: list[np.ndarray]  # of each utterance, (frames, classes)
+    log_probs: list[np.ndarray]  # (frames, classes) for each utterance
     audio_s: float
-    thread_s: float  # processor time of the calling thread, in which ONNX Runtime and LiteRT run
+    thread_s: float  # processor time of this thread, in which ONNX Runtime and LiteRT compute
 
     @property
     def audio_s_per_s(self) -> float:
@@ -50,7 +50,7 @@ def outputs_on(
     output_lengths: Callable,
     advance: Callable[[int], None],
 ) -> SplitOutputs:
-    """A model's outputs on a split; ``advance`` gets the number of utterances of each batch."""
+    """Runs a model on a split; calls ``advance`` with each batch's number of utterances."""
     decoder = GreedyDecoder(alphabet)
     texts: dict[int, str] = {}
     scores_of: dict[int, np.ndarray] = {}
@@ -74,7 +74,7 @@ def outputs_on(
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
-    """Returns the largest difference of two models' log-probabilities above e^-20."""
+    """Returns the largest difference of log-probabilities; those below -20 count as -20."""
     return max(
         float(np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0))
         for a, b in zip(first, second, strict=True)
@@ -99,7 +99,7 @@ def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: 
 
 
 def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) -> None:
-    """Raises RunError if two models differ on a padded batch of noise of odd lengths."""
+    """Raises RunError if two models' outputs differ for padded noise of odd numbers of frames."""
     kernel, stride = spec.geometry
     lengths = np.array([kernel + stride * (n - 1) | 1 for n in _PADDED_FRAMES], np.int32)
     shape = (len(lengths), lengths.max(), spec.features.num_features)
@@ -118,11 +118,11 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
 class CardForm:
     """The parts of a model card that depend on the kind of export, in Markdown."""
 
-    files: str  # the files that contain the model
-    commands: tuple[str, ...]  # to use it, one per line
+    files: str  # names of the files that contain the model
+    commands: tuple[str, ...]  # how to use it, one command per line
     streams: bool
-    limits: str  # of its output
-    contents: str  # of the files
+    limits: str  # what not to expect of the model's output
+    contents: str  # what the files contain
 
 
 def model_card(
@@ -135,10 +135,10 @@ def model_card(
     int8: bool,
     data_licence: str | None,
 ) -> str:
-    """Returns the card; ``rates`` are the exported model's on ``split``, decoded greedily."""
+    """Returns the card; ``rates``: the exported model's error rates on ``split``, greedy."""
     try:
         run = load_run(run_dir)
-    except UsageError:  # a run without its ledger can still be exported
+    except UsageError:  # a run whose ledger of times is missing can still be exported
         run = None
     samples = None if run is None else run.fact("train_samples")
     rows = [

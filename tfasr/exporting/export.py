@@ -1,4 +1,4 @@
-"""Exports a run's recogniser for other programs, checked against the run's own model."""
+"""Exports a run's recogniser for other programs, and compares its outputs with the run's model."""
 
 import dataclasses
 import tempfile
@@ -67,15 +67,15 @@ WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep
 @dataclass(frozen=True)
 class Exported:
     folder: Path
-    bytes: int  # of the model
-    float32_bytes: int  # of the model with float32 weights
-    utterances: int  # on which the exported and the run's model were compared
+    bytes: int  # size of the model
+    float32_bytes: int  # size of the model with float32 weights
+    utterances: int  # number of utterances on which exported and run's model were compared
     difference: float  # the largest difference of their log-probabilities
-    differing_texts: int  # utterances with different greedy transcripts
+    differing_texts: int  # utterances for which their greedy transcripts differ
     wer: float  # of the exported model on these utterances
-    int8: PairedComparison | None  # WER against the float32 model's; None for a float32 export
-    audio_s_per_s: float  # of the model alone on one core, measured once
-    float32_audio_s_per_s: float
+    int8: PairedComparison | None  # WER compared with the float32 model's; None without int8
+    audio_s_per_s: float  # seconds of audio per second, the model alone on one core, measured once
+    float32_audio_s_per_s: float  # the same for the model with float32 weights
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class _Run:
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """A model's file that agrees with the run's model on a split."""
+    """A model's files and outputs; the float32 file agrees with the run's model on a split."""
 
     float32: Path
-    written: Path  # the exported file: the same, or its int8 version
+    written: Path  # the file to export: the same, or its int8 version
     source: BatchSource
     of_run: SplitOutputs
     of_float32: SplitOutputs
@@ -109,11 +109,11 @@ def export(
     data_licence: str | None = None,
     progress: Progress = no_progress,
 ) -> Exported:
-    """Exports a run's recogniser into a new folder, after checking it against the run's model.
+    """Exports a run's recogniser into a new folder, after comparing it with the run's model.
 
-    Arguments are the flags of ``tfasr export``. ``out`` is a new or empty folder, unchanged if
-    anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file; ``split``, by
-    default in the run's ``shard_dir``, provides speech for the comparison.
+    Arguments are the flags of ``tfasr export``. ``out`` is a new or empty folder, which stays
+    unchanged if anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file. The
+    models are compared on ``split`` of ``shard_dir``, by default the run's.
 
     Raises:
         UsageError: if run, checkpoint or split don't fit, a package is missing, or the target
@@ -160,7 +160,7 @@ def export(
 
 
 def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str):
-    """Writes an export for measurements, without comparison and model card."""
+    """Writes an export for measurements, without comparing models and without a model card."""
     kind, run = _opened(to, run_dir, out, int8, checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
         model = _written(kind, run, Path(temporary), int8=int8)[-1]
@@ -237,7 +237,7 @@ def _published(folder: Path, out: Path) -> None:
 
 
 def _portable_model(run: _Run) -> tuple[Any, Callable]:
-    """Returns a copy with exportable operations, and its function of whole utterances."""
+    """Returns the model with exportable operations only, and a function that recognises batches."""
     config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
     model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
     model.set_weights(run.acoustics.recogniser.get_weights())
@@ -252,9 +252,9 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
 class Kind:
     """An export target, with defaults for its methods."""
 
-    runtime: str  # of `MODEL_FILES`, which runs the model
-    packages: tuple[str, ...] = ()  # needed to write it
-    extra = ""  # of pip, needed to run it
+    runtime: str  # what runs the model, a key of `MODEL_FILES`
+    packages: tuple[str, ...] = ()  # needed to write the model
+    extra = ""  # tfasr's optional dependencies needed to run it, as in pip install 'tfasr[extra]'
 
     def check(self, spec: RecogniserSpec) -> None:
         """Raises UsageError if the target doesn't support this recogniser."""
@@ -264,11 +264,11 @@ class Kind:
         return True
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        """Writes the model, with int8 weights if its ``float32`` file is passed."""
+        """Writes the model; with int8 weights if the path of its ``float32`` file is passed."""
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
-        """Writes all files except card and hashes; returns the model's size in bytes."""
+        """Writes all files except model card and hashes; returns the model's size in bytes."""
         num_bytes = model_bytes(checked.written)
         checked.written.rename(folder / checked.written.name)
         _describe(folder, run, self.runtime)
@@ -299,7 +299,7 @@ class _Onnx(Kind):
             _check_installed("tf2onnx")
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
-        return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
+        return spec.model in WRITTEN_BY_HAND  # a converted graph can't take states
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         from tfasr.exporting.onnx import WRITERS, converted_graph, metadata, quantised
@@ -443,7 +443,7 @@ class _SavedModel(Kind):
         )
 
 
-# By the name of ``--to``.
+# By the value of ``--to``.
 KINDS: dict[str, type[Kind]] = {
     ONNX: _Onnx,
     SHERPA: _Sherpa,

@@ -1,12 +1,12 @@
-"""A recogniser for LiteRT (formerly TensorFlow Lite), in one of two forms.
+"""Writes a recogniser for LiteRT (formerly TensorFlow Lite), in one of two forms.
 
 Unidirectional recurrent models get a graph for a fixed number of steps, because LiteRT needs fixed
 sizes and its own LSTM doesn't expose its state. A call takes the recurrent states, computes
 `STEP_FRAMES` output frames, and returns the states after each of them. Longer recordings take
-several calls. If the last call has fewer valid frames, the caller uses the states after the last
-valid one.
+several calls. If fewer frames are left for the last call, the caller uses the states after the last
+valid frame.
 
-All other models are converted: one utterance of any length per call, with LiteRT's own operations.
+All other models are converted to LiteRT's operations, and take one utterance per call.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from tfasr.models.model import can_stream, model_name
 from tfasr.recognising.runtimes import STATES, STEP, WHOLE, litert_interpreter
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
-# Output frames per call. More are faster per frame, fewer reduce latency.
+# Output frames per call. More frames take less time each; fewer reduce latency.
 STEP_FRAMES = 8
-STACKS = ("acoustic_model", "gru")  # models with graphs written step by step
+STACKS = ("acoustic_model", "gru")  # models that get a graph for a fixed number of steps
 _EXPORT_OTHERWISE = "Export it with --to onnx or --to saved_model."
-QUANTISED = ("int8",)  # LiteRT's precisions with integer weights
+QUANTISED = ("int8",)  # those of LiteRT's precisions that have integer weights
 
 
 def is_stepped(config: Any) -> bool:
@@ -39,7 +39,7 @@ def is_stepped(config: Any) -> bool:
 
 
 def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
-    """Converts a unidirectional `RecurrentStack`; int8 means dynamic-range quantisation."""
+    """Writes a unidirectional `RecurrentStack`; ``int8`` means dynamic-range quantisation."""
     step, signature = _step(FoldedStack.of(model), num_features)
     return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
@@ -66,7 +66,7 @@ def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
-    """Converts a `portable` model that outputs logits, for one input size; RunError if it fails."""
+    """Converts a `portable` model that returns logits, for one input size; RunError on failure."""
     features = tf.TensorSpec((batch, frames, num_features), tf.float32)
     signature = [features, tf.TensorSpec((batch,), tf.int32)]
     function = tf.function(lambda features, lengths: model(features, lengths), signature)
@@ -77,7 +77,7 @@ def convert(
 
 
 def _frozen(concrete: Any) -> Any:
-    """Returns a function with its variables as constants; LiteRT may lose variables in loops."""
+    """Replaces a function's variables by constants, because LiteRT may lose variables in loops."""
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
 
@@ -110,7 +110,7 @@ def _explained(remedy: str) -> Iterator[None]:
 
 
 def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function from features and lengths to logits, given a file from `convert`."""
+    """Returns a function that maps features and lengths to logits with a model by `convert`."""
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
     features, lengths = sorted(
@@ -169,7 +169,7 @@ class _Layer:
         self._after = _lstm_step if lstm else _gru_step
 
     def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the states ``(steps, units)`` after each step, the output first."""
+        """Returns each state after all steps, ``(steps, units)``; the first state is the output."""
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]
         for inputs in tf.split(projected, STEP_FRAMES):

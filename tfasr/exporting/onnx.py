@@ -1,8 +1,8 @@
-"""ONNX graphs of features and models, written node by node or converted, with int8 weights.
+"""Writes ONNX graphs of features and models, optionally with int8 weights.
 
-The graphs of the five model families are written node by node, without loops: they are two to six
-times as fast as converted ones, and only they accept recurrent states. The features' Fourier
-transform is a convolution with cosines and sines, which every runtime supports.
+The graphs of tfasr's five model families are written node by node, without loops. They are two to
+six times as fast as those that tf2onnx converts, and only they accept recurrent states. The
+features' Fourier transform is a convolution with cosines and sines, which every runtime supports.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
 BY_FRAME = [0, 2, 1]  # converts between (batch, channels, frames) and (batch, frames, channels)
-# Conv is not in the list: ONNX Runtime's integer convolution is slower than its float one.
+# Without Conv, because ONNX Runtime's integer convolution is slower than its float convolution.
 _INT8_OPERATORS = ["LSTM", "MatMul"]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """Returns the metadata stored in a graph, for programs that read no other file."""
+    """Returns the metadata to store in a graph, for programs that have no other file."""
     return {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
@@ -63,13 +63,13 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 
 
 class GraphWriter:
-    """Collects nodes and weights; each method returns the name of its node's output.
+    """Collects nodes and weights. A method that adds a node returns the name of its output.
 
-    Values are ``(batch, channels, frames)`` unless a method's docstring gives another shape.
+    Tensors are ``(batch, channels, frames)`` unless a method's docstring gives another shape.
     """
 
     def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix  # of the names that `add` numbers
+        self._prefix = prefix  # of the names that `add` makes
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
@@ -97,7 +97,7 @@ class GraphWriter:
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def strided_lengths(self, strides: list[int]) -> list[str]:
-        """Adds the numbers of frames before each padded convolution and after the last."""
+        """Adds utterances' numbers of frames before each padded convolution and after the last."""
         before = [LENGTHS]
         for number, stride in enumerate(strides, start=1):
             more = self.add("Add", before[-1], self.constant([stride - 1], np.int32))
@@ -119,7 +119,7 @@ class GraphWriter:
         return self.add("Range", start, frames, step)
 
     def mask(self, valid: str, axes: list[int]) -> str:
-        """Adds 1 and 0 for booleans ``(batch, frames)``, with axes of size 1 inserted."""
+        """Converts booleans ``(batch, frames)`` to 1 and 0, and inserts axes of size 1."""
         numbers = self.add("Cast", valid, to=TensorProto.FLOAT)
         return self.add("Unsqueeze", numbers, self.constant(axes, np.int64))
 
@@ -142,7 +142,7 @@ class GraphWriter:
         return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
 
     def classified(self, hidden: str, classifier: Any, num_features: int, carried: dict) -> bytes:
-        """Adds the classifier, for inputs ``(batch, frames, channels)``; returns the `model`."""
+        """Adds the classifier, for inputs ``(batch, frames, channels)``; returns the model file."""
         self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
         return self.model(num_features, classifier.units, carried)
 
@@ -159,7 +159,7 @@ class GraphWriter:
         return self.file("recogniser", inputs, outputs, carried)
 
     def file(self, name: str, inputs: list, outputs: list, carried: dict[str, str]) -> bytes:
-        """Returns the checked graph as a file; inputs and outputs are (name, type, shape)."""
+        """Checks the graph and returns it as a file; inputs and outputs: (name, type, shape)."""
         sides = [[helper.make_tensor_value_info(*v) for v in side] for side in (inputs, outputs)]
         graph = helper.make_graph(self.nodes, name, *sides, self.weights)
         model = helper.make_model(graph, opset_imports=self.opsets, producer_name="tfasr")
@@ -191,11 +191,11 @@ def converted_graph(recognise: Any, num_features: int, name: str, carried: dict)
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
             model, _ = convert.from_function(tf.function(recognise), signature, **options)
-    except Exception as error:  # tf2onnx and TensorFlow raise many kinds
+    except Exception as error:  # tf2onnx and TensorFlow raise many kinds of errors
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
     nodes = _all_nodes(model.graph)
     unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
-    if unknown:  # tf2onnx only logs these, and still writes the file
+    if unknown:  # tf2onnx only logs these operations, and still writes the file
         raise RunError(f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}")
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
     names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
@@ -223,10 +223,10 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and silences it.
+    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and stops its logging.
 
-    Its FloorDiv and FloorMod truncate negative integers. Its rewriters of bidirectional recurrences
-    ignore utterances' lengths.
+    Its FloorDiv and FloorMod round negative integers towards 0. Its rewriters of bidirectional
+    recurrences ignore utterances' lengths, and are switched off.
     """
     from tf2onnx import tfonnx
 
@@ -249,7 +249,7 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
 def _floor_div(graph: Any, node: Any, *_: Any) -> None:
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
-        rest = graph.make_node("Mod", [first, second]).output[0]  # with the divisor's sign
+        rest = graph.make_node("Mod", [first, second]).output[0]  # it has the divisor's sign
         _replaced(graph, node, "Div", [graph.make_node("Sub", [first, rest]).output[0], second])
     else:
         _replaced(graph, node, "Floor", graph.make_node("Div", [first, second]).output)
@@ -279,8 +279,8 @@ def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
 
 
 def quantised(graph: bytes) -> bytes:
-    """Returns the graph with int8 weights and dynamic activations; GRUs stay float32."""
-    onnx_runtime()  # first, to silence it
+    """Returns the graph with int8 weights and dynamic quantisation; GRUs stay float32."""
+    onnx_runtime()  # before the import below, to switch off telemetry
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _without_advice():
@@ -293,7 +293,7 @@ def quantised(graph: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Silences ONNX Runtime's log messages about how to optimise the graph first."""
+    """Hides ONNX Runtime's advice to optimise the graph before quantising."""
 
     def refused(_: logging.LogRecord) -> bool:
         return False
@@ -307,11 +307,11 @@ def _without_advice() -> Iterator[None]:
 
 
 SAMPLES = "samples"
-MOST_DIFFERENCE = 0.01  # of normalised features, from rounding in nearly silent filters
+MOST_DIFFERENCE = 0.01  # allowed for normalised features: rounding in nearly silent filters
 
 
 def checked_feature_graph(spec: RecogniserSpec) -> bytes:
-    """Returns the features' graph; RunError if it differs from the recogniser's own features."""
+    """Returns the features' graph; RunError if its outputs differ from tfasr's features."""
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     samples = _sounds(spec.features)
     (features,) = onnx_session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
@@ -337,10 +337,10 @@ def _sounds(config: FeatureConfig) -> np.ndarray:
 
 
 def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) -> bytes:
-    """Returns the graph of `numpy_features` and `normalise_frames`, as a file's content.
+    """Returns a graph file that computes `numpy_features` and `normalise_frames`.
 
     It maps ``samples`` (batch, samples), float32 in -1..1, unpadded and at least one window, to
-    ``features`` (batch, frames, num_features). The file also stores the texts in ``carried``.
+    ``features`` (batch, frames, num_features). The file also contains the metadata ``carried``.
     """
     writer = GraphWriter()
     features = _normalised(writer, _features(writer, config), config, statistics)
@@ -353,14 +353,14 @@ def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) ->
 
 def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     filters = mel_filters(config)
-    bins = np.flatnonzero(filters.any(axis=1))  # no filter uses the others
+    bins = np.flatnonzero(filters.any(axis=1))  # no filter uses other bins
     by_channel = writer.add("Unsqueeze", SAMPLES, writer.constant([1], np.int64))
     waves = writer.weight("windowed_waves", _windowed_waves(config, bins))
     spectrum = writer.add("Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0])
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
     if config.spectrum == "power":
-        # A bin's cosine and sine have the same filter, so the product also adds their squares.
+        # A bin's cosine and sine get the same weight, so this matmul also adds their squares.
         weights = np.concatenate([filters[bins], filters[bins]])
     else:
         pairs = writer.weight("both_parts", np.tile(np.eye(len(bins), dtype=np.float32), (2, 1)))
@@ -374,9 +374,9 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
 
 
 def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
-    """Returns windowed cosines and sines ``(2 * bins, 1, window_samples)``."""
+    """Returns cosines and sines times the window, ``(2 * bins, 1, window_samples)``."""
     window = np.arange(config.window_samples)
-    # Whole turns are removed as integers, before they cause rounding errors in the sine.
+    # Whole periods are removed in integers, before they cause rounding errors in the sine.
     angles = 2 * np.pi * (np.outer(bins, window) % config.window_samples) / config.window_samples
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
     return (waves * hann_window(config.window_samples))[:, None]
@@ -473,7 +473,7 @@ def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 
 def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) -> str:
-    """Adds a `NormalisedConv` without its ReLU."""
+    """Adds a `NormalisedConv` without its ReLU and dropout."""
     convolution = layer.convolution
     pointwise = np.asarray(convolution.weights[-1].numpy(), np.float64)
     if len(convolution.weights) == 2:  # separable; otherwise a dense layer
@@ -520,12 +520,12 @@ def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str])
 
 
 def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
-    """Adds a `BidirectionalClippedRNN`; values are ``(frames, batch, channels)``."""
+    """Adds a `BidirectionalClippedRNN`; its inputs are ``(frames, batch, channels)``."""
     projection = np.asarray(layer.projection.kernel.numpy(), np.float64)
     kernel, bias = Affine.of(layer.normalisation).behind(projection)
     cells = [layer.forwards.cell, layer.backwards.cell]
     none = np.zeros_like(bias)
-    # Both directions get the same projection; ONNX computes it for each.
+    # Both directions get the same projection, which ONNX computes twice.
     outputs = writer.add(
         "RNN",
         hidden,
@@ -624,7 +624,7 @@ class _Block:
         values, gates = (add("Slice", gated, bounds[n], bounds[n + 1], axis) for n in range(2))
         hidden = add("Mul", values, add("Sigmoid", gates))
         hidden = add("Mul", hidden, self._writer.mask(self._valid, [2]))
-        # The normalisation is folded into the convolution before it.
+        # The normalisation is folded into the weights of the convolution before it.
         depthwise = np.asarray(block.depthwise.kernel.numpy(), np.float64)[..., 0]
         kernel, bias = Affine.of(block.normalisation).behind(depthwise)
         pads = (reach // 2, reach - reach // 2)

@@ -1,9 +1,9 @@
-"""A recogniser as the three graphs of a Moonshine model in sherpa-onnx.
+"""Writes a recogniser as the three graphs of a Moonshine model in sherpa-onnx.
 
-Moonshine is the only kind of model to which sherpa-onnx passes samples at 16 kHz unchanged. It
-calls a preprocessor (samples to features), an encoder, and then a decoder once per token until the
-text ends. Here the encoder computes the whole text, greedily, and the decoder returns its tokens
-one by one; neither adds weights to the recogniser's.
+Moonshine is the only kind of model to which sherpa-onnx passes samples at 16 kHz unchanged.
+sherpa-onnx calls a preprocessor (samples to features), an encoder, and then a decoder once per
+token until the text ends. Here the encoder contains the recogniser and computes the whole text,
+greedily; the decoder, which has no weights, returns its tokens one by one.
 Source: sherpa-onnx 2.0.1, csrc/offline-moonshine-model.cc and
 offline-moonshine-greedy-search-decoder.cc.
 """
@@ -30,10 +30,10 @@ TOKENS_FILE = "tokens.txt"
 SAMPLE_RATE_HZ = 16000  # sherpa-onnx resamples all recordings to this rate
 TOKENS = "tokens"
 _SPACE = " "
-_NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # with fixed ids; the characters' ids follow
+_NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # ids 0 to 2; the characters' ids follow
 _END = _NOT_CHARACTERS.index("</s>")
-# From an encoder output of n numbers, sherpa-onnx reads at most n x 384 / 16000 x 6 tokens, about
-# one in 7 numbers. So each token takes up 7 numbers, and 8 more follow.
+# If the encoder returns n numbers, sherpa-onnx asks for at most n x 384 / 16000 x 6 tokens, about
+# n / 7. So n is 7 per token, plus 8.
 _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 
 
@@ -42,7 +42,7 @@ def write_sherpa(
 ) -> int:
     """Writes sherpa-onnx's files and returns the size of the graphs in bytes.
 
-    Raises RunError if the graphs recognise other texts than the run's model.
+    Raises RunError if more than 0.5 % of the graphs' texts differ from those in ``outputs``.
     """
     files = sherpa_files(spec, model.read_bytes())
     _check_texts(source, outputs, files[ENCODER_FILE], spec.alphabet)
@@ -54,7 +54,7 @@ def write_sherpa(
 def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
     """Returns the contents of sherpa-onnx's files by name.
 
-    Raises RunError if the preprocessor computes other features than tfasr.
+    Raises RunError if the preprocessor's features differ from tfasr's.
     """
     carried = metadata(spec)
     return {
@@ -66,7 +66,7 @@ def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
 
 
 def check_rate(spec: RecogniserSpec) -> None:
-    """Raises UsageError if a recogniser's sample rate is not sherpa-onnx's."""
+    """Raises UsageError if a recogniser's sample rate isn't sherpa-onnx's, 16 kHz."""
     if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
         raise UsageError(
             f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
@@ -91,7 +91,7 @@ def _check_texts(
             text = text_of_tokens(running.run(None, inputs)[0], alphabet)
             if text != expected[int(position)]:
                 different.append((text, expected[int(position)]))
-    # If two classes are equally likely, rounding in a batch may favour the other one.
+    # If two classes are about equally likely, either may win, depending on rounding.
     if len(different) > max(1, len(expected) // 200):
         text, wanted = different[0]
         raise RunError(
@@ -125,16 +125,16 @@ def card_form() -> CardForm:
 
 
 def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> bytes:
-    """Returns the file of the graph from features to tokens.
+    """Returns the graph file that computes tokens from features.
 
     It maps ``features`` (1, frames, num_features) and ``lengths`` (1,) to ``tokens`` (1, numbers):
-    the text's tokens, followed by more end tokens than sherpa-onnx reads.
+    the text's tokens, followed by so many end tokens that sherpa-onnx reads the whole text.
     """
     model = onnx.load_from_string(graph)
     inputs = {value.name: value for value in model.graph.input}
     writer = GraphWriter("text_")  # a prefix, because its nodes join the recogniser's
     writer.nodes, writer.weights = list(model.graph.node), list(model.graph.initializer)
-    writer.opsets = list(model.opset_import)  # int8 weights use ONNX Runtime's own operators
+    writer.opsets = list(model.opset_import)  # with int8 weights, also ONNX Runtime's own operators
     for name, value in inputs.items():
         if name not in (FEATURES, LENGTHS):
             units = value.type.tensor_type.shape.dim[2].dim_value
@@ -147,11 +147,11 @@ def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> 
 
 
 def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
-    """Returns the file of the graph that returns the encoder's tokens one by one.
+    """Returns the graph file that returns the encoder's tokens one by one.
 
-    Inputs: the previous token ``(1, 1)``, which is ignored; the encoder's tokens; and the number of
-    tokens read so far plus one ``(1,)``. Output: ``logits`` (1, 1, tokens), 1 for the next token
-    and 0 for all others.
+    Inputs: the previous token ``(1, 1)``, which is ignored; the encoder's tokens; and the position
+    of the next token, counted from 1, ``(1,)``. Output: ``logits`` (1, 1, tokens), 1 for the next
+    token and 0 for all others.
     """
     writer = GraphWriter()
     count = len(_NOT_CHARACTERS) + alphabet.blank_id
@@ -172,7 +172,7 @@ def token_lines(alphabet: Alphabet) -> str:
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
     """Returns the text that sherpa-onnx makes of the tokens.
 
-    For sub-word units sherpa-onnx begins it with a space, which is left out here.
+    If tokens are sub-word units, sherpa-onnx puts a space before the text, which is left out here.
     """
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
@@ -180,7 +180,7 @@ def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
 
 
 def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
-    """Adds the most probable path without repeats, blanks and separators ``(labels,)``."""
+    """Adds labels ``(labels,)``: the most probable path without repeats, blanks and separators."""
     best = writer.add("ArgMax", LOG_PROBS, axis=2, keepdims=0)
     path = writer.add("Reshape", best, writer.constant([-1], np.int64))
     blank = writer.constant([alphabet.blank_id], np.int64)
@@ -193,7 +193,7 @@ def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
 
 
 def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
-    """Adds labels with single spaces only, and no spaces at the ends."""
+    """Removes repeated spaces, and spaces at the ends, from labels."""
     if _SPACE not in alphabet.characters:
         return labels
     if alphabet.units:
@@ -211,7 +211,7 @@ def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
 
 
 def _shifted(writer: GraphWriter, row: str, edge: str, step: int) -> str:
-    """Adds a row moved one place to the right (1) or left (-1), with `edge` in the free place."""
+    """Shifts a row by one to the right (``step`` 1) or left (-1); ``edge`` fills the free place."""
     ends = (0, -1) if step == 1 else (1, np.iinfo(np.int64).max)
     inner = writer.add("Slice", row, *(writer.constant([end], np.int64) for end in ends))
     return writer.add("Concat", *([edge, inner] if step == 1 else [inner, edge]), axis=0)

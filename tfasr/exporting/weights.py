@@ -1,4 +1,4 @@
-"""Weights for ONNX and LiteRT graphs, with batch normalisation folded into the next layer."""
+"""Weights for ONNX and LiteRT graphs, with batch normalisation folded into neighbouring layers."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 import keras
 import numpy as np
 
-# Where ONNX's gates (LSTM i, o, f, c; GRU z, r, h) are in Keras's order (i, f, c, o; z, r, h).
+# Index of each of ONNX's gates (LSTM i, o, f, c; GRU z, r, h) in Keras's (i, f, c, o; z, r, h).
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2)}
 _STATES = {"LSTM": ("h", "c"), "GRU": ("h",)}
-# Keras applies the reset gate after the recurrent product, as cuDNN does.
+# Keras, like cuDNN, applies the reset gate after multiplying by the recurrent weights.
 _ATTRIBUTES: dict[str, dict[str, int]] = {"LSTM": {}, "GRU": {"linear_before_reset": 1}}
 
 
 @dataclass(frozen=True)
 class RecurrentWeights:
-    """A recurrent layer's weights, for both directions or one. Source: ONNX's LSTM-14, GRU-14."""
+    """A recurrent layer's weights, for one or both directions. Source: ONNX's LSTM-14, GRU-14."""
 
-    operator: str  # in ONNX, "LSTM" or "GRU"
+    operator: str  # ONNX's "LSTM" or "GRU"
     units: int  # width of each direction
     kernel: np.ndarray  # (directions, gates * units, inputs)
     recurrent_kernel: np.ndarray  # (directions, gates * units, units)
-    bias: np.ndarray  # (directions, 2 * gates * units): the inputs', then the recurrence's
+    bias: np.ndarray  # (directions, 2 * gates * units): bias of the inputs, then of the recurrence
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -32,14 +32,14 @@ class RecurrentWeights:
         return _ATTRIBUTES[self.operator]
 
     def behind(self, affine: "Affine") -> "RecurrentWeights":
-        """Returns the weights with ``affine``, which comes before the layer, folded in."""
+        """Folds ``affine``, which comes before the layer, into the weights."""
         bias = self.bias.copy()
         bias[:, : self.kernel.shape[1]] += self.kernel @ affine.shift
         return replace(self, kernel=self.kernel * affine.scale, bias=bias)
 
 
 def recurrent_weights(layer: Any) -> RecurrentWeights:
-    """The weights of a Keras LSTM or GRU, or of a bidirectional one; else TypeError."""
+    """Returns the weights of a Keras LSTM or GRU, bidirectional or not; TypeError for others."""
     if isinstance(layer, keras.layers.Bidirectional):
         pair = [recurrent_weights(way) for way in (layer.forward_layer, layer.backward_layer)]
         names = ("kernel", "recurrent_kernel", "bias")
@@ -51,7 +51,7 @@ def recurrent_weights(layer: Any) -> RecurrentWeights:
         raise TypeError(f"layer must be an LSTM or a GRU. Received: {layer!r}.")
     kernel, recurrent_kernel, bias = (np.asarray(v.numpy(), np.float64) for v in layer.weights[:3])
     gates = _GATES[operator]
-    if bias.ndim == 1:  # Keras's LSTM has one bias for both products
+    if bias.ndim == 1:  # Keras's LSTM has one bias for inputs and recurrence
         bias = np.stack([bias, np.zeros_like(bias)])
     return RecurrentWeights(
         operator,
@@ -63,14 +63,14 @@ def recurrent_weights(layer: Any) -> RecurrentWeights:
 
 
 def _in_order(array: np.ndarray, gates: tuple[int, ...]) -> np.ndarray:
-    """Returns an array ``(..., gates * units)`` with its gates in another order."""
+    """Reorders the gates of an array ``(..., gates * units)``."""
     split = np.split(array, len(gates), axis=-1)
     return np.concatenate([split[gate] for gate in gates], axis=-1)
 
 
 @dataclass(frozen=True)
 class Affine:
-    """A batch normalisation in inference: ``inputs * scale + shift``."""
+    """What batch normalisation computes in inference: ``inputs * scale + shift``."""
 
     scale: np.ndarray
     shift: np.ndarray
@@ -98,10 +98,10 @@ class Affine:
 
 @dataclass(frozen=True)
 class FoldedStack:
-    """A built `RecurrentStack` without its normalisations."""
+    """A built `RecurrentStack`'s weights, with its normalisations folded in."""
 
     kernel: np.ndarray  # of the convolution (frames, features, filters)
-    bias: np.ndarray  # of the convolution (filters,), followed by a ReLU
+    bias: np.ndarray  # of the convolution (filters,), before its ReLU
     stride: int  # of the convolution, in frames
     recurrent: list[RecurrentWeights]
     classifier_kernel: np.ndarray  # (units, classes)

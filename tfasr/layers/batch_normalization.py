@@ -1,4 +1,4 @@
-"""Keras's batch normalisation with a faster way of ignoring padded frames."""
+"""Batch normalisation like Keras's that ignores padded frames faster."""
 
 import keras
 
@@ -7,12 +7,12 @@ import keras
 class BatchNormalization(keras.layers.BatchNormalization):
     """A `keras.layers.BatchNormalization` that trains faster with a mask.
 
-    Weights, config, results and gradients equal those of Keras's layer, which makes many more
-    passes over the batch. On CPUs, in float32 and bfloat16, one compiled operation computes this
-    layer together with the dropout after it; elsewhere, TensorFlow's operations do. Keras's own
-    code runs for inference, without a mask, with ``renorm``, for inputs other than
+    Weights, config, results and gradients equal those of Keras's layer, but Keras's passes over
+    the batch many more times. On CPUs, in float32 and bfloat16, one compiled operation computes
+    this layer together with the dropout after it; elsewhere, TensorFlow's operations do. Keras's
+    own code runs for inference, without a mask, with ``renorm``, for inputs other than
     ``(batch, time, channels)`` and on other backends. With ``synchronized``, statistics cover the
-    unmasked frames of all replicas; with a mask, Keras's layer uses only its own replica's.
+    unmasked frames of all replicas; Keras's masked layer uses only those of its own replica.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None, dropout=None):
@@ -56,6 +56,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and len(inputs.shape) == 3
             and len(mask.shape) == 2
             and self.axis in (-1, 2)
-            and not getattr(self, "renorm", False)  # missing in older Keras
+            and not getattr(self, "renorm", False)  # older versions of Keras lack it
             and keras.backend.standardize_dtype(inputs.dtype) != "float64"
         )

@@ -23,10 +23,10 @@ Tensors = tuple[tf.Tensor, ...]
 
 @contextlib.contextmanager
 def counted(share: tf.Tensor) -> Iterator[None]:
-    """Sets whether a model's utterances count for synchronised statistics while it is called.
+    """Weights this replica's frames in synchronised statistics by ``share`` (1 or 0).
 
-    A replica that gets no utterances of a batch runs the step on those of another replica and drops
-    the result.
+    It is 0 for a replica that gets no utterances of a batch. That replica runs the step on another
+    one's utterances, and its result is dropped.
     """
     token = _COUNTED.set(share)
     try:
@@ -47,9 +47,9 @@ def normalise_synchronised(
 ) -> Tensors:
     """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
-    The gradients of ``gamma`` and ``beta`` are for this replica's frames; the optimizer sums them.
-    ``summed`` sums a tensor over all replicas.
-    Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
+    The gradients of ``gamma`` and ``beta`` cover this replica's frames; the optimizer sums them
+    over replicas. ``summed`` sums a tensor over all replicas.
+    Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that is split among several devices.
     """
     shape, channels = tf.shape(inputs), inputs.shape[-1]
     counts = tf.reshape(tf.cast(mask, tf.float32), (-1, 1))
@@ -67,7 +67,7 @@ def normalise_synchronised(
         weights = tf.transpose(counts / tf.maximum(sums[-1], 1.0))
         mean = sums[:-1] / tf.maximum(sums[-1], 1.0)
         centred = _rows(inputs, channels) - mean
-        # Sums of squared deviations: a difference of sums of squares would lose digits.
+        # Not the mean square minus the squared mean: that difference would lose digits.
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
@@ -79,15 +79,14 @@ def normalise_synchronised(
 def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
     """Normalises frames ``(batch, time, channels)`` by mean and variance of the unmasked ones.
 
-    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs, and mean and
-    variance ``(channels,)``, which have no gradient.
+    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs and, without
+    gradients, mean and variance ``(channels,)``.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1.
     """
     shape, channels = tf.shape(inputs), inputs.shape[-1]
     counts = tf.reshape(tf.cast(mask, tf.float32), (-1, 1))
-    # Sums over frames are matmuls with a row of weights, three times as fast as masking and
-    # summing.
+    # A matmul with this row of weights sums over frames three times as fast as masking and summing.
     weights = tf.transpose(counts / tf.maximum(tf.reduce_sum(counts), 1.0))
 
     @tf.custom_gradient
@@ -101,7 +100,7 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
         return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights)
 
-    # custom_gradient needs extra code for variables; their values are plain tensors.
+    # Passes the variables' values, because custom_gradient needs extra code for variables.
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
@@ -112,8 +111,8 @@ def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
 def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums) -> Callable:
     """Returns a function for the gradients of ``inputs``, ``gamma`` and ``beta``.
 
-    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums two gradients over
-    the replicas that share statistics.
+    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums the gradients of
+    ``beta`` and ``gamma`` over the replicas that share statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -136,7 +135,7 @@ _REFUSE = second_derivatives_refused(
 
 
 class Drawn(NamedTuple):
-    """Dropout for `normalise_and_drop`, drawn as in `tfasr.layers.fused_call`."""
+    """Dropout for `normalise_and_drop`: the same bits as `tfasr.layers.fused_call.Dropout`."""
 
     levels: int = 0  # dropout rate in units of 1/65536; 0 for no dropout
     seed: tf.Tensor | None = None  # int32 (2,)
@@ -180,7 +179,8 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
 def _compiled(function: str, operation: str, tensors, options):
     """Calls a compiled C++ function with inputs, further tensors, mask and seed, in this order.
 
-    Returns an array with the inputs' shape and dtype, and two vectors.
+    Returns an array with the inputs' shape and dtype, and two vectors ``(channels,)``: mean and
+    variance, or the gradients of gamma and beta.
     """
     dtype, shape, channels = tensors[0].dtype, tensors[0].shape, tensors[0].shape[-1]
     run, threads = getattr(core, f"{function}_{dtype.name}"), team_size()

@@ -7,7 +7,7 @@ import keras
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import run_fused, value_of
 
-# Fits into float16, and is too low for recurrent weights to compensate.
+# Fits into float16, and is so low that the ReLU outputs 0 whatever the recurrent part adds.
 _FAR_BELOW_ZERO = -3e4
 
 
@@ -15,7 +15,7 @@ _FAR_BELOW_ZERO = -3e4
 class ClippedReLUCell(keras.layers.Layer):
     """One step of ``h[t] = min(max(x[t] + h[t - 1] R + b, 0), clip)``.
 
-    There is no input matrix, as inputs are projected for all steps at once (CUDNN_SKIP_INPUT).
+    It has no input matrix: all inputs are projected before the first step (CUDNN_SKIP_INPUT).
     """
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
@@ -46,7 +46,7 @@ class ClippedReLUCell(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedRNN(keras.layers.RNN):
-    """A `keras.layers.RNN` of a `ClippedReLUCell`, compiled on CPUs under TensorFlow."""
+    """A `keras.layers.RNN` of a `ClippedReLUCell`; on CPUs with TensorFlow, C++ runs its steps."""
 
     last_kernel: str | None = None  # "fused CPU" or "generic loop"; None before the first call
     requested_kernel: str = "auto"  # or "generic": Keras's loop, for exporters
@@ -80,8 +80,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
 
     Each direction's outputs are clipped at ``clip``, so the sum can reach twice that.
 
-    Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
-    sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
+    Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; for
+    the sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
     """
 
     def __init__(self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs):
@@ -117,8 +117,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is False."""
         projected = self.normalisation(self.projection(inputs), training=training, valid=valid)
         if valid is not None:
-            # Rectified to zero, the backward direction's initial state. Padding thus leaves the
-            # state unchanged, and the steps need no mask.
+            # So low an input keeps the state at zero, the initial state, throughout the padding
+            # with which the backward direction starts. So the steps need no mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
         return self.forwards(projected, training=training) + backwards
@@ -135,7 +135,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
 class ClippedReLU:
     """The activation ``min(max(x, 0), ceiling)``, for a layer's ``activation``.
 
-    Source: Hannun et al. 2014, Deep Speech, section 2, where it is 20.
+    Source: Hannun et al. 2014, Deep Speech, section 2, where the ceiling is 20.
     """
 
     def __init__(self, ceiling: float = 20.0):
@@ -156,10 +156,10 @@ class ClippedReLU:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class SimpleRNN(keras.layers.SimpleRNN):
-    """A `keras.layers.SimpleRNN` that trains by a hand-written gradient on CPUs.
+    """A `keras.layers.SimpleRNN` that trains with a hand-written gradient on CPUs.
 
-    This covers ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in float32 and
-    bfloat16 (states in float32), on Keras's TensorFlow backend; anything else runs Keras's layer.
+    The gradient covers ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in
+    float32 and bfloat16 (states in float32), with TensorFlow; anything else runs Keras's layer.
     Arguments, weights, results, masking, states and saved weights are Keras's. ``last_kernel`` is
     the implementation of the latest call: "fused CPU", "generic loop", "Keras on jax" or "Keras on
     torch"; None before the first call.

@@ -29,10 +29,10 @@ def call(
     arguments: Sequence[tf.Tensor],
     shapes: Sequence[tuple[int | None, ...]],
 ) -> list[tf.Tensor]:
-    """Calls a compiled function at once, or adds it to the current graph as an operation.
+    """Calls a compiled function now if TensorFlow runs eagerly, else adds it to the graph.
 
-    If `operations.registered` is false, the graph calls back into Python. Such a graph is slower,
-    especially while Python is busy, and can't be exported.
+    The graph runs it as an operation or, if `operations.registered` is false, calls back into
+    Python. The latter is slower, especially while Python is busy, and can't be exported.
     """
     if tf.executing_eagerly():
         # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.
@@ -55,7 +55,7 @@ def second_derivatives_refused(what: str, instead: str) -> Callable:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """Returns an array for the core, with bfloat16, which NumPy lacks, as uint16."""
+    """Returns an array for the compiled core: float32, or bfloat16 as uint16 for NumPy."""
     return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
@@ -67,11 +67,11 @@ def replicas_here() -> int:
 
 
 def team_size() -> Callable[[], int]:
-    """Returns a function that reports how many threads a call may use at that moment.
+    """Returns a function that returns how many threads a compiled call may use right then.
 
-    At most the process's cores (see `usable_cores`) and TensorFlow's threads per operation; the
-    replicas of a process share them. TensorFlow's setting is read when a graph is made, because it
-    can't change later and reading it takes as long as a small call.
+    That is the number of the process's cores (see `usable_cores`) or, if smaller, of TensorFlow's
+    threads per operation, divided by the replicas in the process. TensorFlow's setting is read only
+    when a graph is made: it can't change later, and reading takes as long as a small call.
     """
     configured = _configured_threads()
     replicas = replicas_here()

@@ -1,8 +1,8 @@
-"""Runs a fused loop in place of a Keras recurrent layer's, and draws dropout with fewer bits."""
+"""Replaces a Keras recurrent layer's loop by a fused one, and draws dropout with fewer bits."""
 
 import keras
 
-LEVELS = 1 << 16  # of 16 random bits per activation
+LEVELS = 1 << 16  # values of 16 random bits, which are drawn for each activation
 
 
 def has_gpu() -> bool:
@@ -12,11 +12,11 @@ def has_gpu() -> bool:
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
-    """Calls ``run`` in place of Keras's loop, and returns what Keras expects.
+    """Calls ``run`` in place of a Keras layer's loop over time, ``inner_loop``.
 
     ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
-    outputs and last states; the weights are ``gates * units`` wide. Returns the last output, all
-    outputs and the last states.
+    outputs and last states; the weights are ``gates * units`` wide. Returns, as ``inner_loop``
+    does, the last output, all outputs and the last states.
     """
     import tensorflow as tf
 
@@ -56,18 +56,18 @@ def value_of(variable):
 class Dropout(keras.layers.Dropout):
     """A `keras.layers.Dropout` that draws 16 random bits per activation instead of 32.
 
-    The rate is rounded to one of 65536 levels. The remaining activations are scaled by the rounded
-    rate, so expectations are exact. It drops other activations than Keras's layer with the same
-    seed. With ``noise_shape``, on GPUs and on JAX and PyTorch, Keras's own code runs.
+    The rate is rounded to a multiple of 1/65536. The remaining activations are scaled by the
+    rounded rate, so expected values are exact. With the same seed, other activations are dropped
+    than by Keras's layer. With ``noise_shape``, on GPUs, JAX and PyTorch, Keras's code runs.
     """
 
     @property
     def dropped_levels(self) -> int:
-        """How many of the 65536 levels are dropped, from the lowest."""
+        """An activation is dropped if its 16 random bits, as a number, are below this."""
         return round(self.rate * LEVELS)
 
     def draws(self, training: bool) -> bool:
-        """Whether a call drops activations by this layer's own 16 bits."""
+        """Whether a call drops activations with 16 bits each, and not with Keras's code."""
         return (
             bool(training)
             and keras.backend.backend() == "tensorflow"
@@ -87,7 +87,7 @@ class Dropout(keras.layers.Dropout):
         import tensorflow as tf
 
         size = tf.size(inputs)
-        # Drawing is most of dropout: 8.8 of 10.9 ms for 4720 x 800 activations on 2 cores.
+        # Drawing bits takes most of the time: 8.8 of 10.9 ms for 4720 x 800 activations, 2 cores.
         words = tf.random.stateless_uniform(
             [(size + 1) // 2], self.next_seed(), minval=None, maxval=None, dtype=tf.uint32
         )

@@ -9,22 +9,22 @@ KERNELS = ("auto", "fused", "cudnn", "generic")
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class LSTM(keras.layers.LSTM):
-    """A `keras.layers.LSTM` that trains by a hand-written gradient on CPUs.
+    """A `keras.layers.LSTM` that trains with a hand-written gradient on CPUs.
 
     Arguments, weights, results, masking, states and saved weights are those of `keras.layers.LSTM`,
-    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel. It is
-    Keras's layer on JAX and PyTorch, and for anything that the fused kernel doesn't support
-    (activations other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second derivatives
-    raise NotImplementedError. Under mixed precision, matmuls run in the compute dtype, states and
-    gates in float32.
+    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel. Keras's code
+    runs on JAX and PyTorch, and for anything that the fused kernel doesn't support (activations
+    other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second derivatives raise
+    NotImplementedError. Under mixed precision, matmuls run in the compute dtype, states and gates
+    in float32.
 
-    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop. If
-    that one doesn't support the layer, creating or calling the layer raises ValueError.
+    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop.
+    Creating or calling the layer raises ValueError if that implementation doesn't support it.
 
     ``last_kernel`` is the implementation of the latest call or trace: "fused CPU", "cuDNN",
-    "generic loop", "Keras on jax", "Keras on torch"; None before the first call. "fused TensorFlow
-    loop" is the same gradient in TensorFlow's operations: on a GPU without cuDNN, in float16 and
-    float64, and if XLA compiles the whole model.
+    "generic loop", "Keras on jax", "Keras on torch"; None before the first call. It is "fused
+    TensorFlow loop", the same gradient computed by TensorFlow's operations, on a GPU without cuDNN,
+    in float16 and float64, and if XLA compiles the whole model.
     """
 
     def __init__(self, units: int, *args, kernel: str = "auto", **kwargs):

@@ -1,4 +1,4 @@
-"""The compiled core's functions (``_recurrent/``) as operations in TensorFlow graphs.
+"""The compiled C++ functions in ``_recurrent/`` (the core) as operations in TensorFlow graphs.
 
 Importing this module adds them to TensorFlow if the core is built. A model written by Keras's
 ``model.export`` contains them, so it loads only in processes that have imported this module; others
@@ -41,7 +41,7 @@ def registered() -> bool:
         return False
     reason = _reason_against()
     if reason is None:
-        # TensorFlow's setting is read when a graph is made: reading it looks for devices.
+        # TensorFlow's own setting is read when a graph is made: reading it looks for devices.
         threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
         limit_threads(int(threads) if re.fullmatch("[0-9]{1,5}", threads) else 0)
         return True
@@ -70,13 +70,13 @@ def _reason_against() -> str | None:
 
 
 def limit_threads(configured: int) -> None:
-    """Limits the threads of an operation to TensorFlow's setting (0: any), cores and quota."""
+    """Limits an operation's threads to TensorFlow's setting (0: no limit) and the CPU quota."""
     most = max(int(min(quota(), _ANY_THREADS)), 1)
     core.limit_threads(min(configured or _ANY_THREADS, most))
 
 
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
-    """Adds an operation to the current graph and returns its outputs; must be `registered`."""
+    """Adds an operation to the current graph and returns its outputs; call `registered` first."""
     attributes = {**operation.attributes, "replicas": replicas}
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()

@@ -1,8 +1,8 @@
 """Recurrent layers on CPUs: compiled steps, with a hand-written gradient.
 
-A step computes only what depends on the previous step. All inputs are projected before the steps,
-and the weights' gradients computed after them, as large matmuls in TensorFlow. The steps run in a
-compiled core (``_recurrent/``), which packs the weights once for all steps.
+A step computes only what depends on the previous step. Large matmuls in TensorFlow project all
+inputs before the first step and compute the weights' gradients after the last. The steps run in
+compiled C++ (``_recurrent/``), which packs the weights once for all steps.
 """
 
 import functools
@@ -19,9 +19,9 @@ _REFUSE = second_derivatives_refused("The fused kernel", "Pass kernel='generic' 
 def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
 
-    Returns the input of `backward_steps` ``(time, batch, 6 * units)`` (the four gates in Keras's
-    order, c before and tanh(c) after each step), h of each step ``(time, batch, units)``, and the
-    last h and c.
+    Returns the ``saved`` of `backward_steps` ``(time, batch, 6 * units)`` (the four gates in
+    Keras's order, c before and tanh(c) after each step), h after each step
+    ``(time, batch, units)``, and the last h and c.
     """
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
@@ -49,7 +49,7 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
 
 
 def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
-    """Returns the gradients of `forward_steps`' projected inputs, h and c."""
+    """Returns gradients for `forward_steps`' arguments ``projected``, ``h`` and ``c``."""
     saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
 
@@ -90,7 +90,7 @@ def _array(size, state, width):
 
 
 def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tensor, ...]:
-    """Like `recurrent_steps`, from inputs ``(batch, time, features)`` and their kernel."""
+    """Multiplies inputs ``(batch, time, features)`` by ``kernel``, then calls `recurrent_steps`."""
     return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
 
 
@@ -100,11 +100,11 @@ def recurrent_steps(
     """Runs the steps of a recurrent layer on projected inputs.
 
     ``projected``: ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of the matmuls.
-    Four gates make an LSTM, in Keras's order (input, forget, candidate, output). One gate makes a
-    vanilla layer without ``initial_c``, with its ReLU clipped at ``ceiling``. States don't change
-    where ``mask`` ``(batch, time)`` is False. Returns, in float32, all outputs h
-    ``(batch, time, units)``, the last h and, for an LSTM, the last c. A second derivative raises
-    NotImplementedError.
+    With ``initial_c`` the layer is an LSTM; its four gates are in Keras's order (input, forget,
+    candidate, output). Without, it is a vanilla recurrent layer (one gate) whose ReLU is clipped at
+    ``ceiling``. States don't change where ``mask`` ``(batch, time)`` is False. Returns, in float32,
+    all outputs h ``(batch, time, units)``, the last h and, for an LSTM, the last c. A second
+    derivative raises NotImplementedError.
 
     Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
@@ -191,12 +191,12 @@ def outer(left, right):
 
 
 def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None):
-    """Like `recurrent_steps` of an LSTM, on ``(batch, time, features)`` of any float dtype."""
+    """Like `recurrent_sequence` for an LSTM of any float dtype, in TensorFlow's operations."""
     forward, backward = _functions(*kernel.shape)
 
     @tf.custom_gradient
     def run(*differentiable):
-        # A tape would also record this function, but it can't record a compiled loop.
+        # stop_gradient, because an outer tape can't record the compiled loop in `forward`.
         constants = [tf.stop_gradient(tensor) for tensor in differentiable]
         *results, saved = forward(*constants, mask)
 
@@ -212,7 +212,7 @@ def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, 
 
 @functools.cache
 def _functions(features: int, gates: int):
-    """Returns a forward and a backward function per size, with variable batch and time."""
+    """Returns the forward and backward functions of one size, for any batch and time."""
     return tuple(
         tf.function(run, autograph=False, reduce_retracing=True)
         for run in (_lstm_forward, _lstm_backward)
@@ -232,8 +232,8 @@ def _lstm_backward(saved, upstream, kernel, recurrent_kernel, mask):
     d_outputs, d_h, d_c = upstream
     d_outputs = tf.transpose(d_outputs, (1, 0, 2))
     mask = None if mask is None else tf.transpose(mask)
-    # matmul with transpose_b packs the weights badly in every step: at 800 units and 16 utterances
-    # it took twice as long as the product with a transposed copy.
+    # Transposing the weights once is faster than matmul's transpose_b in every step, which took
+    # twice as long at 800 units and 16 utterances.
     transposed = tf.transpose(recurrent_kernel)
     dz, d_h, d_c = backward_steps(for_loop, d_outputs, transposed, d_h, d_c, mask)
     d_bias = tf.reduce_sum(dz, axis=(0, 1))

@@ -12,7 +12,7 @@ from tfasr.kit.gin import GinText, binding_place, make
 from tfasr.models import model as registry
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_name, output_frames
 
-_FEW = 3  # output frames of the shortest batch tried
+_FEW = 3  # output frames of the shortest utterance tried
 
 
 def build_recogniser(
@@ -20,14 +20,14 @@ def build_recogniser(
 ) -> keras.Model:
     """Creates a model with all its weights and tries it on a few frames.
 
-    ``check`` may refuse the model before it has weights.
+    ``check`` gets the model before it has weights and may raise an error.
 
-    Raises UsageError, with the file and line that registered it, if the model can't be created or
-    called, or its logits disagree with ``config.output_lengths``.
+    Raises UsageError, with the file and line that registered the model, if it can't be created or
+    called, or if its logits have other lengths than ``config.output_lengths`` returns.
     """
     name = model_name(config)
     entry = MODELS.entry(name)
-    # A built-in model is listed in a file that has nothing to do with its error.
+    # A built-in model's place is the list of models, which would not help to find the error.
     named = f"The model {name!r}" + ("" if entry.attribute else f" ({entry.place})")
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
@@ -100,13 +100,13 @@ def _raised_at(error: Exception, file: str) -> str:
 
 
 def know_models() -> None:
-    """Makes the configs of all models known to gin, so that a file may bind any of them."""
+    """Imports all models, so that a gin file may bind the fields of any model's config."""
     for name in MODELS:
         MODELS[name]
 
 
 def model_class(lines: GinText) -> type:
-    """Returns the config class that ``ModelConfig.name`` selects; UsageError if unknown."""
+    """Returns the config class that ``ModelConfig.name`` selects; UsageError if there is none."""
     name = make(ModelConfig, lines).name
     if name not in MODELS:
         raise UsageError(
@@ -121,7 +121,7 @@ def model_class(lines: GinText) -> type:
 class SavedRecogniser(keras.Model):
     """A recogniser from features to log-probabilities that Keras can save and load.
 
-    After importing this module, ``keras.saving.load_model("model.keras")`` returns one.
+    Import this module before ``keras.saving.load_model("model.keras")``.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
 def sinusoids(hidden):
-    """Returns the positions ``(1, time, width)`` to add to ``(batch, time, width)``, width even.
+    """Returns position encodings ``(1, time, width)`` for ``(batch, time, width)``, width even.
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
@@ -39,7 +39,7 @@ def wave_rates(width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ConformerBlock(keras.layers.Layer):
-    """One block over ``(batch, time, width)``; it uses 20 seeds from ``seed`` on.
+    """One block over ``(batch, time, width)``; ``seed`` is the first of the 20 seeds it uses.
 
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
@@ -142,17 +142,17 @@ class ConformerConfig:
     """Sizes of the model; the defaults are those of Conformer (S).
 
     Source: Gulati et al. 2020, "Conformer: convolution-augmented transformer for speech
-    recognition", sections 2 and 3.2. Unlike the paper, positions are sinusoids added before the
-    blocks, not relative positions in the attention, and subsampling convolves over time.
+    recognition", sections 2 and 3.2. Unlike in that paper, positions are sinusoids added before the
+    blocks, not relative positions in the attention, and subsampling convolves over time only.
     """
 
     width: int = 144  # channels of each block's input and output
     num_blocks: int = 16  # number of blocks, one after the other
-    num_heads: int = 4  # of the attention; they share the width
-    expansion: int = 4  # of the feed-forward modules, times the width
+    num_heads: int = 4  # of the attention; each has width / num_heads channels
+    expansion: int = 4  # inner width of the feed-forward modules as a multiple of the width
     conv_kernel: int = 32  # frames of a block's depthwise convolution
-    subsampling: int = 2  # convolutions of stride 2 and kernel 3 before the blocks
-    dropout: float = 0.1  # rate at the end of each module
+    subsampling: int = 2  # number of convolutions with stride 2 and kernel 3 before the blocks
+    dropout: float = 0.1  # rate at the end of each of a block's modules
 
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
@@ -244,7 +244,7 @@ class ConformerModel(Network):
         hidden, lengths = features, feature_lengths
         valid = valid_frames(hidden, lengths)
         for layer in self.subsampling:
-            # One frame of padding on each side gives the ceiling of half the frames.
+            # With one frame of padding on each side, half the frames remain, rounded up.
             hidden = layer(widened(hidden, valid, 1, 1))
             lengths = padded_conv_output_frames(lengths, 2)
             valid = valid_frames(hidden, lengths)

@@ -1,4 +1,4 @@
-"""Arithmetic and memory traffic of each module of a model in a training step."""
+"""Floating-point operations and memory traffic of each module of a model in a training step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,35 +6,35 @@ from typing import Any
 
 from tfasr.layers.geometry import conv_output_frames
 
-# Operations and moved elements per element of an activation, forward and backward together. Batch
-# normalisation reads its input twice and writes once; backward it reads input and gradient twice
-# and writes once. Dropout and ReLU read once and write once in each direction.
+# Estimates for batch normalisation with the ReLU and dropout after it, forward and backward:
+# operations, and numbers read or written, per activation.
 NORMALISATION_FLOPS, NORMALISATION_MOVES = 20, 13
-# Gates of the LSTM, per unit and step; a transcendental function counts as one operation.
+# Operations of an LSTM's gates per unit and step; tanh and the sigmoid count as one each.
 _GATE_FLOPS = 60
-# AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
+# AdaDelta per weight: two running averages, two roots, a division; 4 numbers read and 3 written.
 UPDATE_FLOPS, UPDATE_MOVES = 12, 7
 
 # Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
 # matmuls, "elementwise" the rest.
 KINDS = ("convolution", "matmul", "recurrence", "elementwise")
 _BASE_BYTES = 900 * 2**20  # Python, TensorFlow and compiled code before the first batch
-# Weights, gradients, two optimizer slots, temporary results and copies of kernels.
+# Peak memory per weight, in numbers: weight, gradient, two optimizer slots, temporary copies.
 _COPIES_OF_WEIGHTS = 8
-# Values per unit and output frame that a layer stores for its gradient: inputs, gates, states,
-# outputs, and those of normalisation and dropout.
+# Numbers per unit and output frame that a layer stores for its gradient: inputs, gates, states,
+# outputs, and what normalisation and dropout store.
 _KEPT_PER_UNIT = 15
-# The same for values that only the active layer needs: projections, their gradients, copies.
+# The same for what only the layer being computed needs: projections, their gradients, copies.
 _AT_WORK_PER_UNIT = 24
-_BYTES = 4  # states and gates are float32 under mixed precision, too
+_BYTES = 4  # per number; states and gates are float32 under mixed precision, too
 
 
 @dataclass(frozen=True)
 class ModuleCost:
     """Operations and memory traffic of a module in one training step, forward and backward.
 
-    FLOPs and bytes are by kind, see `KINDS`. Every use of a tensor reads and writes it once; only
-    recurrent weights may stay in a cache between uses, see `model_costs`.
+    ``flops`` and ``moved`` (bytes) are by kind, see `KINDS`. Each operation is assumed to read its
+    inputs from memory and write its outputs once, except recurrent weights that fit into a cache,
+    see `model_costs`.
     """
 
     name: str
@@ -61,10 +61,10 @@ def model_costs(
 ) -> list[ModuleCost]:  # fmt: skip
     """Returns the cost of every module of the acoustic model: its stages, loss and update.
 
-    Multiplications and additions of convolutions and matmuls are exact; the element-wise rest uses
-    estimates per element. ``bytes_per_number`` is for activations and weights, 4 or 2; loss and
-    update always use 4. Recurrent weights of at most ``cache_bytes`` are read once per pass, larger
-    ones at every output frame.
+    Operations of convolutions and matmuls are exact, those of element-wise work estimated.
+    ``bytes_per_number``, 4 or 2, is for activations and weights; loss and update always use 4.
+    Recurrent weights of at most ``cache_bytes`` are read once per pass, larger ones at every output
+    frame.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
@@ -109,7 +109,7 @@ def _elementwise(name: str, flops: float, moves: float) -> ModuleCost:
 def _front_end(config, num_features: int, inputs: int, positions: int, size: int) -> ModuleCost:
     weights = config.conv_kernel * num_features * config.conv_filters
     outputs = positions * config.conv_filters
-    # Forward, and the weights' gradient; features need no gradient.
+    # Twice: forward, and for the weights' gradient; features need no gradient.
     moves = 2 * (inputs * num_features + outputs + weights)
     return ModuleCost(
         "front end",
@@ -131,8 +131,8 @@ def _recurrent(
         "elementwise": NORMALISATION_FLOPS * outputs,
     }
     matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
-    # Forward reads projected inputs and writes 6 numbers per unit and the output; backward
-    # reverses.
+    # Per unit: forward reads 4 projected inputs and writes 6 numbers to save and 1 output; backward
+    # reads those 6 + 1 and writes 4 gradients.
     reads = 1 if size * recurrent <= cache_bytes else steps
     loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * reads * recurrent
     moved = {
@@ -144,14 +144,13 @@ def _recurrent(
 
 
 def flops(config: Any, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-    """Returns an utterance's operations: 2 per product and sum of a matrix multiplication.
+    """Returns an utterance's floating-point operations; a multiplication with its addition is 2.
 
-    This counts the convolution, the input and recurrent products of every layer and the
-    classifier, over all padded frames. It leaves out gates, batch normalisation, dropout, softmax,
-    CTC and the optimizer, together below 1 % at the paper's sizes. Training adds the backward pass,
-    which multiplies twice as much, for the gradients of inputs and weights, except for the
-    convolution, whose inputs, the features, need no gradient. Raises ValueError if the convolution
-    has no output frame.
+    This counts the matmuls of convolution, recurrent layers and classifier, over all padded frames.
+    It leaves out gates, batch normalisation, dropout, softmax, CTC and the optimizer, together
+    below 1 % at the paper's sizes. Training adds the backward pass, which multiplies twice as much,
+    for the gradients of inputs and weights, except in the convolution, whose inputs, the features,
+    need no gradient. Raises ValueError if the convolution has no output frame.
     """
     outputs = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     if outputs < 1:
@@ -169,7 +168,7 @@ def estimated_step_bytes(
 ) -> int:
     units = config.directions * config.lstm_units * bool(config.num_lstm_layers)
     per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
-    # The convolution multiplies copies of the frames that each output sees.
+    # The convolution first copies the frames that each output sees.
     per_output += 8 * config.conv_filters + config.conv_kernel * num_features
     outputs = max(conv_output_frames(frames, config.conv_kernel, config.conv_stride), 1)
     per_utterance = outputs * per_output + 2 * frames * num_features
@@ -177,7 +176,7 @@ def estimated_step_bytes(
 
 
 def step_bytes(parameters: int, values: int) -> int:
-    """Estimates the peak memory of training with this many values stored for gradients."""
+    """Estimates the peak memory of training with so many weights and ``values`` per step."""
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)
 
 

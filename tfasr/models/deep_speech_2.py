@@ -30,8 +30,8 @@ class DeepSpeech2Config:
     num_bins: int | None = None  # per 10 ms frame; None: as many as features, or DeepMark's 161
     conv_filters: int = 32  # channels of both convolutions
     num_recurrent_layers: int = 7  # number of recurrent layers
-    units: int = 1760  # of each recurrent layer, in each direction, and of the fully connected one
-    num_classes: int | None = None  # the CTC blank is the last; None: the alphabet's, or 29
+    units: int = 1760  # of the fully connected and, in each direction, of each recurrent layer
+    num_classes: int | None = None  # including the blank, the last; None: the alphabet's, or 29
     clip: float = 20.0  # the largest output of a rectifier
     recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic": Keras's loop
 
@@ -99,7 +99,7 @@ def frequency_bins(num_bins: int) -> int:
 
 
 def output_frames(frames):
-    """Returns the output frames for input frames; convolutions pad in time."""
+    """Returns the number of output frames for input frames; the convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = padded_conv_output_frames(frames, stride)
     return frames
@@ -108,9 +108,9 @@ def output_frames(frames):
 class DeepSpeech2(keras.Model):
     """Two convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
 
-    Padding must be on the right. With lengths, padded frames are zero before each convolution, left
-    out of statistics and ignored by the recurrence. So an utterance's logits don't depend on its
-    padding or, in inference, on the other utterances.
+    Padding must be on the right. If ``lengths`` are passed, padded frames are zero before each
+    convolution, left out of statistics and ignored by the recurrence. So an utterance's logits
+    don't depend on its padding or, in inference, on the other utterances.
     """
 
     def __init__(self, config: DeepSpeech2Config, seed: int = 0, dtype=None):
@@ -205,12 +205,12 @@ class DeepSpeech2(keras.Model):
         return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
-        """Returns the convolutions' features ``(batch, frames, width)`` and valid frames."""
+        """Returns the convolutions' outputs ``(batch, frames, width)`` and the valid frames."""
         hidden = keras.ops.expand_dims(spectrograms, -1)
         valid = None if lengths is None else valid_frames(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
         for layer, normalisation, ((_, kernel), (_, stride)) in layers:
-            # With stride 2 this equals Keras's "same" in time, for odd and even lengths.
+            # Equals Keras's padding "same": of an even length, stride 2 skips the last added frame.
             hidden = layer(widened(hidden, valid, (kernel - 1) // 2, kernel // 2))
             if valid is not None:
                 lengths = padded_conv_output_frames(lengths, stride)

@@ -10,9 +10,9 @@ from tfasr.layers.geometry import conv_output_frames
 from tfasr.models import costs
 from tfasr.models.recurrent import class_scores
 
-# Position of an image's channels, and Keras's name for it.
+# Order of an image's axes (batch N, height, width, channels C), and Keras's name for that order.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
-# Time x frequency: each convolution's kernel, and whether 2 x 2 max pooling follows.
+# Each convolution's kernel, time x frequency, and whether 2 x 2 max pooling follows.
 LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 
 
@@ -20,10 +20,10 @@ LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 class KeywordSpotterConfig:
     """Sizes of the network; the defaults have 8504 trainable parameters."""
 
-    num_frames: int = 98  # of an utterance of one second
-    num_bins: int = 40  # log-mel energies of a frame
-    filters: tuple[int, int, int, int] = (10, 10, 22, 22)  # of each convolution
-    num_words: int = 30  # classes
+    num_frames: int = 98  # feature frames per utterance, which is one second long
+    num_bins: int = 40  # log-mel energies per frame
+    filters: tuple[int, int, int, int] = (10, 10, 22, 22)  # output channels of each convolution
+    num_words: int = 30  # keywords to tell apart
 
     def check(self) -> None:
         require(min(self.filters) > 0, self, "filters", "positive")
@@ -45,7 +45,7 @@ def _sizes(size: int, axis: int) -> list[int]:
 
 
 class KeywordSpotter(keras.Model):
-    """Four valid convolutions with batch normalisation and ReLU, global mean, class scores.
+    """Four unpadded convolutions with batch normalisation and ReLU, a global mean, class scores.
 
     The last layer is always float32; ``layout`` is one of `LAYOUTS`.
     """
@@ -107,7 +107,7 @@ class KeywordSpotter(keras.Model):
 @dataclass(frozen=True)
 class LayerMemory:
     name: str
-    shape: tuple[int, ...]  # of its output, without the batch
+    shape: tuple[int, ...]  # of the layer's output, without the batch axis
     weights: int  # trainable parameters
 
     @property
@@ -120,10 +120,10 @@ class LayerMemory:
 
 
 def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
-    """Returns the memory of each layer for one utterance, the input first.
+    """Returns the memory that each layer needs to recognise one utterance, the input first.
 
-    Batch normalisation and ReLU work in place on the convolution's output; their scale and shift
-    count as weights. Moving statistics are not trainable and are folded into scale and shift.
+    Batch normalisation and ReLU overwrite the convolution's output. Scale and shift count as
+    weights; moving statistics don't, because they can be folded into scale and shift.
     """
     rows = [LayerMemory("input", (config.num_frames, config.num_bins), 0)]
     sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
@@ -140,17 +140,17 @@ def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
     return [*rows, LayerMemory("fully connected", (config.num_words,), weights)]
 
 
-# The parts of a step, by kernels' names: convolutions forward, the gradients of their filters and
-# of their inputs, the classifier's product and its two gradients, the rest.
+# A training step's parts: convolutions forward, the gradients of their filters and of their inputs,
+# the classifier's matmul and its two gradients, the rest. Profiled kernels are assigned to them.
 FORWARD, OF_FILTERS, OF_INPUTS = "convolution", "filter gradient", "input gradient"
 CLASSIFIER, CLASSIFIER_BACK, REST = "classifier", "classifier gradient", "elementwise"
 
 
 def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
-    """Counts a training step's operations and bytes by part, from shapes.
+    """Computes a training step's operations and bytes moved, by part, from the tensors' shapes.
 
-    Convolutions and products are exact; the rest uses `tfasr.models.costs`'s estimates. Every use
-    of a tensor reads and writes it once, in 32-bit numbers.
+    Convolutions and matmuls are exact; the rest uses estimates of `tfasr.models.costs`. Each
+    operation is assumed to read its inputs and write its outputs once, in 32-bit numbers.
     """
     parts = (FORWARD, OF_FILTERS, OF_INPUTS, CLASSIFIER, CLASSIFIER_BACK, REST)
     flops, moves = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
@@ -165,14 +165,14 @@ def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
         kernels = math.prod(kernel) * channels * filters
         outputs = batch * math.prod(next(sizes)) * filters
         work = (2 * outputs * kernels // filters, inputs + outputs + kernels)
-        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):  # not for features
+        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):  # features need none
             add(part, *work)
         add(REST, costs.NORMALISATION_FLOPS * outputs, costs.NORMALISATION_MOVES * outputs)
         inputs, channels, weights = outputs, filters, weights + kernels + 2 * filters
         if pooled:
             inputs = batch * math.prod(next(sizes)) * filters
             add(REST, 2 * outputs, 2 * (outputs + inputs))
-    add(REST, 2 * inputs, 2 * inputs)  # the mean, and its gradient
+    add(REST, 2 * inputs, 2 * inputs)  # the global mean and its gradient
     product = channels * config.num_words
     moved = batch * (channels + config.num_words) + product
     add(CLASSIFIER, 2 * batch * product, moved)

@@ -1,7 +1,7 @@
-"""The protocol of models for training, timing, decoding and export, and the registered models.
+"""What a model must offer for training, timing, decoding and export, and the registered models.
 
 Code outside `tfasr.models` uses a model only through its registered config, see `RecogniserConfig`.
-This module's functions call optional methods, with cautious defaults for configs without them.
+This module's functions call a config's optional methods; if one is missing, they return a default.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from tfasr.kit.config import config_class
 from tfasr.kit.registry import FILE_MODULE, Registry
 
 DEFAULT_MODEL = "acoustic_model"
-_MOST_FRAMES = 4096  # of features, 41 s, far longer than training utterances
+_MOST_FRAMES = 4096  # feature frames, 41 s: far longer than training utterances
 
 
 class RecogniserConfig(Protocol):
@@ -41,7 +41,7 @@ class RecogniserConfig(Protocol):
 
     Optional properties or fields:
 
-    - ``can_stream: bool``: whether no logit depends on later frames.
+    - ``can_stream: bool``: whether no logit depends on frames beyond its own output frame's.
     - ``keeps_momentum: bool``: whether batch normalisations keep their initial momentum (True), or
       all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
     """
@@ -50,10 +50,10 @@ class RecogniserConfig(Protocol):
         """Returns the model: a ``keras.Model`` whose ``call`` takes ``(features, lengths)``.
 
         ``call(features, lengths, training=False)`` gets right-padded float ``(batch, frames,
-        num_features)`` and int32 ``(batch,)`` valid frames. It returns float32 logits ``(batch,
-        output_lengths(frames), num_classes)``, which are ignored for padded frames. A model may
-        also have: a property ``kernels``, the names of the implementations that computed the
-        recurrence; a method ``stages``, see `tfasr.models.recurrent`; a method
+        num_features)`` and int32 ``(batch,)`` numbers of valid frames. It returns float32 logits
+        ``(batch, output_lengths(frames), num_classes)``; those of padded frames are ignored. A
+        model may also have: a property ``kernels``, the names of the implementations that computed
+        the recurrence; a method ``stages``, see `tfasr.models.recurrent`; a method
         ``call_with_intermediate``, see `tfasr.models.recurrent.Network`; and a method
         ``output_layer()``, which returns the last layer, a ``Dense`` with kernel and bias, so that
         training can change its initial weights (``TrainingConfig.zero_output_layer``, which presets
@@ -61,16 +61,16 @@ class RecogniserConfig(Protocol):
 
         A model that can stream has two more methods. ``initial_state(batch)`` returns a list of
         tensors ``(batch, ...)``: the recurrence's state before any frame. ``continued(features,
-        state)`` returns the logits of output frames and the state after them; its features begin
-        with the first frame that the next output frame sees, and have no padding. However the
-        frames are cut into chunks, the logits are those of ``call``.
+        state)`` returns the next output frames' logits and the state after them. ``features`` start
+        with the first frame that the next output frame sees, and have no padding. However a stream
+        is cut into chunks, the logits must equal those of ``call``.
 
         ``seed`` is for initial weights and dropout; ``dtype`` is Keras's dtype policy: "float32",
         "mixed_bfloat16", "mixed_float16" or None.
         """
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns the output frames for feature frames: an int, an array or a tensor."""
+        """Returns how many output frames so many feature frames get: an int, array or tensor."""
 
 
 _REQUIRED = {
@@ -114,13 +114,13 @@ MODELS: Registry[type] = Registry(
 
 @config_class
 class ModelConfig:
-    """Selects one of `MODELS` to train; its sizes are bound on its own config class."""
+    """Selects one of `MODELS` to train; a model's sizes are fields of its own config class."""
 
     name: str = DEFAULT_MODEL  # of `MODELS`, such as acoustic_model, gru or conformer
 
 
 def model_name(config: RecogniserConfig) -> str:
-    """Returns the registered name of a config's class; UsageError if it is not registered."""
+    """Returns the name under which a config's class is registered; UsageError if it isn't."""
     name = MODELS.name_of(type(config))
     if name is None:
         raise UsageError(
@@ -137,7 +137,7 @@ def model_source(config: RecogniserConfig) -> dict[str, str]:
 
 
 def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
-    """Returns a config from `model_source` (None for tfasr 0.1.0's only model) and its fields.
+    """Returns a config from its `model_source` (None in runs of tfasr 0.1.0) and its fields.
 
     Raises UsageError if the model is not registered, or its fields have changed.
     """
@@ -172,8 +172,8 @@ def output_frames(config: RecogniserConfig, frames: int) -> int:
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
     """Returns a value that is equal for two models with the same `output_lengths`.
 
-    It is the kernel and stride of the unpadded convolution that has as many output frames as the
-    model's convolutions and poolings, or else a hash of the output lengths.
+    It is the kernel and stride of one unpadded convolution with the same output lengths or, if
+    there is none, a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -189,7 +189,7 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
 def model_flops(
     config: Any, num_features: int, num_classes: int, batch: int, frames: int, *, training: bool
 ) -> int | None:
-    """Returns the operations of a padded batch without the optimizer; None if unknown."""
+    """Returns a padded batch's floating-point operations, without the optimizer's, or None."""
     if not hasattr(config, "flops"):
         return None
     per_utterance = config.flops(num_features, num_classes, frames, training=training)
@@ -213,9 +213,9 @@ def can_stream(config: RecogniserConfig) -> bool:
 
 
 def keeps_momentum(config: RecogniserConfig) -> bool | None:
-    """Whether batch normalisations keep their own momentum; None if unknown.
+    """Whether batch normalisations keep their initial momentum; None if the config doesn't say.
 
-    If unknown, those with their class's default momentum follow the training's window.
+    If None, those with their class's default momentum follow the training's window.
     """
     return getattr(config, "keeps_momentum", None)
 

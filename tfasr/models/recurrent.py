@@ -22,7 +22,7 @@ RECURRENT_INITIALIZERS = {
 
 
 class Network(keras.Model):
-    """A model with hidden values per output frame (`encode`) and class scores.
+    """A model that encodes features (`encode`) and classifies each output frame.
 
     A subclass creates its layers, with `class_scores` as ``classifier`` after all others, and
     defines ``build`` and `encode` or `encodings`. Checkpoints store variables in the order
@@ -39,14 +39,14 @@ class Network(keras.Model):
     def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
         """Maps features ``(batch, frames, num_features)`` and int32 lengths to float32 logits.
 
-        Features are right-padded; logits are ``(batch, output frames, classes)``.
+        Features are padded on the right; logits are ``(batch, output frames, classes)``.
         """
         return self.classifier(self.encode(features, feature_lengths, training))
 
     def call_with_intermediate(
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
-        """Returns the logits, and the classifier's logits for the middle one of `encodings`.
+        """Returns the logits, and what the classifier makes of the middle item of `encodings`.
 
         Raises UsageError if `encodings` returns fewer than two.
 
@@ -71,7 +71,7 @@ class Network(keras.Model):
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns outputs ``(batch, output frames, width)`` as wide as the classifier's inputs."""
+        """Returns outputs of layers as wide as the classifier's input, which comes last."""
         if type(self).encode is Network.encode:
             raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
         return [self.encode(features, feature_lengths, training)]
@@ -87,14 +87,14 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
-    """Adds to the CTC blank's bias in a model's last layer; UsageError without such a bias."""
+    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has no bias."""
     bias = _output_weight(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
     bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
 
 
 def zero_output_layer(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0; UsageError without such a layer."""
+    """Sets the kernel of a model's last layer to 0; UsageError if it has no kernel."""
     kernel = _output_weight(model, "kernel", 2, "zero_output_layer = True")
     kernel.assign(keras.ops.zeros_like(kernel))
 
@@ -117,11 +117,11 @@ def _output_weight(model: Any, name: str, dimensions: int, setting: str) -> Any:
 @dataclass(frozen=True)
 class Stage:
     name: str  # such as "front end", "recurrent 1" or "head"
-    # From the previous stage's outputs (or the features) and the numbers of valid feature frames
+    # Maps the previous stage's outputs (or the features) and the numbers of valid feature frames
     # (batch,) to (batch, output frames, width).
     forward: Callable[[Any, Any], Any]
-    layers: list  # with the trainable variables that it uses
-    input_width: int = 0  # unused for the first stage
+    layers: list  # those that the stage computes
+    input_width: int = 0  # channels; unused for the first stage
 
     @property
     def variables(self) -> list:
@@ -129,14 +129,14 @@ class Stage:
 
 
 def stages_of(model: Any) -> list[Stage]:
-    """Returns a model's stages, which together compute a training call; by default one stage."""
+    """Returns a model's stages, which together compute a training call, or one stage for all."""
     if hasattr(model, "stages"):
         return model.stages()
     return [Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])]
 
 
 class RecurrentStackConfig:
-    """Methods of a recurrent model's config with fields like those of `AcousticModelConfig`."""
+    """Methods for configs with fields named as in `AcousticModelConfig`, LSTM or other."""
 
     batch_normalisation: bool = True
     kind: str  # part of the fields' names
@@ -186,7 +186,7 @@ class RecurrentStack(Network):
     statistics leave padding out.
     """
 
-    model_name = ""  # for Keras
+    model_name = ""  # the Keras model's name
 
     def __init__(self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None):
         super().__init__(self.model_name, config, dtype)
@@ -247,12 +247,12 @@ class RecurrentStack(Network):
         return [keras.ops.zeros((batch, size)) for size in sizes]
 
     def continued(self, features: Any, state: list) -> tuple[Any, list]:
-        """Returns class scores of a stream's next frames, see `tfasr.models.model`."""
+        """Returns logits of a stream's next frames and the state after them, see `make`."""
         hidden = self._finished(0, self.convolution(features), None, training=False)
         waiting, reached = list(state), []
         for number, layer in enumerate(self.recurrent):
             last = [waiting.pop(0) for _ in _state_sizes(layer)]
-            # Keras's layers return their states only if configured to, so call the inner loop.
+            # Calls the inner loop, because Keras's layers return states only if configured so.
             _, hidden, states = layer.inner_loop(hidden, last, None, training=False)
             reached += states
             hidden = self._finished(number + 1, hidden, None, training=False)
@@ -308,8 +308,8 @@ def _state_sizes(layer: Any) -> list[int]:
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
 
-    Source: the paper, section 4.4.3, which doesn't name the convolution's activation; tfasr
-    uses ReLU.
+    Source: the paper (arXiv 2003.12366), section 4.4.3. It doesn't name the convolution's
+    activation; tfasr uses ReLU.
     """
 
     conv_filters: int = 600  # output channels of the convolution over frames
@@ -317,10 +317,10 @@ class AcousticModelConfig(RecurrentStackConfig):
     conv_stride: int = 2  # feature frames between output frames
     num_lstm_layers: int = 5  # number of recurrent layers
     lstm_units: int = 800  # width of each layer, per direction
-    bidirectional: bool = False  # whether each layer also runs backwards, concatenated
+    bidirectional: bool = False  # whether layers also run backwards; both outputs are concatenated
     dropout: float = 0.05  # dropout rate between layers
-    batch_normalisation: bool = True  # whether layers are batch-normalised, without padded frames
-    # of the LSTMs' recurrent weights; all others are Glorot uniform
+    batch_normalisation: bool = True  # whether layers are batch-normalised, ignoring padded frames
+    # of the LSTMs' recurrent weights; all other weights start as "glorot_uniform"
     recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
     # required implementation, see `tfasr.layers.lstm.LSTM`
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
@@ -372,8 +372,8 @@ class GruModelConfig(RecurrentStackConfig):
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
         units = self.directions * self.gru_units
-        # Gates, states and what Keras's loop stores of each, plus the widest layer's temporary
-        # values.
+        # 24 values per unit of each layer: gates, states and what Keras's loop stores of them; 24
+        # more for the temporary values of the layer that is being computed.
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
         a_frame += self.conv_kernel * num_features
         values = max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features

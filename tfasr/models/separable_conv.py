@@ -20,15 +20,15 @@ class SeparableConvConfig:
     separable convolutions", Table 1.
     """
 
-    # per block; the first layer has filters[0]
+    # output channels per block; the first layer, before the blocks, has filters[0]
     filters: tuple[int, ...] = (256, 256, 512, 512, 512)
     kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, per block
     repeats: int = 5  # separable convolutions per block
     stride: int = 2  # of the first layer, in feature frames
     first_kernel: int = 33  # frames that the first convolution sees
-    last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
-    last_kernel: int = 87  # of the first of these two layers; the second has a kernel of 1
-    last_dilation: int = 2  # of the same layer; with 2 it sees every second frame
+    last_filters: tuple[int, int] = (512, 1024)  # channels of the two layers after the blocks
+    last_kernel: int = 87  # frames, for the first of these two layers; the second's kernel is 1
+    last_dilation: int = 2  # also for the first of them; with 2 it sees every second frame
     dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
@@ -43,7 +43,7 @@ class SeparableConvConfig:
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
-        """Input and output channels and kernel of all separable convolutions but the first."""
+        """Input and output channels and kernel of each separable convolution but the first."""
         convolutions, width = [], self.filters[0]
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
@@ -80,9 +80,9 @@ class SeparableConvConfig:
 
 
 class SeparableConvModel(Network):
-    """A strided separable convolution, residual blocks, and two layers before the classes.
+    """A strided separable convolution, residual blocks, two more layers, and class scores.
 
-    Convolutions see zeros beyond an utterance's end, whatever the padding contains.
+    Padding is set to zero before each convolution, whatever it contained.
     """
 
     def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):
@@ -168,7 +168,7 @@ class NormalisedConv(keras.layers.Layer):
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
-        """Convolves; ``before`` marks input frames ``(batch, time)`` that are not padding."""
+        """``before`` and ``valid`` ``(batch, time)`` are False for padded inputs and outputs."""
         inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
         hidden = hidden if added is None else hidden + added

@@ -1,4 +1,4 @@
-"""Transcribes many recordings to files: finds them, resumes, and leaves out those it can't read."""
+"""Transcribes many recordings to files, with resuming; those it can't read are reported."""
 
 import contextlib
 import errno
@@ -23,21 +23,21 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import Segment, recognised_in_batches
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 
-# Limits of a subtitle: two lines on a television, and a few seconds; a pause ends it early.
+# A subtitle has at most two lines on a television and lasts a few seconds; a pause ends it.
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
-_MOST_NAMED = 8  # of the files that are skipped
-SETTINGS_FILE = "transcribe.json"  # of all results in a folder
-RESULTS_FILE = "transcribe-results.jsonl"  # which of its files are results, with their hashes
+_MOST_NAMED = 8  # suffixes of skipped files in the log
+SETTINGS_FILE = "transcribe.json"  # with which all results in a folder were written
+RESULTS_FILE = "transcribe-results.jsonl"  # names and hashes of the results in a folder
 
 log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
 class Format:
-    write: Callable[[str, Transcript], str]  # from a recording's name and transcript to text
-    suffix: str  # of a file with one transcript
+    write: Callable[[str, Transcript], str]  # maps a recording's name and transcript to text
+    suffix: str  # of a file that has one transcript
     header: str = ""  # written once, before all transcripts
     joins: bool = True  # whether several recordings' transcripts can be written to one stream
 
@@ -53,7 +53,7 @@ def to_json(name: str, transcript: Transcript) -> str:
 
 
 def words_json(words: list[Word]) -> list[dict[str, Any]]:
-    """Words in Vosk's shape: ``conf``, ``start``, ``end`` and ``word``."""
+    """Returns words with the keys of the toolkit Vosk: ``conf``, ``start``, ``end``, ``word``."""
     return [
         {
             "conf": round(word.confidence, 4),
@@ -66,7 +66,7 @@ def words_json(words: list[Word]) -> list[dict[str, Any]]:
 
 
 def stream_json(result: StreamResult) -> str:
-    """A line of JSON in Vosk's shape: ``partial``, or ``text`` and ``result``."""
+    """Returns a line of JSON with Vosk's keys: ``partial``, or ``text`` and ``result``."""
     if not result.final:
         content: dict[str, Any] = {"partial": result.text}
     elif result.words:
@@ -94,8 +94,8 @@ def to_vtt(_: str, transcript: Transcript) -> str:
 
 
 def to_ctm(name: str, transcript: Transcript) -> str:
-    """NIST's time-marked words: recording, channel, start, duration, word, confidence."""
-    recording = "_".join(name.split()) or "-"  # the format has no way to write a space
+    """Returns NIST's CTM: recording, channel, start, duration, word, confidence per line."""
+    recording = "_".join(name.split()) or "-"  # names can't contain spaces in this format
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
         f"{word.confidence:.4f}\n"
@@ -111,7 +111,7 @@ def to_tsv(name: str, transcript: Transcript) -> str:
     )
 
 
-# By the name of ``--format``.
+# By the value of ``--format``.
 FORMATS = {
     "text": Format(lambda _, transcript: transcript.text + "\n", ".txt"),
     "json": Format(to_json, ".json"),
@@ -148,18 +148,18 @@ def _clock(seconds: float, point: str) -> str:
 @dataclass(frozen=True)
 class Source:
     path: Path
-    name: str  # in results: the path as given, or within the folder that was given
+    name: str  # in results: the path that was passed, or the path within a folder that was passed
 
 
 @dataclass
 class Outcome:
     done: int = 0  # how many recordings were transcribed
     audio_s: float = 0.0  # their total duration
-    failed: dict[str, str] = field(default_factory=dict)  # names and reasons
+    failed: dict[str, str] = field(default_factory=dict)  # unreadable files' names and reasons
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """Returns named recordings and named folders' audio; logs how many other files they have."""
+    """Returns named recordings and named folders' audio files; logs how many others it skips."""
     sources = []
     for name in names:
         path = Path(name)
@@ -192,7 +192,7 @@ def transcribe_sources(
 ) -> Outcome:
     """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    ``finished`` receives each complete transcript, ``failed`` each unreadable file and the reason.
+    Calls ``finished`` with each transcript, ``failed`` with each unreadable file and the reason.
     """
     outcome = Outcome()
     durations: dict[int, float] = {}
@@ -240,11 +240,11 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class ResultFolder:
-    """A folder with a result for each recording in one of `FORMATS`, complete or absent.
+    """A folder of results in one of `FORMATS`, one for each recording, complete or absent.
 
-    Each result's hash is noted before it is written, to distinguish it from a user's text. A
-    result that the user has changed stays as it is. Raises UsageError if the folder has results of
-    other settings or other files in the results' places, or two recordings would share a name.
+    A result's hash is stored in `RESULTS_FILE` before the result is written, to tell it from the
+    user's files, which are never overwritten. Raises UsageError if the folder's results have other
+    settings, if a user's file has a result's name, or two results would have the same name.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class ResultFolder:
             )
         listed = folder / RESULTS_FILE
         self._hashes = dict(_listed_results(listed))
-        if owned and not listed.exists():  # an older tfasr wrote the results, and no list
+        if owned and not listed.exists():  # an older tfasr wrote these results without a list
             results = filter(Path.is_file, self._paths.values())
             self._hashes = {str(path): _hash_of(path) for path in results}
         lost = [str(path.relative_to(folder)) for path in self._others()]
@@ -276,12 +276,12 @@ class ResultFolder:
         make_folder(folder)
         for path, content_hash in self._hashes.items() if not listed.exists() else ():
             self._note(Path(path), content_hash)
-        listed.touch()  # first: without it, the settings are those of an older tfasr
+        listed.touch()  # before the settings: without a list, they would seem an older tfasr's
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 
     def _named(self, sources: list[Source]) -> list[Path]:
-        """A file for each recording; ``.wav.txt`` where two names differ only in the suffix."""
+        """Returns each result's path: ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't unique."""
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
@@ -300,7 +300,7 @@ class ResultFolder:
         return paths
 
     def _others(self) -> Iterator[Path]:
-        # Texts that the user wrote or changed, and that a new result would replace.
+        # Files that the user wrote or changed, and that a new result would overwrite.
         for source, path in self._paths.items():
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)
@@ -310,12 +310,12 @@ class ResultFolder:
     def _note(self, path: Path, content_hash: str) -> None:
         line = {"file": str(path.relative_to(self._folder)), "sha256": content_hash}
         with (self._folder / RESULTS_FILE).open("ab") as file:
-            file.write(b"\n" + json.dumps(line).encode())  # a kill may have cut the line before
+            file.write(b"\n" + json.dumps(line).encode())  # the last line may be cut
             file.flush()
             os.fsync(file.fileno())
 
     def has(self, source: Source) -> bool:
-        """Whether a recording has a result, not emptied and not older than the recording."""
+        """Whether a recording has a result that is newer than it and that nobody has emptied."""
         path, content_hash = self._paths[source], self._hashes.get(str(self._paths[source]))
         try:
             about = path.stat()
@@ -351,6 +351,6 @@ def _hash_of(path: Path) -> str:
 
 
 def _inside(name: str) -> Path:
-    """The name as a path within a folder: only the last part of a file from elsewhere."""
+    """Returns a path for use within a folder: of absolute paths or ones with .., the last part."""
     path = Path(name)
     return Path(path.name) if path.is_absolute() or ".." in path.parts else path

@@ -1,4 +1,4 @@
-"""A trained recogniser in use: recordings to text with word times."""
+"""Transcribes recordings with a trained recogniser, with word times."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ from tfasr.recognising.spec import (
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-# A long array of samples is converted in blocks of this length, which takes little memory.
+# Long arrays of samples are converted in blocks of this length, to save memory.
 _BLOCK_S = 60
 
 
@@ -50,18 +50,18 @@ def load_recogniser(
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
-    It computes in float32, whatever precision the run was trained in. Exports to ONNX and LiteRT
-    run without TensorFlow.
+    It computes in float32, whatever precision the run was trained in. Recognisers exported to ONNX
+    and LiteRT run without TensorFlow.
 
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
-        checkpoint: of a run: "best" (by validation CER), "last", or a file.
+        checkpoint: which of a run's: "best" (by validation CER), "last", or a file.
         decoder: "greedy", "beam" or "word_beam"; the run's by default, as are `beam_width` and
             `recombine` (of word beam search).
-        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
-            run's, which holds the training transcripts' words.
-        language_model: scores the words of word beam search in addition to the model; it must know
-            all words of the dictionary.
+        lexicon: a text file with one word per line, the dictionary for word beam search; by default
+            the run's, which consists of the training transcripts' words.
+        language_model: scores the words in word beam search in addition to the acoustic model; it
+            must know all words of the dictionary.
 
     Raises:
         UsageError: if the folder has no run or checkpoint, or its files don't fit together.
@@ -99,7 +99,7 @@ def _made(
     lexicon: str | Path | None,
     model: "KenlmModel | None",
 ) -> "Recogniser":
-    # Another lexicon or a language model changes the recogniser's identity.
+    # With another lexicon or a language model, the recogniser gets another identity.
     identity = spec.identity
     if lexicon is not None:
         require_lexicon_use(lexicon, spec.decoder)
@@ -123,18 +123,18 @@ class Recogniser:
 
     @property
     def sample_rate_hz(self) -> int:
-        """Sample rate of the audio that it takes."""
+        """Sample rate of the samples that the methods take; files may have any."""
         return self.spec.features.sample_rate_hz
 
     def transcribe(self, audio: "str | Path | np.ndarray") -> Transcript:
         """Transcribes a recording of any length.
 
         Args:
-            audio: the path of a file of any rate and format that libsndfile or ffmpeg reads, or
-                samples at `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
+            audio: the path of a file of any sample rate, in a format that libsndfile or ffmpeg
+                reads, or samples at `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
 
         Raises:
-            ValueError: if the file can't be read, or the samples are not finite.
+            ValueError: if the file can't be read, or samples are NaN or infinite.
         """
         (transcript,) = self.transcribe_many([audio])
         return transcript
@@ -163,7 +163,7 @@ class Recogniser:
     def cut(
         self, audio: "str | Path | np.ndarray", durations: dict[int, float], number: int
     ) -> Iterator[Segment]:
-        """Yields a recording's segments, and adds its seconds to ``durations[number]``."""
+        """Yields a recording's segments, and adds its duration to ``durations[number]``."""
 
         def count(seconds: float) -> None:
             durations[number] += seconds
@@ -175,15 +175,15 @@ class Recogniser:
         """Transcribes a recording that arrives block by block, as from a pipe.
 
         Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
-        ValueError if samples are not finite.
+        ValueError if samples are NaN or infinite.
         """
         (transcript,) = self.transcribe_many([iter(blocks)], batch_size=1)
         return transcript
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
-        """Yields a recording's words part by part, each as soon as it is recognised.
+        """Yields a recording's words in lists, each as soon as its segment is recognised.
 
-        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments.
+        Arguments and errors as in `transcribe_blocks`; ``batch_size`` is a number of segments.
         """
         segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
         keyed = ((None, segment) for segment in segments)
@@ -195,15 +195,15 @@ class Recogniser:
     ) -> Iterator[StreamResult]:
         """Yields the text of speech while it arrives; the last result is final.
 
-        The texts do not depend on how the samples are cut into chunks.
+        The final texts do not depend on how the samples are cut into chunks.
 
         Args:
-            chunks: samples at `sample_rate_hz`, floats in -1..1 or int16, any number of them.
+            chunks: arrays of samples at `sample_rate_hz`, floats in -1..1 or int16, of any length.
             endpoints: what ends an utterance; None: only the end of the chunks.
 
         Raises:
-            UsageError: if the model can't stream; it names a preset whose models can.
-            ValueError: if samples are not finite.
+            UsageError: if the model can't stream; the message names a preset whose models can.
+            ValueError: if samples are NaN or infinite.
         """
         stream = self.open_stream(endpoints)
         for chunk in chunks:
@@ -221,7 +221,7 @@ class Recogniser:
 
             yield from audio_blocks(audio, self.sample_rate_hz)
             return
-        if isinstance(audio, Iterator):  # it comes in blocks
+        if isinstance(audio, Iterator):  # the recording arrives in blocks
             yield from audio
             return
         samples = np.asarray(audio)

@@ -1,4 +1,4 @@
-"""Runs the model of an exported folder; each runtime is imported when it is needed."""
+"""Runs exported models; each runtime (such as ONNX Runtime) is imported only when needed."""
 
 import contextlib
 import os
@@ -31,17 +31,17 @@ from tfasr.recognising.spec import (
     read_spec,
 )
 
-NEXT = "next_"  # in ONNX, the prefix of the names of the states after a chunk
-# LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
+NEXT = "next_"  # in ONNX graphs, the outputs' names for the states after a chunk start with this
+# Names of LiteRT signatures: for a few output frames, with states in and out; for one utterance.
 STEP, WHOLE = "step", "whole"
 _TRIED = 3  # output frames on which an exported model is tried
-STATES = "states_"  # in LiteRT, the prefix of the names of the states after each output frame
+STATES = "states_"  # in LiteRT graphs, the outputs' names for the states after each output frame
 
 
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens what `tfasr export` wrote, with decoder fields replaced; UsageError if it can't."""
+    """Opens a folder that `tfasr export` wrote, replacing decoder fields; UsageError on failure."""
     check_sums(folder)
     runtime, spec = exported_runtime(folder), read_spec(folder, decoder_changes)
     path = folder / MODEL_FILES[runtime]
@@ -51,7 +51,7 @@ def open_exported(
 
 
 def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
-    """Raises UsageError unless a model's outputs fit its description."""
+    """Raises UsageError unless a model's outputs have the shape that its description implies."""
     kernel, stride = spec.geometry
     frames = kernel + (_TRIED - 1) * stride
     features = np.zeros((1, frames, spec.features.num_features), np.float32)
@@ -70,7 +70,7 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
-    """Opens a model with a runtime of `MODEL_FILES`; UsageError if it can't."""
+    """Opens a model with a runtime named in `MODEL_FILES`; UsageError on failure."""
     if runtime == ONNX:
         return OnnxAcoustics(path)
     if runtime == LITERT:
@@ -86,7 +86,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
 
 
 class OnnxAcoustics:
-    """Computes log-probabilities with ONNX Runtime, in one thread per usable core by default."""
+    """Computes log-probabilities with ONNX Runtime, by default in one thread per usable core."""
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         self.batches_at_once = num_threads or usable_cores()
@@ -114,18 +114,18 @@ class OnnxAcoustics:
 
 
 def onnx_session(graph: str | Path | bytes) -> Any:
-    """Opens a graph with ONNX Runtime in the caller's thread; UsageError if it can't be loaded."""
+    """Opens a graph that ONNX Runtime runs in the caller's thread; UsageError on failure."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
-    # Use the caller's threads, each with its own batch: ONNX Runtime's own threads share an LSTM's
-    # step badly, and take a quarter more processor time while they wait.
+    # Uses only the caller's threads, each of which has its own batch. ONNX Runtime's threads are
+    # bad at sharing an LSTM's step, and take a quarter more processor time while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # ONNX Runtime's own file reader rejects names that aren't UTF-8.
+    # Reads the file here, because ONNX Runtime rejects file names that aren't UTF-8.
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
     try:
         return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's own kinds, none of them public
+    except Exception as error:  # ONNX Runtime's error classes aren't public
         message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
         raise UsageError(message) from error
 
@@ -135,8 +135,8 @@ def _shown(graph: str | Path | bytes) -> str:
 
 
 def onnx_runtime() -> Any:
-    """Imports ONNX Runtime, which then sends no telemetry; UsageError if it is missing."""
-    # Its own `disable_telemetry_events` comes too late.
+    """Imports ONNX Runtime without its telemetry; UsageError if it isn't installed."""
+    # Calling `disable_telemetry_events` after the import would be too late.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     install = "'tfasr[export]', or pip install onnxruntime"
     with optional_package("onnxruntime", "An exported recogniser", install):
@@ -146,7 +146,7 @@ def onnx_runtime() -> Any:
 
 
 class _Litert:
-    """Interpreters of a graph: each serves one thread at a time."""
+    """LiteRT interpreters of a graph, each used by one thread at a time."""
 
     def __init__(self, graph: str | Path | bytes, signature: str, num_threads: int | None):
         self.batches_at_once = num_threads or usable_cores()
@@ -162,7 +162,7 @@ class _Litert:
             runner = self._idle.get_nowait()
         except queue.Empty:
             interpreter = litert_interpreter(self._graph, 1)
-            with quiet_stderr():  # it says which CPU delegate it created
+            with quiet_stderr():  # hides a line about the CPU delegate
                 interpreter.allocate_tensors()
             runner = interpreter.get_signature_runner(self._signature)
         yield runner
@@ -177,7 +177,7 @@ class _Litert:
 
 
 class LitertAcoustics(_Litert):
-    """Computes log-probabilities with LiteRT, a fixed number of output frames per call."""
+    """Computes log-probabilities with LiteRT, with a fixed number of output frames per call."""
 
     def __init__(self, graph: str | Path | bytes, stride: int, num_threads: int | None = None):
         super().__init__(graph, STEP, num_threads)
@@ -222,7 +222,7 @@ class LitertUtterances(_Litert):
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
-    """An interpreter of a graph, from a path or a file's content; UsageError if it can't load."""
+    """Returns an interpreter of a graph, a path or a file's content; UsageError on failure."""
     interpreter_class = _interpreter_class()
     source = {"model_content": graph} if isinstance(graph, bytes) else {"model_path": str(graph)}
     with warnings.catch_warnings():
@@ -240,6 +240,6 @@ def _interpreter_class() -> Any:
         return Interpreter
     install = "'tfasr[litert]', or pip install ai-edge-litert"
     with optional_package("ai-edge-litert", "A recogniser exported to LiteRT", install):
-        import tensorflow as tf  # its copy is deprecated, and warns
+        import tensorflow as tf  # its interpreter is deprecated, and warns
 
         return tf.lite.Interpreter

@@ -1,4 +1,4 @@
-"""Recognises recordings, in batches of segments of similar length, and streams of speech."""
+"""Recognises recordings in batches of segments of similar length, and streams of speech."""
 
 import dataclasses
 import itertools
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
 LONGEST_S = 16.0
-CONTEXT_S = 0.5  # kept on both sides of a cut, so that no word is clipped
-_PAUSE_S = 0.3  # the quietest stretch as long as this is a pause, not a stop consonant
+CONTEXT_S = 0.5  # both segments contain so much of each side of a cut, so that no word is cut off
+_PAUSE_S = 0.3  # recordings are cut in a quiet stretch of this length, longer than a stop consonant
 _BLOCK_S = 0.01
-_MANY_FRAMES = 10_000  # from here on, a faster transform is worth the time that it takes to load
-# How many batches of segments are sorted by length together; fewer at first, so that the model
-# doesn't wait for reading.
+_MANY_FRAMES = 10_000  # from here on, importing a faster Fourier transform saves time
+# How many batches of segments are read and sorted by length together: fewer at first, so that the
+# model can start early.
 _BATCHES_SORTED = (1, 2, 4)
 _READ_AHEAD = 32
 _END = object()
 _NOTHING = np.zeros(0, np.float32)
-# A segment's batch and its row in it; None if the segment is too short for an output frame.
+# A segment's batch and row in the batch; None if the segment is too short for an output frame.
 _Place = tuple[Future, int] | None
 
 
@@ -42,17 +42,17 @@ class Segment:
     """A part of a recording that goes through the model in one piece."""
 
     samples: np.ndarray  # float32 (samples,)
-    start_s: float  # where its first sample is in the recording
+    start_s: float  # time of the first sample in the recording
     from_s: float  # words before this time belong to the previous segment
     to_s: float  # words from this time on belong to the next segment
 
 
 class PauseCutter:
-    """Cuts a recording, given block by block, into segments of at most `longest_s`.
+    """Cuts a recording that arrives in blocks into segments of at most `longest_s`.
 
-    A longer recording is cut in the middle of the quietest 0.3 s of the second half of what fits.
-    Each segment extends half a second beyond its cuts, so that both neighbours contain the whole of
-    a word at a cut; the word belongs to the segment on whose side of the cut its middle lies.
+    A longer recording is cut in a pause: in the middle of the quietest 0.3 s in the second half of
+    `longest_s`. Each segment extends half a second beyond its cuts, so that both neighbours contain
+    the whole of a word at a cut. The word belongs to the segment in which its middle is.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -61,11 +61,11 @@ class PauseCutter:
         self._context = int(min(CONTEXT_S, longest_s / 8) * sample_rate_hz)
         self._blocks: list[np.ndarray] = []
         self._held = 0
-        self._start = 0  # where the held samples begin in the recording
-        self._from = 0  # where the current segment's words begin in the recording
+        self._start = 0  # position of the first held sample in the recording
+        self._from = 0  # position of the last cut, from which words belong to the next segment
 
     def push(self, samples: np.ndarray) -> list[Segment]:
-        """Takes the next samples; returns the segments that are complete."""
+        """Adds samples; returns the segments that are complete now."""
         self._blocks.append(samples)
         self._held += len(samples)
         segments = []
@@ -103,7 +103,7 @@ class PauseCutter:
 def cut_segments(
     blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
 ) -> Iterator[Segment]:
-    """Yields the segments of float32 blocks; ``count`` receives each block's seconds."""
+    """Cuts float32 blocks into segments; calls ``count`` with each block's seconds."""
     cutter = PauseCutter(sample_rate_hz)
     for block in blocks:
         count(len(block) / sample_rate_hz)
@@ -112,7 +112,7 @@ def cut_segments(
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
-    """The middle of the quietest stretch whose middle is not before ``earliest``."""
+    """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
     power = np.square(samples[: count * block].reshape(count, block), dtype=np.float64).mean(axis=1)
@@ -121,7 +121,7 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     sums = np.cumsum(np.append(0.0, level))
     stretches = sums[width:] - sums[:-width]  # stretch i: blocks i .. i + width
     first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
-    # The last of several equally quiet ones, as in digital silence, so that segments are long.
+    # Of several equally quiet ones (digital silence), the last, so that segments are long.
     last_quietest = len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
     return (last_quietest + width // 2) * block
 
@@ -130,18 +130,18 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
 class LabelSpan:
     label: int  # a class, not the blank
     start: int  # its first frame
-    end: int  # the frame behind its last
+    end: int  # the frame after its last
 
 
 def aligned_words(
     text: str, log_probs: np.ndarray, alphabet: Alphabet, first_s: float, step_s: float
 ) -> list[Word]:
-    """The words of a hypothesis with times and confidences.
+    """Returns the words of a hypothesis with times and confidences.
 
     A word extends from the first frame of its first character to the last frame of its last one.
-    CTC models write a character in a few frames anywhere in its sound, so times are a few frames
+    CTC models emit a character for a few frames somewhere in its sound, so times are a few frames
     off, and the time between words belongs to no word. ``log_probs`` are ``(frames, classes)``;
-    ``first_s`` is where the first frame's time step begins.
+    ``first_s`` is the time at which the first frame begins, ``step_s`` a frame's length.
     """
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     # The most probable path is the best alignment if it spells the text.
@@ -159,12 +159,12 @@ def aligned_words(
 
 
 def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
-    """The labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
+    """Returns a path's labels, without repeats and blanks; ``path``: a class per frame."""
     return [LabelSpan(number, *span) for number, *span in _runs(path) if number != blank_id]
 
 
 def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """Each run of equal numbers: the number, its first frame and the frame after its last."""
+    """Returns each run of equal numbers: the number, its first frame, the frame after its last."""
     if not len(path):
         return []
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
@@ -173,9 +173,9 @@ def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan]:
-    """The most probable alignment of labels with frames ``(frames, classes)``.
+    """Returns the most probable alignment of labels with ``log_probs`` ``(frames, classes)``.
 
-    A separator may be left out where a blank separates its equal neighbours, as decoders do. Raises
+    Like decoders, it may skip a separator if a blank separates the equal labels around it. Raises
     ValueError if there are too few frames.
     """
     if not labels:
@@ -185,8 +185,8 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
     separator = alphabet.separator_id
     number = np.arange(len(states))
     is_label = number % 2 == 1
-    # From two states before: skips the blank between different labels. From three before, which is
-    # a blank: skips a separator.
+    # A path may come from two states before, skipping the blank between different labels, or from
+    # three before (a blank), skipping a separator.
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
     runs = _runs(_viterbi(log_probs[:, states], two, three))
@@ -194,7 +194,7 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """The best path through scores (frames, states), a state per frame.
+    """Returns the path with the largest sum of ``scores`` (frames, states): a state per frame.
 
     ``two`` and ``three`` mark states that can follow the state two or three before them.
     """
@@ -224,7 +224,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields the spans of each word; without spaces, each character or unit is a word."""
+    """Yields each word's spans; in scripts without spaces, each character or unit is a word."""
     word: list[LabelSpan] = []
     alone = False
     for span in spans:
@@ -249,7 +249,7 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
 
 
 class SegmentModel:
-    """The stages that each segment passes through, one method each."""
+    """The stages of recognising a segment, one method each: features, model, words."""
 
     def __init__(self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None"):
         self.spec = spec
@@ -259,7 +259,7 @@ class SegmentModel:
         self._frames = 0
 
     def features(self, segment: Segment) -> np.ndarray:
-        """A segment's normalised features, float32 ``(frames, num_features)``."""
+        """Returns a segment's normalised features, float32 ``(frames, num_features)``."""
         features = self.spec.normalised_features(segment.samples)
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
@@ -267,7 +267,7 @@ class SegmentModel:
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The log-probabilities of segments, and their valid output frames, at least one each."""
+        """Returns segments' log-probabilities and numbers of valid output frames, at least 1."""
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
         return self._acoustics.log_probs(batch, lengths), frames
@@ -293,9 +293,9 @@ def recognised_in_batches(
 ) -> Iterator[tuple[Any, list[Word]]]:
     """Yields each segment's key and words, in the order of the segments.
 
-    Reading and features run in one thread, decoding in another, while batches go through the model,
-    as many at once as it can use; at most a few hundred segments are in memory. An error in
-    ``segments`` is raised once everything before it has been yielded.
+    One thread reads and computes features, another decodes, and as many as the model can use
+    compute its outputs. At most a few hundred segments are in memory. An error while iterating over
+    ``segments`` is raised after everything before it has been yielded.
     """
     hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
     decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
@@ -305,9 +305,9 @@ def recognised_in_batches(
         return decoding.submit(model.words, [item[1] for item in batch], log_probs, frames)
 
     def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
-        # Hands a group's batches to the model; returns keys and where the words will be.
+        # Submits a group's batches to the model; returns keys and the places of future results.
         long_enough = [n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))]
-        # The longest first, so the threads end at about the same time.
+        # Starts with the longest, so that all threads end at about the same time.
         long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
         size = max(min(batch_size, -(-len(long_enough) // model.batches_at_once)), 1)
@@ -322,7 +322,7 @@ def recognised_in_batches(
         waiting: list[tuple[list[Any], list[_Place]]] = []
         for group in _groups(_read_ahead(model, segments), batch_size):
             waiting.append(begin(group))
-            if len(waiting) > 1:  # while this group goes through the model, the next is read
+            if len(waiting) > 1:  # the model computes this group while the next is being read
                 yield from _finished(*waiting.pop(0))
         for keys, places in waiting:
             yield from _finished(keys, places)
@@ -332,7 +332,7 @@ def recognised_in_batches(
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
-    """Yields key, segment and features; an error is raised after everything read before it."""
+    """Yields key, segment and features, read in a thread; raises its error after what it read."""
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
 
@@ -340,7 +340,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         while not stopped.is_set():
             try:
                 queue.put(item, timeout=0.1)
-            except Full:  # check whether the reader has stopped
+            except Full:  # checks again whether to stop
                 continue
             return True
         return False
@@ -348,12 +348,12 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
     def read() -> None:
         try:
             for key, segment in segments:
-                # The samples are no longer needed, and take more memory than the features.
+                # Drops the samples, which are no longer needed and take more memory than features.
                 without_samples = dataclasses.replace(segment, samples=_NOTHING)
                 if not put((key, without_samples, model.features(segment))):
                     return
             put(_END)
-        except BaseException as error:  # noqa: BLE001 - raised where the segments are wanted
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             put(error)
 
     thread = threading.Thread(target=read, name="reader", daemon=True)
@@ -365,11 +365,11 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
             yield item
     finally:
         stopped.set()
-        thread.join(timeout=1.0)  # it may wait for a pipe that nobody writes to
+        thread.join(timeout=1.0)  # the reader may be waiting for a pipe
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of items for a few batches, and the items before an error before raising it."""
+    """Yields lists of items, each for a few batches; before raising an error, those before it."""
     sizes = itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1]))
     size = batch_size * next(sizes)
     group: list[tuple] = []
@@ -396,7 +396,7 @@ def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list
         yield key, place[0].result().result()[place[1]] if place is not None else []
 
 
-_MOST_S = 5.0  # processed at a time, so that even a chunk of an hour needs little memory
+_MOST_S = 5.0  # seconds processed at a time, so that even a chunk of an hour needs little memory
 
 
 @dataclass(frozen=True)
@@ -408,9 +408,9 @@ class EndpointRules:
     Source: sherpa-onnx's rules 1 to 3 with its defaults, which come from Kaldi's.
     """
 
-    silence_s: float = 2.4  # of silence, whether or not there was speech before
-    silence_after_speech_s: float = 1.2
-    longest_s: float = 20.0  # of an utterance, silent or not
+    silence_s: float = 2.4  # so much silence ends it, whether or not there was speech before
+    silence_after_speech_s: float = 1.2  # so much ends it if there was speech
+    longest_s: float = 20.0  # length after which it ends in any case
 
 
 class EndpointDetector:
@@ -428,7 +428,7 @@ class EndpointDetector:
         self._spoken = False
 
     def end(self, log_probs: np.ndarray) -> int | None:
-        """The number of frames until the utterance ends, or None while it goes on."""
+        """Returns after how many of these frames the utterance ends, or None if it goes on."""
         for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0
@@ -446,14 +446,14 @@ class EndpointDetector:
 class Stream:
     """One stream of speech.
 
-    It keeps what the next frame needs: samples that don't fill a step yet, features that the
-    convolution still needs, and the recurrence's state. So log-probabilities and texts are the same
-    as for the whole recording, whatever chunks it comes in. After the end of an utterance the
+    It keeps what the next frame needs: samples that don't fill a feature frame yet, features that
+    the convolution still needs, and the recurrence's state. So log-probabilities and texts are the
+    same as for the whole recording, whatever chunks it arrives in. After an utterance's end the
     recurrence starts anew, as for a new recording.
 
     During an utterance the text is what the decoder would return if the utterance ended now. A
     decoder that needs all frames runs only at the end; until then, decoding is greedy. Without
-    endpoints only `finish` ends an utterance. Raises UsageError for a model that can't stream.
+    endpoints only `finish` ends an utterance. Raises UsageError if the model can't stream.
     """
 
     def __init__(
@@ -471,7 +471,7 @@ class Stream:
         self._detector = endpoints and EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
         self._samples = np.zeros(0, np.float32)
         self._features = np.zeros((0, spec.features.num_features), np.float32)
-        self._begun = 0  # the utterance's first feature frame, counted from the stream's start
+        self._begun = 0  # number of the utterance's first feature frame in the stream
         self._begin()
 
     def _begin(self) -> None:
@@ -484,10 +484,10 @@ class Stream:
             self._detector.restart()
 
     def push(self, samples: np.ndarray) -> list[StreamResult]:
-        """Takes any number of samples, floats in -1..1 or int16, at the model's rate.
+        """Adds any number of samples, floats in -1..1 or int16, at the model's sample rate.
 
-        Returns utterances that ended, and the text of the current one if it has changed.
-        Raises ValueError if samples are not finite.
+        Returns utterances that ended, and the current utterance if its text has changed.
+        Raises ValueError if samples are NaN or infinite.
         """
         samples = as_samples(np.asarray(samples))
         results = []

@@ -1,4 +1,4 @@
-"""What describes a recogniser in addition to its weights, and the folder of an export."""
+"""A recogniser's description (everything but its weights), and the files of an export."""
 
 import dataclasses
 import json
@@ -27,11 +27,11 @@ from tfasr.kit.files import (
 )
 
 State = list[Any]
-# What models take and return, by the names in exported files.
+# Names of models' inputs and outputs in exported files.
 FEATURES, LENGTHS = "features", "lengths"
 LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
 STREAMING_PRESET = "an4_streaming.gin"
-# Larger values in a file mean damage: they exceed memory, or their squares exceed float32.
+# Larger values are rejected: squares would exceed float32, or arrays would exceed memory.
 _LOUDEST = 1e12
 _MOST = {"sample_rate_hz": 10**6, "window_samples": 2**16, "step_samples": 2**16}
 _MOST |= {"num_features": 2**14}
@@ -51,21 +51,21 @@ class Acoustics(Protocol):
         """
 
     def initial_state(self) -> State:
-        """The state of a recurrence before any frame."""
+        """Returns the recurrence's state before the first frame."""
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """The next log-probabilities of one stream ``(output frames, classes)``, and its state.
+        """Returns a stream's next log-probabilities ``(output frames, classes)`` and new state.
 
-        Features ``(frames, num_features)`` begin with the first frame that the next output frame
+        Features ``(frames, num_features)`` start with the first frame that the next output frame
         sees.
         """
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a transcript, with its times in seconds from the beginning of the audio.
+    """A word of a transcript, with its times in seconds from the start of the audio.
 
-    Its confidence, 0..1, is the geometric mean of its characters' highest posteriors.
+    Its confidence, 0..1, is the geometric mean over its characters of each one's highest posterior.
     """
 
     text: str
@@ -91,9 +91,9 @@ class Transcript:
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """The text so far of a stream's utterance, or its whole text if it has ended (``final``).
+    """The text of a stream's utterance so far, or its whole text if it has ended (``final``).
 
-    ``align`` computes the words' times when they are first read.
+    ``align`` returns ``words`` with their times; it is called when you first read ``words``.
     """
 
     text: str
@@ -102,12 +102,12 @@ class StreamResult:
 
     @cached_property
     def words(self) -> list[Word]:
-        """The words with confidences and times from the beginning of the stream."""
+        """The words with confidences, and times from the start of the stream."""
         return self.align()
 
 
 def as_samples(samples: np.ndarray) -> np.ndarray:
-    """Floats in -1..1 or int16 as float32 in -1..1; ValueError where features can't be finite."""
+    """Converts floats or int16 to float32 in -1..1; ValueError for NaN, infinity or above 1e12."""
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
     if samples.dtype.kind != "f":
@@ -126,8 +126,8 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
 
 
 def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> Iterator[np.ndarray]:
-    """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they come."""
-    # Returns what has arrived at once, instead of waiting until a chunk is full.
+    """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they arrive."""
+    # `read1` returns what has arrived, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
     most_bytes = 2 * max(int(chunk_s * sample_rate_hz), 1)
     half = b""
@@ -138,7 +138,7 @@ def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> I
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Right-pads ``(frames, ...)`` with 0 to ``(batch, frames, ...)``; also returns lengths."""
+    """Pads arrays ``(frames, width)`` on the right; returns ``(batch, frames, width)``, lengths."""
     lengths = np.array([len(frames) for frames in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
     for row, frames in zip(batch, features, strict=True):
@@ -148,14 +148,14 @@ def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class RecogniserSpec:
-    model: str  # the name of its class in `tfasr.models.model.MODELS`
+    model: str  # its name in `tfasr.models.model.MODELS`
     features: FeatureConfig
-    statistics: tuple[np.ndarray, np.ndarray] | None  # mean and deviation, normalisation "corpus"
+    statistics: tuple[np.ndarray, np.ndarray] | None  # mean, deviation for normalisation "corpus"
     alphabet: Alphabet
     decoder: DecoderConfig
-    lexicon: tuple[str, ...]  # the words of a decoder that needs them
-    geometry: tuple[int, int]  # feature frames seen by an output frame, and from one to the next
-    streams: bool  # whether no output frame depends on later feature frames than its own
+    lexicon: tuple[str, ...]  # dictionary, for a decoder that needs one
+    geometry: tuple[int, int]  # feature frames that an output frame sees, and between output frames
+    streams: bool  # whether output frames depend on no feature frames later than those they see
     identity: str  # a hash of the weights, which identifies the recogniser
 
     def __post_init__(self):
@@ -175,7 +175,7 @@ class RecogniserSpec:
 
     @property
     def first_frame_s(self) -> float:
-        """Where the first output frame's time step begins, which is centred on its samples."""
+        """When the first output frame begins: its time step is centred on the samples it sees."""
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
@@ -185,7 +185,7 @@ class RecogniserSpec:
         return max((feature_frames - kernel) // stride + 1, 0)
 
     def normalised_features(self, samples: np.ndarray) -> np.ndarray:
-        """Samples' normalised features, float32 ``(frames, num_features)``."""
+        """Returns samples' normalised features, float32 ``(frames, num_features)``."""
         return self.normalised(numpy_features(samples, self.features))
 
     def normalised(self, features: np.ndarray) -> np.ndarray:
@@ -193,7 +193,7 @@ class RecogniserSpec:
 
     @property
     def can_stream(self) -> bool:
-        """Whether neither layers nor normalisation need the end of an utterance."""
+        """Whether neither layers nor normalisation need an utterance's end."""
         return self.streams and self.features.normalisation != "utterance"
 
     def check_streams(self) -> None:
@@ -215,7 +215,7 @@ class RecogniserSpec:
 
 GRAPH_FILE = "model.onnx"
 ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"
-# The model's file, or folder, by runtime.
+# Name of the model's file, or folder, for each runtime.
 MODEL_FILES = {
     ONNX: GRAPH_FILE,
     LITERT: "model.tflite",
@@ -224,7 +224,7 @@ MODEL_FILES = {
 }
 SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
-SUMS_FILE = "SHA256SUMS"  # of all other files, for ``sha256sum --check``; written last
+SUMS_FILE = "SHA256SUMS"  # hashes of all other files, for ``sha256sum --check``; written last
 _WEIGHTS = {**MODEL_FILES, SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001"}
 _FORMAT = 1
 _AGAIN = "Export the run again."
@@ -257,7 +257,7 @@ def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: 
 
 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
-    """Reads what `write_spec` wrote, with some decoder fields replaced; UsageError if it can't."""
+    """Reads what `write_spec` wrote, replacing some decoder fields; UsageError on failure."""
     path = folder / SPEC_FILE
     names = ("format", "model", "features", "statistics", "decoder", "geometry", "streams")
     content = read_object(path, _AGAIN, names)
@@ -298,10 +298,10 @@ def _float32(values: Any) -> np.ndarray:
 
 
 def exported_runtime(folder: Path) -> str:
-    """The runtime of an export's model; UsageError if it is not in `MODEL_FILES`."""
+    """Returns the runtime of an export's model; UsageError if it isn't in `MODEL_FILES`."""
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
-    runtime = content.get("runtime", ONNX)  # exports without it are ONNX's
+    runtime = content.get("runtime", ONNX)  # older exports, without this key, are for ONNX
     if not isinstance(runtime, str) or runtime not in MODEL_FILES:
         raise UsageError(
             f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "
@@ -311,7 +311,7 @@ def exported_runtime(folder: Path) -> str:
 
 
 def check_int8(to: str, int8: bool) -> None:
-    """Raises UsageError if an export of this kind can't have int8 weights."""
+    """Raises UsageError if an export to ``to`` can't have int8 weights."""
     if int8 and to in (KERAS, SAVED_MODEL):
         raise UsageError(
             f"int8 weights are only for onnx, sherpa and litert. Received: {to}, whose models "
@@ -326,7 +326,7 @@ def model_bytes(path: Path) -> int:
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the hashes of all files, which completes an export."""
+    """Writes all files' hashes; an export without them is incomplete."""
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     names = sorted(name for name in files if name != SUMS_FILE)
     lines = [f"{file_sha256(folder / name)}  {name}\n" for name in names]
@@ -356,7 +356,7 @@ def check_sums(folder: Path) -> None:
                 f"An exported folder's files must be as they were written. {path} has changed: "
                 f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
-    # An export for sherpa has no description, because sherpa reads it and tfasr does not.
+    # Exports for sherpa-onnx have no description, because tfasr doesn't read them.
     missing = _needed(folder) - {name for _, name in listed} if is_exported(folder) else ()
     if missing:
         names = ", ".join(sorted(missing))

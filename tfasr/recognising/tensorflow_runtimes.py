@@ -1,4 +1,4 @@
-"""Models that run in TensorFlow: a run's model, an exported Keras file, a SavedModel."""
+"""Runs models in TensorFlow: a run's model, an exported Keras file or an exported SavedModel."""
 
 import functools
 import hashlib
@@ -15,13 +15,13 @@ from tfasr.models.model import RecogniserConfig, can_stream, frame_geometry, mod
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec, State
 from tfasr.training.trained import TrainedRun
 
-# A SavedModel's signatures: for batches of recordings, and for the next frames of one stream.
+# A SavedModel's signatures for batches of recordings and for a stream's next frames.
 WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
 STATE, NEXT_STATE = "state_", "next_state_"
 
 
 class KerasAcoustics:
-    batches_at_once = 1  # TensorFlow divides each batch among the cores
+    batches_at_once = 1  # because TensorFlow divides each batch among the cores
 
     def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
         self.recogniser = recogniser
@@ -63,7 +63,7 @@ class KerasAcoustics:
 def open_run(
     trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """A run's recogniser from a checkpoint: "best", "last" or a file; UsageError if it can't."""
+    """Opens a run's recogniser at a checkpoint: "best", "last" or a file; UsageError on failure."""
     path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
     experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
     geometry = frame_geometry(experiment.model)
@@ -87,16 +87,16 @@ def open_run(
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:
-    """A model that `tfasr export --to keras` wrote; UsageError if its kind is not registered."""
+    """Opens a model that `tfasr export --to keras` wrote; UsageError if it isn't registered."""
     model = keras.saving.load_model(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 
 
 class SavedModelAcoustics:
-    batches_at_once = 1  # TensorFlow divides each batch among the cores
+    batches_at_once = 1  # because TensorFlow divides each batch among the cores
 
     def __init__(self, path: Path):
-        self._model = tf.saved_model.load(str(path))  # its functions need it to stay alive
+        self._model = tf.saved_model.load(str(path))  # kept, because its functions need it
         self._whole = self._model.signatures[WHOLE_SIGNATURE]
         self._continued = self._model.signatures.get(CONTINUED_SIGNATURE)
         self._states = {}

@@ -112,7 +112,7 @@ void Beams::exchange(const std::vector<std::int32_t>& leaving,
     if (size_ == states.size()) grow();
     enter(size_++, newcomer);
   }
-  // Fills holes from the end, the last hole first, so that holes are never moved.
+  // Fills the holes, starting with the last, with beams from the end, so no hole is ever moved.
   for (std::size_t i = leaving.size(); i > filled; --i) {
     const auto hole = static_cast<std::size_t>(leaving[i - 1]);
     --size_;

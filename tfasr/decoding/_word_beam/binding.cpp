@@ -1,4 +1,4 @@
-// The Python face of the core; the only file that knows Python.
+// The Python module of the search. No other file depends on Python.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>

@@ -14,7 +14,7 @@
 namespace word_beam {
 namespace {
 
-// Rounding lifts a certain class this far above log 1.
+// By rounding, the logarithm of a probability near 1 may be this far above 0.
 constexpr float kRounding = 1e-4F;
 
 void check_frames(const Batch& batch, std::int64_t utterance) {
@@ -97,7 +97,7 @@ std::vector<std::vector<Result>> Decoder::decode(const Batch& batch, std::size_t
   std::vector<std::vector<Result>> results(size);
   std::vector<std::int64_t> order(size);
   std::iota(order.begin(), order.end(), 0);
-  // The longest first, so that the threads finish together.
+  // Decodes the longest first, so that all threads finish at about the same time.
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     return batch.lengths[a] > batch.lengths[b];
   });
@@ -126,7 +126,7 @@ std::vector<std::vector<Result>> Decoder::decode(const Batch& batch, std::size_t
     try {
       threads.emplace_back(work);
     } catch (const std::system_error&) {
-      break;  // the machine has no more threads to give: go on with those there are
+      break;  // the system refuses more threads: go on with those that were started
     }
   }
   work();

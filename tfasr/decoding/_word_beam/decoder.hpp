@@ -1,4 +1,4 @@
-// A batch of utterances on a pool of threads.
+// Decodes a batch of utterances with several threads.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace word_beam {
 
 class Utterance;
 
-// A dense array (batch, time, classes) of natural logarithms, and the valid frames of each row.
+// A dense array (batch, time, classes) of natural logarithms of probabilities, and the number of
+// valid frames of each utterance.
 struct Batch {
   const float* log_probs = nullptr;
   const std::int64_t* lengths = nullptr;
@@ -23,13 +24,14 @@ struct Batch {
 
 class Decoder {
  public:
-  // Throws std::invalid_argument where the parts do not fit together.
+  // Throws std::invalid_argument if the arguments don't fit together.
   Decoder(Dictionary dictionary, std::shared_ptr<const LanguageModel> language_model, Problem problem);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Results of each utterance, best first; see Search::decode. Safe to call from several threads.
-  // Throws std::invalid_argument on a length outside 0..time, a NaN or a positive logarithm.
+  // Returns the results of each utterance, the best first; see Search::decode. Several threads may
+  // call this. Throws std::invalid_argument for a length outside 0..time, NaN, or a positive
+  // logarithm (1e-4 allows for rounding).
   std::vector<std::vector<Result>> decode(const Batch& batch, std::size_t n_best,
                                           int num_threads) const;
 
@@ -42,10 +44,10 @@ class Decoder {
   std::shared_ptr<const LanguageModel> language_model_;
   Problem problem_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Search>> idle_;  // with the memory they have grown to
+  mutable std::vector<std::unique_ptr<Search>> idle_;  // kept because their memory is reused
 };
 
-// One utterance whose frames come bit by bit. The decoder must outlive it.
+// One utterance whose frames arrive in parts. The decoder must outlive it.
 class Utterance {
  public:
   explicit Utterance(const Decoder& decoder);
@@ -53,7 +55,7 @@ class Utterance {
   Utterance(const Utterance&) = delete;
   Utterance& operator=(const Utterance&) = delete;
 
-  // Throws std::invalid_argument like Decoder::decode, and then ignores all frames.
+  // Adds frames. If it throws std::invalid_argument, as Decoder::decode does, it has added none.
   void hear(const float* log_probs, std::int64_t frames, std::int64_t classes);
   std::vector<Result> results(std::size_t n_best);
 

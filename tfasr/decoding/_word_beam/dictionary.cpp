@@ -7,7 +7,7 @@
 namespace word_beam {
 namespace {
 
-// C++17 has no function for this.
+// C++20 has std::popcount, C++17 has no such function.
 std::int32_t count_bits(std::uint64_t bits) {
   bits -= (bits >> 1) & 0x5555555555555555ULL;
   bits = (bits & 0x3333333333333333ULL) + ((bits >> 2) & 0x3333333333333333ULL);
@@ -27,7 +27,7 @@ Dictionary::Dictionary(std::vector<std::vector<std::int32_t>> words) : words_(st
   Prefix root;
   root.word_end = num_words();
   prefixes_.push_back(root);
-  // Depth first: the rest of a word that stands alone lies side by side in memory.
+  // Depth first, so that the rest of a word that shares no more prefixes is adjacent in memory.
   std::vector<std::pair<std::int32_t, std::size_t>> waiting{{kRoot, 0}};
   while (!waiting.empty()) {
     const auto [index, depth] = waiting.back();
@@ -47,7 +47,7 @@ void Dictionary::add_children(std::int32_t index, std::size_t depth) {
   const bool terminal = word(begin).size() == depth;
   std::uint64_t next_labels = 0;
   const auto first_child = static_cast<std::int32_t>(prefixes_.size());
-  if (terminal) ++begin;  // the shortest of the words stands first
+  if (terminal) ++begin;  // the word that equals the prefix comes first
   while (begin < parent.word_end) {
     Prefix longer;
     longer.label = word(begin)[depth];

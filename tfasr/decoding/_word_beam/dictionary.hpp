@@ -6,8 +6,8 @@
 
 namespace word_beam {
 
-// A prefix of one or more words. The words that begin with it are the sorted words
-// [word_begin, word_end); it is itself a word where `terminal`, and then word_begin is its id.
+// A prefix of one or more words. The words that begin with it have the ids word_begin to
+// word_end - 1. If `terminal`, the prefix is itself a word, whose id is word_begin.
 struct Prefix {
   std::uint64_t next_labels = 0;  // one bit per label below 64 that continues the prefix
   std::int32_t first_child = 0;
@@ -23,16 +23,16 @@ class Dictionary {
   static constexpr std::int32_t kRoot = 0;
   static constexpr std::int32_t kNone = -1;
 
-  // Takes words as class sequences; throws std::invalid_argument on an empty word or no word.
+  // Takes words as class sequences. Throws std::invalid_argument for an empty word or no words.
   explicit Dictionary(std::vector<std::vector<std::int32_t>> words);
 
   const Prefix& prefix(std::int32_t index) const {
     return prefixes_[static_cast<std::size_t>(index)];
   }
-  // The prefix one class longer, or kNone.
+  // Returns the prefix one class longer, or kNone.
   std::int32_t child(std::int32_t index, std::int32_t label) const;
   std::int32_t num_words() const { return static_cast<std::int32_t>(words_.size()); }
-  // Classes of a word; ids follow the lexicographic order of the class sequences.
+  // Returns a word's classes. Ids are in the lexicographic order of the class sequences.
   const std::vector<std::int32_t>& word(std::int32_t id) const {
     return words_[static_cast<std::size_t>(id)];
   }
@@ -41,7 +41,7 @@ class Dictionary {
   void add_children(std::int32_t index, std::size_t depth);
 
   std::vector<std::vector<std::int32_t>> words_;
-  std::vector<Prefix> prefixes_;  // children of one prefix stand side by side, by label
+  std::vector<Prefix> prefixes_;  // the children of a prefix are adjacent and sorted by label
 };
 
 }  // namespace word_beam

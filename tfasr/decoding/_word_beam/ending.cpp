@@ -1,4 +1,4 @@
-// What the last frame's beams say.
+// Turns the last frame's beams into texts.
 #include <algorithm>
 #include <cstddef>
 
@@ -6,8 +6,8 @@
 
 namespace word_beam {
 
-// All beams, best first. Under a model that scores the end, a beam with an unknown last word
-// comes after all others.
+// Ranks the beams, the best first. If the language model scores the sentence's end, beams with an
+// incomplete last word come last, unless only one word can complete it.
 std::vector<Search::Final> Search::rank() {
   std::vector<Final> ranked;
   const LanguageModel* model = problem_.language_model;
@@ -39,7 +39,7 @@ std::vector<Search::Final> Search::rank() {
   return ranked;
 }
 
-// A beam's classes; a last word that can only become one word is completed.
+// Returns a beam's classes. A last, incomplete word is completed if it can become only one word.
 std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
   const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
   std::vector<std::int32_t> labels = tree_.sequence(state.node);
@@ -57,7 +57,7 @@ std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
   return labels;
 }
 
-// Leaves out separators, and spaces but for one between words.
+// Removes separators, and all spaces except one between words.
 void Search::clean(std::vector<std::int32_t>& labels) const {
   std::size_t kept = 0;
   for (const std::int32_t label : labels) {

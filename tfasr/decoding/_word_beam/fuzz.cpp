@@ -1,4 +1,4 @@
-// Decodes random problems in every mode and checks what must hold; see sanitize.mk.
+// Decodes random problems in every mode and checks properties of the results; see sanitize.mk.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -86,7 +86,7 @@ bool equal(const std::vector<std::vector<Result>>& a, const std::vector<std::vec
   return a.size() == b.size();
 }
 
-// Returns whether the problem was sound.
+// Returns whether all checks of this problem passed.
 bool run(std::uint64_t seed) {
   Source source(seed);
   const int labels = 1 + (source.one_in(10) ? source.below(150) : source.below(8));
@@ -109,7 +109,7 @@ bool run(std::uint64_t seed) {
   const Batch batch{log_probs.data(), lengths.data(), size, time, labels + 1};
   try {
     const auto words = words_of(source, labels);
-    if (source.one_in(3)) {  // what words only begin with needs no gap
+    if (source.one_in(3)) {  // a class that only begins words needs no gap before
       for (const auto& word : words) {
         for (const auto label : word) {
           if (label >= 0 && label < labels) problem.kinds[static_cast<std::size_t>(label)] = kStart;

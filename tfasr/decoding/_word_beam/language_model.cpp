@@ -13,7 +13,7 @@ double log_or_never(double probability) {
   return probability > 0.0 ? std::log(probability) : -std::numeric_limits<double>::infinity();
 }
 
-// Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014: SplitMix64.
+// SplitMix64. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -56,7 +56,7 @@ BigramModel::BigramModel(std::vector<double> unigrams, std::vector<Bigram> bigra
   }
 }
 
-// The count of bigrams of `first` with the words smaller than `word`.
+// The sum of counts of the bigrams of `first` and a word whose id is smaller than `word`.
 double BigramModel::count_before(std::int32_t first, std::int32_t word) const {
   const auto row = seconds_.begin() + row_begin_[static_cast<std::size_t>(first)];
   const auto row_end = seconds_.begin() + row_begin_[static_cast<std::size_t>(first) + 1];
@@ -100,12 +100,12 @@ double BigramModel::sampled_sum(std::int32_t previous, std::int32_t begin,
                                 std::int32_t end) const {
   const std::int64_t size = static_cast<std::int64_t>(end) - begin;
   if (sample_ <= 0 || size < sample_) return probability_sum(previous, begin, end);
-  // The draw depends only on its place, so threads and order don't matter.
+  // Random numbers depend only on the arguments, so results don't depend on threads and order.
   std::uint64_t random = seed_ ^ (static_cast<std::uint64_t>(static_cast<std::uint32_t>(previous))
                                   << 32) ^ static_cast<std::uint32_t>(begin);
   random += static_cast<std::uint64_t>(size) * 0x9e3779b97f4a7c15ULL;
   double sum = 0.0;
-  // One word from each of `sample` equal stretches: distinct, and each word equally likely.
+  // Draws one word from each of `sample` equal parts of [begin, end), so no word is drawn twice.
   for (std::int32_t i = 0; i < sample_; ++i) {
     const std::int64_t from = begin + size * i / sample_;
     const std::int64_t to = begin + size * (i + 1) / sample_;

@@ -30,7 +30,7 @@ Closed OutsideModel::close(const LmState& state, std::int32_t word) const {
     if (is_known) answer = found->second;
   }
   if (!is_known) {
-    answer = score_(state.context, word);  // without the lock: it may wait for the interpreter
+    answer = score_(state.context, word);  // without the lock: this may wait for Python
     const std::lock_guard<std::mutex> lock(mutex_);
     if (known_.size() >= kMaxKnown) known_.clear();
     known_.emplace(key, answer);

@@ -1,4 +1,4 @@
-// A language model that lives outside the core, asked once per state and word.
+// A language model outside this library, called through functions. Its results are remembered.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ class OutsideModel : public LanguageModel {
  public:
   static constexpr double kMaxLogFactor = 200.0;
 
-  // From a state (-1 is the start) and a word to the next state (at least 0) and the natural
-  // logarithm of the factor on the beam's probability.
+  // Maps a state (-1 at the start) and a word to the next state (at least 0) and the natural
+  // logarithm of the factor by which the beam's probability is multiplied.
   using Score = std::function<std::pair<std::int32_t, double>(std::int32_t, std::int32_t)>;
-  // From a state to the logarithm of the sentence's end.
+  // Maps a state to the natural logarithm of the factor for the sentence's end.
   using End = std::function<double(std::int32_t)>;
 
   OutsideModel(Score score, End end) : score_(std::move(score)), end_(std::move(end)) {}
 
   bool fits(std::int32_t) const override { return true; }
-  // Throws std::invalid_argument where the answer is no number, or above kMaxLogFactor.
+  // Throws std::invalid_argument if the logarithm is NaN or above kMaxLogFactor.
   Closed close(const LmState& state, std::int32_t word) const override;
   bool scores_end() const override { return true; }
   double end_factor(const LmState& state) const override;

@@ -1,4 +1,5 @@
-// Of candidates that can go on in the same ways, only those that none dominates.
+// Drops candidates that can't win: another one can continue in the same ways, and scores no less in
+// any of them.
 #include <algorithm>
 
 #include "search.hpp"
@@ -44,7 +45,7 @@ bool Search::is_better(std::size_t a, std::size_t b) const {
   return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : stands_before(a, b);
 }
 
-// Takes the score from candidates that the best one with the same future dominates.
+// Sets the score of a candidate to 0 if the best one with the same future dominates it.
 void Search::recombine() {
   const std::size_t size = scores_.size();
   const std::size_t stays = beams_.size();

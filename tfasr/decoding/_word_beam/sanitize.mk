@@ -1,4 +1,4 @@
-# Included by the top Makefile. The programs are built under build/, one for each way of looking.
+# Included by the top Makefile. Builds one test program per mode (plain, memory, threads) in build/.
 
 WORD_BEAM := tfasr/decoding/_word_beam
 WORD_BEAM_CORE := $(filter-out $(WORD_BEAM)/binding.cpp,$(wildcard $(WORD_BEAM)/*.cpp))
@@ -21,12 +21,12 @@ decoder-sanitize: build/word_beam_fuzz_memory build/word_beam_fuzz_threads
 	build/word_beam_fuzz_memory $(FUZZ_RUNS)
 	build/word_beam_fuzz_threads $(FUZZ_RUNS)
 
-# Ten times as many problems at full speed, then the binding with arbitrary input.
+# Ten times as many problems without sanitizers, then arbitrary input through the Python binding.
 decoder-fuzz: build/word_beam_fuzz_plain $(VENV)/dev.installed
 	build/word_beam_fuzz_plain $$((10 * $(FUZZ_RUNS)))
 	$(BIN)/python -m pytest tests/decoding/test_word_beam_search.py -k any_input
 
-# Every source file of the core without a warning, by the compiler in CXX.
+# Compiles every source file except the binding with CXX, warnings being errors.
 decoder-warnings:
 	for source in $(WORD_BEAM_CORE); do \
 		$(CXX) $(WORD_BEAM_FLAGS) -Wconversion -Wshadow -O2 -c $$source -o /dev/null || exit 1; \

@@ -9,9 +9,9 @@
 namespace word_beam {
 namespace {
 
-// Bounds multiply in another order than scores do: they may differ by some rounding.
+// Bounds are computed by multiplying in another order than for scores, so rounding may differ.
 constexpr double kSlack = 1.0 - 1e-12;
-// A power of two rounds nothing; the best beam is kept between these.
+// If the best score leaves this range, all are scaled by a power of two, which needs no rounding.
 constexpr double kTooSmall = 0x1p-200;
 constexpr double kTooLarge = 0x1p200;
 
@@ -79,14 +79,15 @@ void Search::read_frame(const float* log_probs) {
   }
 }
 
-// Orders the classes that may lead into the beam from where the largest total stands.
+// Sorts the classes by probability, without those that can't enter the beam even if they extend the
+// beam with the largest total.
 void Search::sort_classes() {
   word_classes_.clear();
   gap_classes_.clear();
   reach_ = 0;
   for (std::int32_t label = 0; label < num_labels_; ++label) {
     const double y = y_[static_cast<std::size_t>(label)];
-    // A language model may lift one beam over another: then every class is looked at.
+    // With a language model, a beam of lower total may score higher, so all classes are tried.
     if (!weighs_ && y * largest_total_ < floor_) continue;
     reach_ |= std::uint64_t{1} << (static_cast<unsigned>(label) % 64);
     (problem_.is_inside(label) ? word_classes_ : gap_classes_).push_back({y, label});
@@ -98,7 +99,8 @@ void Search::sort_classes() {
   }
 }
 
-// Every beam written on as it is; an extension that leads to an existing beam is merged here.
+// Computes the next frame's probabilities of all beams with unchanged sequences. This includes the
+// probability that a beam's parent, extended by one class, becomes that beam.
 void Search::stay() {
   const std::size_t size = beams_.size();
   const double blank = y_.back();
@@ -137,7 +139,7 @@ void Search::set_floor(double floor) {
   bound_ = weighs_ ? floor * kSlack : floor;
 }
 
-// Every beam with one more class, as far as the dictionary allows it and the beam can hold it.
+// Extends beams by one class, if the dictionary allows it and the score may be high enough.
 void Search::extend() {
   extensions_.clear();
   tighten_at_ = 4 * static_cast<std::size_t>(problem_.beam_width) + beams_.size();
@@ -159,20 +161,22 @@ void Search::extend() {
   }
 }
 
+// Returns an upper bound on the language model's weight if a class inside a word is added.
 double Search::word_weight_limit(std::int32_t slot) const {
   const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
   const LanguageModel& model = *problem_.language_model;
   return model.forecasts() ? model.ahead_limit(state.lm) : state.weight;
 }
 
-// The same for what follows a complete word; a word that begins may be forecast at once.
+// Like word_weight_limit, for what follows a complete word: a gap, or a new word, whose forecast
+// counts at once.
 double Search::gap_weight_limit(std::int32_t slot) {
   const Closed& after = closed(slot);
   const LanguageModel& model = *problem_.language_model;
   return model.forecasts() ? std::max(after.weight, model.ahead_limit(after.state)) : after.weight;
 }
 
-// limit: no extension of the beam scores more than it times the class's probability.
+// limit: no extension of the beam scores more than this times the class's probability.
 void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
                          bool is_inside) {
   const auto i = static_cast<std::size_t>(slot);
@@ -193,7 +197,7 @@ void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, d
   }
 }
 
-// What closing the word at the end of a beam does; a gap after a gap closes nothing.
+// What the language model makes of a beam whose last word ends here. After a gap, no word ends.
 const Closed& Search::closed(std::int32_t slot) {
   const auto i = static_cast<std::size_t>(slot);
   if (!beams_.is_closed[i]) {
@@ -229,7 +233,7 @@ double Search::grown_weight(std::int32_t slot, std::int32_t label, bool is_insid
   return problem_.language_model->ahead(lm, longer.word_begin, longer.word_end);
 }
 
-// The place in the dictionary after one more class.
+// The dictionary's prefix after one more class.
 std::int32_t Search::grown_prefix(std::int32_t prefix, std::int32_t label) const {
   const std::uint8_t kind = problem_.kinds[static_cast<std::size_t>(label)];
   if (kind == kGap) return Dictionary::kRoot;

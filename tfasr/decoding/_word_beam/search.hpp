@@ -15,13 +15,13 @@
 
 namespace word_beam {
 
-// What is searched for; shared by all threads and never changed.
+// The settings of a search; shared by all threads and never changed.
 struct Problem {
   const Dictionary* dictionary = nullptr;
   const LanguageModel* language_model = nullptr;  // nullptr: the dictionary only
-  std::vector<std::uint8_t> kinds;                // a Kind per class but the blank, which is last
-  std::int32_t separator = -1;  // the class that a text leaves out; -1: none
-  std::int32_t space = -1;      // the class of which a text holds one between words; -1: none
+  std::vector<std::uint8_t> kinds;  // a Kind for each class except the last, the blank
+  std::int32_t separator = -1;  // class to remove from texts; -1: none
+  std::int32_t space = -1;      // class of which texts keep one between words; -1: none
   std::int32_t beam_width = 1;
   bool recombine = false;
 
@@ -32,7 +32,7 @@ struct Problem {
 };
 
 struct Result {
-  std::vector<std::int32_t> labels;  // as a text holds them
+  std::vector<std::int32_t> labels;  // classes of the text, without separators and surplus spaces
   double score = 0.0;                // natural logarithm
 };
 
@@ -40,12 +40,12 @@ class Search {
  public:
   explicit Search(const Problem& problem);
 
-  // log_probs: frames x classes, none NaN. Returns at most n_best results of different labels, best
-  // first, and at least one.
+  // log_probs: frames x classes, without NaN. Returns 1 to n_best results with different labels,
+  // the best first.
   std::vector<Result> decode(const float* log_probs, std::int64_t frames, std::size_t n_best);
 
-  // The same in steps, for frames that come bit by bit: begin an utterance, hear the next frames,
-  // see what they say so far. Asking changes nothing.
+  // The same for frames that arrive in parts: start an utterance, process its next frames, get the
+  // results so far. `results` changes nothing.
   void start();
   void hear(const float* log_probs, std::int64_t frames);
   std::vector<Result> results(std::size_t n_best);
@@ -61,7 +61,8 @@ class Search {
     std::int32_t slot;
     std::int32_t label;
   };
-  // What decides how a candidate can go on, and what of it decides how well.
+  // What a candidate's continuations depend on: the first four members decide which are possible,
+  // the others how they score. A candidate is a beam, or a beam with one more class.
   struct Future {
     std::int32_t prefix;
     std::int32_t last;
@@ -77,8 +78,8 @@ class Search {
   };
   struct Last {
     double score;
-    std::size_t above;  // candidates of a higher score
-    std::size_t level;  // candidates of this score
+    std::size_t above;  // number of candidates with a higher score
+    std::size_t level;  // number of candidates with this score
   };
   struct Final {
     std::int32_t slot;
@@ -119,30 +120,30 @@ class Search {
 
   const Problem& problem_;
   std::int32_t num_labels_;
-  bool weighs_;  // whether a language model has a say
+  bool weighs_;  // whether there is a language model
   SequenceTree tree_;
   Beams beams_;
   double log_scale_ = 0.0;
 
-  // One frame's work; kept between frames so that nothing is allocated per frame.
+  // Used within one frame; members, so that their memory is reused for the next frame.
   std::vector<double> y_;
-  std::vector<Class> word_classes_;  // inside words, that may lead into the beam; likeliest first
-  std::vector<Class> gap_classes_;   // the others
-  std::vector<double> scores_;  // of the beams that stay, then of the extensions
+  std::vector<Class> word_classes_;  // of Kind kInside that may enter the beam; likeliest first
+  std::vector<Class> gap_classes_;   // the same for the other kinds
+  std::vector<double> scores_;  // of the unchanged beams, then of `extensions_`
   std::vector<Extension> extensions_;
   std::vector<double> partition_;
   std::vector<std::uint32_t> histogram_;
   std::vector<std::size_t> ties_;
   std::vector<std::int32_t> dropped_;
   std::vector<Newcomer> newcomers_;
-  std::vector<Future> futures_;       // of `recombine`, by candidate
-  std::vector<std::int32_t> table_;   // its hash table of the best candidate of each future
+  std::vector<Future> futures_;       // for `recombine`: of each candidate
+  std::vector<std::int32_t> table_;   // a hash table of the best candidate of each future
   std::vector<std::int32_t> best_of_;
-  std::uint64_t reach_ = 0;           // the classes that may lead into the beam, if there are at most 64
+  std::uint64_t reach_ = 0;           // a bit for each class that may enter the beam, modulo 64
   double largest_total_ = 0.0;
-  double best_ = 0.0;                 // score among all candidates
-  double floor_ = 0.0;                // no candidate below it can enter the beam
-  double bound_ = 0.0;                // the same, with room for rounding
+  double best_ = 0.0;                 // the largest score of all candidates
+  double floor_ = 0.0;                // no candidate with a lower score can enter the beam
+  double bound_ = 0.0;                // the same, slightly lower to allow for rounding
   std::size_t tighten_at_ = 0;
 };
 

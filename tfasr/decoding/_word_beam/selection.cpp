@@ -1,4 +1,4 @@
-// Which candidates the beam holds after a frame.
+// Selects the candidates that the beam keeps after a frame.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -9,13 +9,14 @@
 namespace word_beam {
 namespace {
 
-constexpr std::int64_t kBins = 1024;  // eight per power of two
+constexpr std::int64_t kBins = 1024;  // of a histogram of scores: eight per power of two
 
 }  // namespace
 
-// The candidate that is `width`-th from the best; there must be as many.
+// Returns the score of the `width`-th best candidate, which must exist, and how many candidates
+// have a higher score or the same.
 Search::Last Search::last_of(std::size_t width) {
-  // Positive doubles are ordered as their bits are: count them by exponent and three bits more.
+  // Positive doubles have the order of their bits, so the bin is the exponent and three more bits.
   const auto bin_of = [](double score) {
     std::uint64_t bits;
     std::memcpy(&bits, &score, sizeof bits);
@@ -44,7 +45,8 @@ Search::Last Search::last_of(std::size_t width) {
   return found;
 }
 
-// Raises the floor to the score of the last candidate that the beam holds so far.
+// Raises the floor to the score of the beam_width-th best candidate so far, and drops candidates
+// below it.
 void Search::tighten() {
   set_floor(std::max(floor_, last_of(static_cast<std::size_t>(problem_.beam_width)).score));
   const std::size_t stays = beams_.size();
@@ -56,10 +58,12 @@ void Search::tighten() {
   }
   scores_.resize(stays + kept);
   extensions_.resize(kept);
-  tighten_at_ = std::max(tighten_at_, 2 * scores_.size());  // ties at the floor all stay
+  // All candidates that tie at the floor stay, so there may be more than beam_width.
+  tighten_at_ = std::max(tighten_at_, 2 * scores_.size());
 }
 
-// The score that admits to the next frame, after taking it from those ties that find no room.
+// Returns the lowest score that enters the next frame. If too many candidates have that score, some
+// of them lose it.
 double Search::admission() {
   const auto width = static_cast<std::size_t>(problem_.beam_width);
   if (scores_.size() <= width) return kSmallest;
@@ -69,7 +73,7 @@ double Search::admission() {
   return last.score;
 }
 
-// Leaves in `dropped_` the beams that do not stay and in `extensions_` those that enter.
+// Sets `dropped_` to the beams that leave, and reduces `extensions_` to those that enter.
 void Search::select() {
   const double threshold = admission();
   const std::size_t stays = beams_.size();
@@ -88,7 +92,7 @@ void Search::select() {
   extensions_.resize(kept);
 }
 
-// Whether candidate `a` stands before `b` in the order of their classes.
+// Whether candidate `a` comes before `b` in the lexicographic order of their classes.
 bool Search::stands_before(std::size_t a, std::size_t b) const {
   const std::size_t stays = beams_.size();
   const auto end_of = [&](std::size_t i) {
@@ -102,8 +106,8 @@ bool Search::stands_before(std::size_t a, std::size_t b) const {
   return tree_.before(left.first, left.second, right.first, right.second);
 }
 
-// Of the candidates whose score is the threshold, the first `room` in the order of their classes
-// stay; the others lose their score.
+// Of the candidates whose score is the threshold, keeps the first `room` in the lexicographic order
+// of their classes, and sets the score of the others to 0.
 void Search::keep_first_of_ties(std::size_t room, double threshold) {
   ties_.clear();
   for (std::size_t i = 0; i < scores_.size(); ++i) {

@@ -41,7 +41,7 @@ void SequenceTree::release(std::int32_t index) {
   while (index != kRoot) {
     const Node& node = (*this)[index];
     if (node.slot != kNone || node.first_child != kNone) return;
-    // Field by field: a copy of the node would wait for the stores just made to it.
+    // Reads single fields, because copying the whole node would wait for the latest writes to it.
     const std::int32_t parent = node.parent;
     const std::int32_t next = node.next;
     const std::int32_t previous = node.previous;

@@ -1,4 +1,4 @@
-// Kernels for processors with tiles of bfloat16 (Intel AMX, and AVX-512).
+// The kernels for processors with bfloat16 tiles (Intel AMX) and AVX-512.
 #include "kernels.hpp"
 
 #ifdef RECURRENT_AMX
@@ -18,10 +18,10 @@
 namespace recurrent {
 namespace {
 
-// The compiler does not know that the instructions of tiles access memory.
+// Stops the compiler, which doesn't know that tile instructions access memory, from reordering.
 inline void keep_order() { asm volatile("" ::: "memory"); }
 
-// The numbers of tiles are part of the instructions: GCC wants them written out.
+// Tile numbers are part of the instructions, so GCC requires literal numbers.
 struct ProcessorTiles {
   static void configure(std::size_t rows) {
     struct alignas(64) {
@@ -96,8 +96,8 @@ struct Traits {
 #pragma GCC pop_options
 #endif
 
-// Whether the processor has tiles and Linux lets this process use them; asked for once, for all of
-// its threads. Older kernels, and virtual machines that hide tiles, refuse.
+// Whether the processor has tiles and Linux lets this process use them. One request is enough for
+// all of its threads. Older Linux kernels, and virtual machines that hide tiles, refuse.
 bool tiles_granted() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;

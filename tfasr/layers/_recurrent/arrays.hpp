@@ -1,4 +1,4 @@
-// What the Python faces have in common: arrays as views, and results as arrays.
+// What binding*.cpp share: conversions of NumPy arrays to views, and results as NumPy arrays.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -21,11 +21,11 @@ template <class T>
 using Array = py::array_t<T, py::array::c_style>;
 using Floats = Array<float>;
 
-// The type of the numbers in NumPy, which lacks bfloat16.
+// The type of the numbers in NumPy arrays; NumPy lacks bfloat16, so that is stored as uint16.
 template <class Number>
 using Stored = std::conditional_t<std::is_same_v<Number, Bfloat16>, std::uint16_t, Number>;
 
-// The instruction set of an argument, or `chosen_set` for none.
+// Returns the instruction set that an argument names, or `chosen_set` if it is empty.
 inline const InstructionSet& argument_set(const std::string& name) {
   return name.empty() ? chosen_set() : named(name, "instruction_set");
 }
@@ -43,7 +43,7 @@ View<Number> view(const Array<T>& array) {
 
 inline View<float> view(const Floats& array) { return view<float>(array); }
 
-// The results of a call, in memory that is kept for later calls.
+// The results of a call, in memory that later calls reuse.
 class Results {
  public:
   explicit Results(int count) : arrays_(static_cast<std::size_t>(count)) {}

@@ -1,4 +1,4 @@
-// The kernels for processors with AVX-512 and its products of bfloat16.
+// The kernels for processors with AVX-512 that can multiply bfloat16.
 #include "kernels.hpp"
 
 #ifdef RECURRENT_X86
@@ -14,14 +14,14 @@
 namespace recurrent {
 namespace {
 
-// Products of pairs of bfloat16: two rows of a panel make one.
+// Multiplies bfloat16 in pairs, so two rows of a panel are interleaved.
 struct PairProduct {
   static constexpr std::size_t kPair = 2, kInner = 2;
   static constexpr bool kAnyRows = false;
   static constexpr int kForwardRows = 6, kBackwardRows = 6;
   struct Session {};
 
-  // sums (ROWS, PANELS, 16) = the rows of a times the panels.
+  // sums (ROWS, PANELS, 16) = the matrix a times the panels.
   template <int ROWS, int PANELS>
   static void multiply(std::size_t, const Bfloat16* a, std::size_t a_stride,
                        const Bfloat16* panels, std::size_t panel_size, std::size_t inner,

@@ -1,4 +1,4 @@
-// The Python face of the set; only the files of this name and arrays.hpp know Python.
+// The Python module of the kernels. Only binding*.cpp and arrays.hpp depend on Python.
 #include <limits>
 #include <optional>
 

@@ -1,4 +1,4 @@
-// The Python face of batch normalisation with dropout.
+// Batch normalisation with dropout, for Python.
 #include "arrays.hpp"
 #include "prepare_normalisation.hpp"
 

@@ -12,7 +12,7 @@
 namespace recurrent {
 namespace {
 
-// In front of each block, so that the block itself begins where a cache line does.
+// Stored in the cache line before each block, so that the block itself starts at a cache line.
 struct Header {
   std::size_t bytes;
 };
@@ -26,7 +26,7 @@ void* fresh(std::size_t bytes) {
   char* memory =
       static_cast<char*>(::operator new(whole, std::align_val_t{alignment_of(whole)}));
 #ifdef __linux__
-  // Only advice: where it is not taken, pages are small.
+  // If the system doesn't follow this advice, pages are small, which is only slower.
   if (whole >= kHugePage) madvise(memory, whole, MADV_HUGEPAGE);
 #endif
   new (memory) Header{bytes};
@@ -83,11 +83,11 @@ class Pool {
   }
 
   std::mutex mutex_;
-  std::deque<void*> kept_;  // the latest first
+  std::deque<void*> kept_;  // released blocks, the latest first
   std::size_t used_bytes_ = 0, kept_bytes_ = 0, most_bytes_ = 0;
 };
 
-// Never destroyed: TensorFlow may release memory after the static objects are gone.
+// Never destroyed, because TensorFlow may release memory after static objects are destroyed.
 Pool& pool() {
   static Pool& the_pool = *new Pool;
   return the_pool;
@@ -95,8 +95,8 @@ Pool& pool() {
 
 }  // namespace
 
-// At least a byte: an empty block would start after its allocated memory, which LeakSanitizer would
-// report as lost while it is in the pool.
+// Takes at least a byte: an empty block's address would be just past the allocated memory, so that
+// LeakSanitizer would report the memory as lost while the block is in the pool.
 void* allocate(std::size_t bytes) { return pool().take(std::max<std::size_t>(bytes, 1)); }
 
 void release(void* memory) { pool().put(memory); }

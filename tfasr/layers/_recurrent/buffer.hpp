@@ -1,4 +1,4 @@
-// Memory that begins where a cache line does, as vectors and TensorFlow like it.
+// Memory aligned to cache lines, as vector instructions and TensorFlow prefer it.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace recurrent {
 
-// Layers of one model ask for the same sizes in every step, and fresh pages cost as much as the
-// arithmetic of a narrow layer: released memory is kept and given out again. What is in use and
-// what is kept never exceed together what was once in use at one time. Any thread may call these.
+// Released memory is kept and reused, because the layers of a model ask for the same sizes in every
+// step, and new pages take as long as the arithmetic of a narrow layer. Memory in use and memory
+// kept together never exceed the most that was ever in use at once. Any thread may call these.
 void* allocate(std::size_t bytes);
 void release(void* memory);
 

@@ -1,10 +1,11 @@
-// The kernels for bfloat16 tiles, with tiles emulated by floats, to test the computations of amx.cpp
-// on other processors. Used only if selected by name.
+// The kernels for bfloat16 tiles, with tiles emulated in float, to test amx.cpp's computations on
+// other processors. Used only if selected by name.
 #include "kernels.hpp"
 
-// Vectors of 16 floats are no registers here; nothing hands any to another source.
+// Vectors of 16 floats aren't registers here, which changes how functions pass them. That is
+// harmless, because none is passed to another source file.
 #pragma GCC diagnostic ignored "-Wpsabi"
-// Compiled by everyone who installs, run by tests alone: a third of the time of -O3 is enough.
+// Every installation compiles this, but only tests run it. -O1 compiles in a third of -O3's time.
 #ifndef __clang__
 #pragma GCC optimize("O1")
 #endif
@@ -12,7 +13,7 @@
 namespace recurrent {
 namespace {
 
-// Says what amx.cpp's tiles would do, and ends the program where they would fault.
+// Computes what amx.cpp's tiles would, and ends the program where they would fault.
 class EmulatedTiles {
  public:
   static void configure(std::size_t rows) {

@@ -1,6 +1,6 @@
-// Random problems by every instruction set and number of threads, for sanitizers; see sanitize.mk.
-// Arguments: how many problems, the first one's number, and "interpreted" for the instruction sets
-// that this processor lacks and missing_instructions.hpp can carry out.
+// Solves random problems with every instruction set and various numbers of threads, for sanitizers;
+// see sanitize.mk. Arguments: the number of problems, the first problem's number, and "interpreted"
+// to test instead the instruction sets that this processor lacks, by missing_instructions.hpp.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -30,7 +30,7 @@ std::vector<float> normal(Random& random, std::size_t size, float scale) {
   return values;
 }
 
-// One problem with everything it reads; vectors of the exact sizes, so that no read goes beyond.
+// A problem's inputs, in vectors of the exact sizes: sanitizers notice reads beyond the end.
 struct Drawn {
   Cell cell;
   std::size_t batch, time, units, width;
@@ -92,7 +92,7 @@ void run(const InstructionSet& set, Cell cell, const Backward<Bfloat16>& problem
   set.backward_bfloat16(cell, problem, threads);
 }
 
-// The recurrence, forwards and backwards.
+// Solves a recurrence, forwards and backwards.
 template <class Number>
 std::vector<float> recur(const InstructionSet& set, const Drawn& d,
                          const std::vector<Number>& projected, const std::vector<Number>& kernel,
@@ -136,7 +136,7 @@ std::vector<float> recur(const InstructionSet& set, const Drawn& d,
   return all;
 }
 
-// Batch normalisation with dropout of what a recurrence is given.
+// Solves batch normalisation with dropout, with a recurrence's inputs as its inputs.
 template <class Number>
 std::vector<float> normalise(const InstructionSet& set, const Drawn& d,
                              const std::vector<Number>& inputs, int threads) {
@@ -193,8 +193,8 @@ std::vector<float> normalise_float(const InstructionSet& set, const Drawn& d, in
 std::vector<float> normalise_rounded(const InstructionSet& set, const Drawn& d, int threads) {
   return normalise(set, d, upper_half(d.projected), threads);
 }
-// What is solved, and by how much the instruction sets may differ: a value that is rounded to
-// bfloat16 the other way moves all that follow.
+// What is solved, and by how much (relative) the results of instruction sets may differ. Bfloat16
+// needs more, because a value that is rounded the other way changes all later ones.
 const struct {
   const char* name;
   Solve solve;
@@ -212,8 +212,8 @@ float largest_of(const std::vector<float>& values) {
 
 using Sets = std::vector<const InstructionSet*>;
 
-// The instruction sets that this processor lacks, from now on carried out for it; none where it has
-// them, or lacks AVX-512 too.
+// Returns the instruction sets that this processor lacks, and emulates them from now on. The list
+// is empty if it has all, or if it lacks even AVX-512.
 Sets interpreted_sets() {
   Sets sets;
 #ifdef RECURRENT_INTERPRETS
@@ -226,7 +226,7 @@ Sets interpreted_sets() {
   return sets;
 }
 
-// Says whether instruction sets solve a problem as portable code does.
+// Whether the instruction sets solve a problem like portable code; prints the first difference.
 bool agree(const Sets& sets, const Drawn& drawn, int problem, Random& random) {
   for (const auto& [name, solve, tolerance] : kSolvers) {
     const std::vector<float> expected = solve(k_portable, drawn, 1);
@@ -250,8 +250,8 @@ bool agree(const Sets& sets, const Drawn& drawn, int problem, Random& random) {
   return true;
 }
 
-// Says whether teams of any size fit their problems: no more members than threads, none without
-// rows or blocks, and four utterances to a group before a group is shared by units.
+// Whether team plans fit their problems: no more threads than allowed, no more members of a group
+// than blocks, and at least four utterances per group if there are several groups.
 bool plans_fit() {
   for (int threads = 1; threads <= 64; ++threads) {
     for (const std::size_t batch : {1, 3, 4, 16, 64}) {

@@ -1,4 +1,4 @@
-// Which instruction sets there are, what each offers, and which of them this processor has.
+// The instruction sets with kernels, what each computes, and which of them this processor has.
 #pragma once
 
 #include <cstdlib>
@@ -9,11 +9,11 @@
 #include "normalisation.hpp"
 #include "problem.hpp"
 
-// GCC and Clang compile single functions for other processors than the rest.
+// Only GCC and Clang can compile some functions for other processors than the rest.
 #if defined(__x86_64__) && defined(__GNUC__)
 #define RECURRENT_X86
 #endif
-// Tiles came with GCC 11 and Clang 12, and Linux has to be asked for them.
+// Tiles (AMX) need GCC 11 or Clang 12, and Linux must grant them to the process.
 #if defined(RECURRENT_X86) && defined(__linux__)
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define RECURRENT_AMX
@@ -35,7 +35,7 @@ struct InstructionSet {
   void (*normalise_back_bfloat16)(const NormaliseBackward<Bfloat16>&, int threads);
 };
 
-// Each is defined in the source of its name.
+// Each is defined in the source file of its name.
 extern const InstructionSet k_portable, k_emulated_amx;
 #ifdef RECURRENT_X86
 extern const InstructionSet k_avx2, k_avx512, k_avx512bf16;
@@ -44,8 +44,8 @@ extern const InstructionSet k_avx2, k_avx512, k_avx512bf16;
 extern const InstructionSet k_amx;
 #endif
 
-// From the best to the worst. The last two run everywhere: "portable", and "emulated_amx", which is
-// there for tests alone.
+// Returns the instruction sets that run on this processor, from the fastest to the slowest. Two run
+// everywhere and come last: "portable" and "emulated_amx", which is only for tests.
 inline std::vector<const InstructionSet*> instruction_sets_here() {
   std::vector<const InstructionSet*> found;
 #ifdef RECURRENT_AMX
@@ -61,7 +61,7 @@ inline std::vector<const InstructionSet*> instruction_sets_here() {
   return found;
 }
 
-// The instruction set of a name; `what` was to name it.
+// Returns the instruction set of this name. An error message starts with `what`, the name's origin.
 inline const InstructionSet& named(const std::string& name, const std::string& what) {
   std::string known;
   for (const InstructionSet* set : instruction_sets_here()) {
@@ -72,8 +72,8 @@ inline const InstructionSet& named(const std::string& name, const std::string& w
                               ". Received: " + name);
 }
 
-// What is taken where a call names none: this processor's best, or the one that the environment
-// names, so that a slower processor's can be measured on a faster one.
+// The instruction set of calls that name none: this processor's fastest, or the one that the
+// environment names, so that you can measure a slower processor's on a faster processor.
 inline const InstructionSet& chosen_set() {
   static const InstructionSet& chosen = []() -> const InstructionSet& {
     const char* variable = std::getenv("TFASR_INSTRUCTION_SET");

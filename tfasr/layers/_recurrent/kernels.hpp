@@ -1,5 +1,5 @@
-// Includes of kernels.inc. Sources include this before they set the compiler's target, because code
-// that several sources share must run on every processor.
+// What kernels.inc includes. Source files include this before they set the compiler's target,
+// because code that several of them share must run on every processor.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// AMX-TILE, AMX-BF16 and VDPBF16PS one instruction at a time, after the "Intel 64 and IA-32
-// Architectures Software Developer's Manual", volume 2, and Intel's "Architecture Instruction Set
-// Extensions Programming Reference". Their memory is read by plain C++, which sanitizers see.
+// Emulates AMX-TILE, AMX-BF16 and VDPBF16PS one instruction at a time, after the "Intel 64 and
+// IA-32 Architectures Software Developer's Manual", volume 2, and Intel's "Architecture Instruction
+// Set Extensions Programming Reference". Plain C++ accesses memory, so that sanitizers check it.
 #include "missing_instructions.hpp"
 
 #ifdef RECURRENT_INTERPRETS
@@ -40,7 +40,8 @@ Value read(const void* from, std::size_t offset = 0) {
   return value;
 }
 
-// The state of a thread where it was interrupted. A signal's frame holds it, and gives it back.
+// An interrupted thread's registers. They are in the signal's frame, from which the system restores
+// them when the handler returns.
 class Machine {
  public:
   explicit Machine(ucontext_t& context)
@@ -57,7 +58,7 @@ class Machine {
     return at(kPlaces[number]);
   }
 
-  // Copies a register of 512 bits from the frame, or to it.
+  // These two copy a 512-bit register from the frame and to it.
   void get_vector(int number, std::uint8_t (&bytes)[64]) {
     each_part(number, [&](std::uint8_t* part, bool used, std::size_t begin, std::size_t size) {
       if (used) {
@@ -77,7 +78,7 @@ class Machine {
  private:
   std::uint64_t at(int place) const { return static_cast<std::uint64_t>(general_[place]); }
 
-  // XSAVE's standard form has registers 0 to 15 in three parts and the others in one.
+  // XSAVE's standard format stores registers 0 to 15 in three parts, the others in one.
   template <class Then>
   void each_part(int number, const Then& then) {
     const auto n = static_cast<std::size_t>(number);
@@ -105,13 +106,13 @@ class Machine {
   std::uint8_t* vectors_;
 };
 
-// What ModRM, SIB and displacement say: a register, or a place in memory.
+// What an instruction's bytes ModRM, SIB and displacement encode: a register or an address.
 struct Operand {
   int reg = 0, rm = 0;  // three bits each
   bool memory = false, with_index = false;
   int base = -1, index = -1, scale = 0;
   std::int64_t displacement = 0;
-  std::size_t length = 0;  // bytes of the instruction that say so
+  std::size_t length = 0;  // of these bytes
 
   std::uint64_t start(const Machine& machine, std::uint64_t next) const {
     const std::uint64_t from = base < 0 ? next : machine.general(base);
@@ -122,8 +123,8 @@ struct Operand {
   }
 };
 
-// `x` and `b` are the prefix's bits that extend index and base, `unit` what a displacement of one
-// byte counts.
+// `x` and `b` are the prefix's bits that extend index and base; a displacement of one byte counts
+// units of `unit` bytes.
 Operand operand_at(const std::uint8_t* code, bool x, bool b, int unit) {
   Operand found;
   const int mode = code[0] >> 6;
@@ -133,7 +134,7 @@ Operand operand_at(const std::uint8_t* code, bool x, bool b, int unit) {
   if (mode == 3) return found;
   found.memory = true;
   found.base = found.rm + 8 * b;
-  bool absolute = mode == 0 && found.rm == 5;  // from the next instruction
+  bool absolute = mode == 0 && found.rm == 5;  // relative to the next instruction
   if (absolute) found.base = -1;
   if (found.rm == 4) {
     const std::uint8_t sib = code[found.length++];
@@ -191,7 +192,8 @@ class Tiles {
     }
   }
 
-  // sums += a b, of pairs of bfloat16: the even ones first, then the odd ones, then both.
+  // sums += a b, with bfloat16 in pairs: sums the pairs' first numbers and second numbers
+  // separately, then adds both sums.
   void add_product(int sums, int a, int b) {
     Tile& to = sized(sums);
     const Tile &left = sized(a), &right = sized(b);
@@ -236,7 +238,7 @@ enum Prefix { kNone, k66, kF3, kF2 };
 
 // Executes a tile instruction and returns its length; 0 for any other instruction.
 std::size_t carry_out_tiles(const std::uint8_t* code, const Machine& machine) {
-  // VEX of three bytes, the map of 0F 38, and neither W nor L.
+  // A VEX prefix of three bytes with the opcode map 0F 38 and without the bits W and L.
   if (code[0] != 0xC4 || (code[1] & 0x1F) != 2 || (code[2] & 0x84) != 0) return 0;
   const auto prefix = static_cast<Prefix>(code[2] & 3);
   const int third = ~code[2] >> 3 & 15;
@@ -265,7 +267,7 @@ std::size_t carry_out_tiles(const std::uint8_t* code, const Machine& machine) {
 
 // Executes an unmasked 512-bit VDPBF16PS and returns its length; 0 for any other instruction.
 std::size_t carry_out_pair_product(const std::uint8_t* code, Machine& machine) {
-  // EVEX, the map of 0F 38, F3, and no W.
+  // An EVEX prefix with the opcode map 0F 38 and the prefix F3, without the bit W.
   if (code[0] != 0x62 || (code[1] & 0x0F) != 2 || (code[2] & 0x87) != 6 || code[4] != 0x52) return 0;
   const bool one_for_all = code[3] & 0x10;
   if ((code[3] & 0xE7) != 0x40) return 0;
@@ -305,7 +307,7 @@ void on_refused(int, siginfo_t*, void* context) {
   std::size_t length = carry_out_tiles(machine.code(), machine);
   if (length == 0) length = carry_out_pair_product(machine.code(), machine);
   if (length == 0) {
-    signal(SIGILL, SIG_DFL);  // refused once more, the process ends
+    signal(SIGILL, SIG_DFL);  // the instruction runs again, is refused again and ends the process
     return;
   }
   machine.skip(length);

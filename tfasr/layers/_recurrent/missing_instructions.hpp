@@ -1,12 +1,11 @@
-// Carries out instructions that this processor lacks, so that what is made of them can be tested.
+// Emulates instructions that this processor lacks, so that kernels that use them can be tested.
 #pragma once
 
 #include <cstdint>
 
 #include "instruction_set.hpp"
 
-// Where instructions of tiles and of bfloat16 products are read and carried out: amx.cpp has to be
-// compiled, and the signal's frame has to be Linux's for x86-64.
+// Emulation needs a compiler that knows AMX, and Linux on x86-64, whose signal frames it reads.
 #if defined(RECURRENT_AMX)
 #define RECURRENT_INTERPRETS
 #endif
@@ -18,13 +17,13 @@ struct CarriedOut {
   std::uint64_t of_pair_products = 0;
 };
 
-// From now on, what the processor refuses (SIGILL) is carried out here if it is an instruction of
-// AMX-TILE, AMX-BF16 or a product of AVX512-BF16, as Intel's manual describes it; any other ends
-// the process as before. What the manual forbids, such as a product of tiles that do not fit, ends
-// it with a message. Thousands of times slower than a processor.
+// After this call, instructions that the processor refuses (SIGILL) are emulated as Intel's manual
+// describes them, if they belong to AMX-TILE or AMX-BF16 or are products of AVX512-BF16. Any other
+// ends the process, as before. What the manual forbids, such as a product of tiles of unfit sizes,
+// ends the process with a message. Emulation is thousands of times slower than a processor.
 void carry_out_missing_instructions();
 
-// How many were, by all threads.
+// How many instructions all threads have emulated.
 CarriedOut carried_out();
 
 // Whether this thread has left its tiles configured.

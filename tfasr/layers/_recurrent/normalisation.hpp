@@ -1,4 +1,4 @@
-// Batch normalisation of the frames that count, and dropout behind it, as one problem.
+// The inputs and outputs of masked batch normalisation and the dropout after it.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace recurrent {
 
-// What is dropped: the activation i if the i-th half word of Philox's stream for this seed is below
-// `dropped_levels`; all others are multiplied by `scale`. No level drops none and draws nothing.
+// Activation i is dropped if the i-th 16-bit half word of Philox's stream for this seed is below
+// `dropped_levels`; all others are multiplied by `scale`. If it is 0, no bits are drawn.
 struct Dropout {
   std::uint32_t dropped_levels = 0;
   float scale = 1;
   std::int32_t seed[2] = {0, 0};
 };
 
-// What both ways read. Arrays are contiguous; `Number`, float or Bfloat16, is what activations are
-// rounded to, also between normalisation and dropout; all else is computed in float.
+// What forward and backward pass both read. Arrays are contiguous. Activations are rounded to
+// `Number`, float or Bfloat16, also between normalisation and dropout; all else is float.
 template <class Number>
 struct Normalisation {
   std::size_t rows = 0, channels = 0;
@@ -38,7 +38,7 @@ struct NormaliseForward : Normalisation<Number> {
 
 template <class Number>
 struct NormaliseBackward : Normalisation<Number> {
-  const float* mean = nullptr;  // as found forwards
+  const float* mean = nullptr;  // from the forward pass
   const float* variance = nullptr;
   const Number* d_outputs = nullptr;
   Number* d_inputs = nullptr;

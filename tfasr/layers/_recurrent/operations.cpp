@@ -1,4 +1,4 @@
-// How operations get into TensorFlow, and how many threads their calls take.
+// Registers operations in TensorFlow, and decides how many threads a call uses.
 #include "operations.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 std::atomic<int> most_threads{std::numeric_limits<int>::max()};
 
-// The cores that this thread may run on.
+// The number of cores that this thread may run on.
 int cores_here() {
 #ifdef __linux__
   cpu_set_t set;

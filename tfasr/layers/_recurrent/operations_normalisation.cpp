@@ -1,4 +1,4 @@
-// Batch normalisation with dropout as operations of TensorFlow's graphs, forwards and backwards.
+// Forward and backward pass of batch normalisation with dropout as operations in TensorFlow graphs.
 #include "tensorflow_operation.hpp"
 #include "prepare_normalisation.hpp"
 #include "shapes.hpp"
@@ -19,7 +19,8 @@ class NormalisationKernel {
         replicas_(static_cast<int>(attributes.integer("replicas"))) {}
 
  protected:
-  // Reads what both ways have: inputs and gamma first, mask and seed from a number on.
+  // Reads what both passes need: inputs and gamma are inputs 0 and 1, mask and seed are inputs
+  // `mask` and `mask + 1`.
   void read(Call& call, int mask, NormalisationArguments<Number>& arguments) const {
     arguments.inputs = call.input<Number>(0);
     arguments.gamma = call.input<float>(1);
@@ -69,7 +70,7 @@ class BackwardKernel : NormalisationKernel<Number> {
   }
 };
 
-// The first output is like the inputs, the others are like gamma.
+// The first output has the shape of `inputs`, the others that of gamma.
 void infer_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
   Inference inference(context, status);
   GraphShape inputs, gamma;

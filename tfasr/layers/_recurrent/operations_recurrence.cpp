@@ -1,4 +1,4 @@
-// The recurrence as operations of TensorFlow's graphs, forwards and backwards.
+// The recurrence's forward and backward pass as operations in TensorFlow graphs.
 #include "shapes.hpp"
 #include "tensorflow_operation.hpp"
 
@@ -16,8 +16,8 @@ class RecurrenceKernel {
         replicas_(static_cast<int>(attributes.integer("replicas"))) {}
 
  protected:
-  // Reads what both ways have: the kernel and the states before the first step, in this order, and
-  // the mask, which is the last input or none.
+  // Reads what both passes need. Inputs `first` to `first + 2` are the recurrent kernel and the
+  // states h and c before the first step. Input `mask`, the last, is the mask, if there is one.
   void read(Call& call, int first, int mask, RecurrenceArguments<Number>& arguments) const {
     arguments.recurrent_kernel = call.input<Number>(first);
     arguments.h = call.input<float>(first + 1);
@@ -68,7 +68,7 @@ class BackwardKernel : RecurrenceKernel<Number> {
   }
 };
 
-// Puts (batch, time, units) into `shape`; returns whether the layer is known to be an LSTM.
+// Writes (batch, time, units) to `shape`; returns whether the layer is known to be an LSTM.
 bool infer_states(Inference& inference, const GraphShape& wide, int kernel_input,
                   GraphShape& shape) {
   GraphShape kernel, units, frames;

@@ -1,8 +1,8 @@
-// From what a caller hands over, be it Python or TensorFlow, to a problem that can be solved: shapes
-// are checked, and the caller's outputs are made.
+// Turns the arguments of a call from Python or TensorFlow into a problem for the kernels: checks
+// shapes and allocates the outputs.
 //
-// `Outputs` is the caller's: its `make<T>(index, shape)` returns memory for the output of that
-// number, float or Bfloat16.
+// `Outputs` is a class of the caller's. Its `make<T>(index, shape)` returns memory for output
+// number `index`; T is float or Bfloat16.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,12 @@ void expect(const View<T>& view, const Shape& shape, const char* name) {
 
 inline std::size_t size_of(std::int64_t length) { return static_cast<std::size_t>(length); }
 
-// What is needed both ways; for the shapes see problem.hpp.
+// What forward and backward pass both need; for the shapes see problem.hpp.
 template <class Number>
 struct RecurrenceArguments {
   View<Number> recurrent_kernel;
-  View<float> h, c;          // before the first step; no c for a vanilla cell
-  View<std::uint8_t> mask;   // no data for no mask
+  View<float> h, c;          // before the first step; c is unused for a vanilla cell
+  View<std::uint8_t> mask;   // its data is null if there is no mask
   float ceiling = 0;
 };
 
@@ -47,7 +47,7 @@ struct ForwardArguments : RecurrenceArguments<Number> {
 
 template <class Number>
 struct BackwardArguments : RecurrenceArguments<Number> {
-  View<float> gates, all_c, outputs;       // as found forwards
+  View<float> gates, all_c, outputs;       // from the forward pass
   View<float> d_outputs, d_last_h, d_last_c;
 };
 
@@ -56,7 +56,7 @@ struct Sizes {
   Cell cell;
 };
 
-// Fills what both ways read; `wide` is (batch, time, gates * units).
+// Fills in what both passes read; `wide` is (batch, time, gates * units).
 template <class Number>
 Sizes fill(const RecurrenceArguments<Number>& arguments, const Shape& wide, const char* name,
            Recurrence<Number>& problem) {
@@ -107,8 +107,8 @@ Prepared<Forward<Number>> prepare(const ForwardArguments<Number>& arguments, Out
   return {cell, problem};
 }
 
-// Outputs: the gradient of `projected`, the h that entered each step, the gradients of the bias and
-// of h and c before the first step.
+// Outputs: the gradient of `projected`, h before each step, and the gradients of the bias and of h
+// and c before the first step.
 template <class Number, class Outputs>
 Prepared<Backward<Number>> prepare(const BackwardArguments<Number>& arguments, Outputs& outputs) {
   Backward<Number> problem;

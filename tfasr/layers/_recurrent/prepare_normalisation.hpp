@@ -1,11 +1,12 @@
-// As prepare.hpp, for batch normalisation with dropout.
+// Like prepare.hpp, for batch normalisation with dropout.
 #pragma once
 
 #include "prepare.hpp"
 
 namespace recurrent {
 
-// What is needed both ways. A row is a frame: all axes of `inputs` but the last count rows.
+// What forward and backward pass both need. A row is one frame: all axes of `inputs` except the
+// last are joined.
 template <class Number>
 struct NormalisationArguments {
   View<Number> inputs;
@@ -27,7 +28,7 @@ struct NormaliseBackwardArguments : NormalisationArguments<Number> {
   View<Number> d_outputs;
 };
 
-// Returns how many channels there are.
+// Fills in what both passes read; returns the number of channels.
 template <class Number>
 std::int64_t fill(const NormalisationArguments<Number>& arguments, Normalisation<Number>& problem) {
   const Shape& shape = arguments.inputs.shape;

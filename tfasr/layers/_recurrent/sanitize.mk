@@ -1,4 +1,4 @@
-# Included by the top Makefile: the compiled parts of layers under sanitizers, built under build/.
+# Included by the top Makefile. Builds and tests the layers' C++ with sanitizers, under build/.
 
 RECURRENT := tfasr/layers/_recurrent
 RECURRENT_CORE := $(filter-out $(wildcard $(RECURRENT)/binding*.cpp),$(wildcard $(RECURRENT)/*.cpp))
@@ -12,7 +12,7 @@ build/recurrent_fuzz_%: $(RECURRENT_CORE) $(wildcard $(RECURRENT)/*.hpp) $(wildc
 RECURRENT_MODE_memory := -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined \
 	-fno-sanitize-recover=all -fno-omit-frame-pointer
 RECURRENT_MODE_threads := -fsanitize=thread
-# As setup.py compiles them.
+# The flags of setup.py.
 RECURRENT_MODE_shipped := -O3 -ffp-contract=fast
 
 .PHONY: recurrent-sanitize recurrent-interpreted
@@ -22,7 +22,7 @@ recurrent-sanitize: build/recurrent_fuzz_memory build/recurrent_fuzz_threads
 	build/recurrent_fuzz_memory $(FUZZ_RUNS)
 	build/recurrent_fuzz_threads $(FUZZ_RUNS)
 
-# The kernels for AMX and for AVX512-BF16 where the processor has neither, but AVX-512.
+# Tests the AMX and AVX512-BF16 kernels by emulation, on processors that have AVX-512 but not these.
 INTERPRETED_RUNS ?= 1000
 recurrent-interpreted: build/recurrent_fuzz_shipped build/recurrent_fuzz_memory
 	build/recurrent_fuzz_shipped $(INTERPRETED_RUNS) 0 interpreted

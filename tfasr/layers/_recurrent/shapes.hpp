@@ -1,11 +1,11 @@
-// Shapes while a graph is made, where lengths may be unknown.
+// Infers shapes while a graph is made, when some lengths may be unknown.
 #pragma once
 
 #include "tensorflow_operation.hpp"
 
 namespace recurrent {
 
-// A shape that an operation's input has or its output gets.
+// The shape of an operation's input or output.
 class GraphShape {
  public:
   GraphShape() : handle_(tensorflow.TF_NewShapeHandle()) {}
@@ -19,8 +19,8 @@ class GraphShape {
   TF_ShapeHandle* handle_;
 };
 
-// Infers the output shapes of an operation from its inputs' shapes. After a failure it does nothing
-// more, and TensorFlow gets the status.
+// Infers the output shapes of an operation from its inputs' shapes. After a failure its functions
+// do nothing, and TensorFlow gets the failure's status.
 class Inference {
  public:
   Inference(TF_ShapeInferenceContext* context, TF_Status* status)
@@ -30,19 +30,19 @@ class Inference {
 
   bool ok() const { return tensorflow.TF_GetCode(status_) == 0; }
 
-  // Puts an input's shape into `shape`.
+  // Writes an input's shape to `shape`.
   void input(int index, GraphShape& shape) {
     if (ok()) tensorflow.TF_ShapeInferenceContextGetInput(context_, index, shape, status_);
   }
 
-  // Likewise, and demands that it has so many axes, if that is known.
+  // The same, and fails if the input is known to have another number of axes than `rank`.
   void input(int index, std::int64_t rank, GraphShape& shape) {
     GraphShape any;
     input(index, any);
     if (ok()) tensorflow.TF_ShapeInferenceContextWithRank(context_, any, rank, shape, status_);
   }
 
-  // Puts the axes begin, ..., end - 1 of `whole` into `shape`.
+  // Writes the axes begin, ..., end - 1 of `whole` to `shape`.
   void part(const GraphShape& whole, int begin, int end, GraphShape& shape) {
     if (ok()) {
       tensorflow.TF_ShapeInferenceContextSubshape(context_, whole, begin, end, shape, status_);
@@ -59,7 +59,7 @@ class Inference {
     if (ok()) tensorflow.TF_ShapeInferenceContextSetOutput(context_, index, shape, status_);
   }
 
-  // Returns the length of an axis, or -1 where it is unknown.
+  // Returns the length of an axis, or -1 if it is unknown.
   std::int64_t length(const GraphShape& shape, int axis) {
     if (!ok() || !tensorflow.TF_ShapeInferenceContextRankKnown(context_, shape)) return -1;
     TF_DimensionHandle* handle = tensorflow.TF_NewDimensionHandle();

@@ -11,7 +11,7 @@
 namespace recurrent {
 namespace {
 
-// What a thread does next; `left` counts those that have not finished.
+// What a thread does next; `left` counts the call's threads that haven't finished.
 struct Task {
   Work work;
   const void* context;
@@ -22,7 +22,7 @@ struct Task {
 // A thread that sleeps until it is given a task.
 class Worker {
  public:
-  // Throws std::system_error where the system refuses.
+  // Throws std::system_error if the system refuses a thread.
   Worker() { std::thread([this] { run(); }).detach(); }
 
   void give(const Task& task) {
@@ -56,7 +56,7 @@ class Worker {
 // The workers that have nothing to do.
 class Idle {
  public:
-  // Returns up to `count` workers, less where the system refuses.
+  // Returns `count` workers, or fewer if the system refuses threads.
   std::vector<Worker*> take(int count) {
     const auto wanted = static_cast<std::size_t>(count);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -83,10 +83,11 @@ class Idle {
   std::vector<Worker*> workers_;
 };
 
-// Never destroyed: its threads sleep on until the process ends.
+// Never destroyed, because its threads sleep until the process ends.
 std::atomic<Idle*> the_idle{nullptr};
 
-// Threads do not go along into a forked process, and a lock may have been held: it begins anew.
+// A forked process has none of its parent's threads, and another thread may have held a lock when
+// it forked. So it starts with new workers.
 void begin_anew() { the_idle.store(new Idle); }
 
 Idle& idle() {
@@ -116,7 +117,7 @@ int run_team(int count, Work work, const void* context) {
     }
     work(context, 0);
     wait_for([&] { return left.load(std::memory_order_acquire) == 0; });
-  }  // else: members wait for one another, and fewer cannot do this work
+  }  // else: nothing was started, because members would wait forever for the missing ones
   pool.put(others);
   return running;
 }

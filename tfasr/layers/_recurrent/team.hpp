@@ -1,4 +1,4 @@
-// Threads that work on one problem and wait for each other after every step.
+// Teams of threads that solve one problem together and wait for each other after every step.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace recurrent {
 
-// Tells the processor that this thread waits: a hyperthread of the same core then runs faster.
+// Tells the processor that this thread is waiting: the core's other hyperthread then runs faster.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -17,8 +17,8 @@ inline void relax() {
 #endif
 }
 
-// Returns when ready() is true. A step takes microseconds; a thread that waits longer has lost its
-// peer's core to others.
+// Returns when ready() is true. A step takes microseconds. If it takes longer, another thread
+// probably occupies a peer's core, so this one yields its own.
 template <class Ready>
 void wait_for(const Ready& ready) {
   for (int spins = 0; !ready(); ++spins) {
@@ -52,16 +52,16 @@ class Barrier {
   const int members_;
 };
 
-// How threads share a recurrence: in groups by utterances, which wait for nobody else, and inside
-// of a group by units, after each step of which all need the others' results.
+// How threads share a recurrence: each group has its own utterances and never waits for another
+// group. A group's members share its units and wait for each other's results after each step.
 struct TeamPlan {
   int groups;
   int members;
 };
 
-// Weights that fit a core's cache are best read by each core for its own utterances, as long as
-// there are a few of them to each weight that is read; more are split, so that each core reads only
-// its part in every step.
+// If the weights fit into a core's cache (kCache bytes), it is fastest that each core reads all of
+// them for its own utterances, of which it needs at least kLeastRows. Larger weights are split
+// among a group's members, so that each core reads only its part in every step.
 inline TeamPlan plan_team(int threads, std::size_t batch, std::size_t blocks,
                           std::size_t weight_bytes) {
   constexpr std::size_t kCache = 5 << 18, kLeastRows = 4;
@@ -86,10 +86,10 @@ inline Range part_of(std::size_t count, int parts, int part) {
 
 using Work = void (*)(const void* context, int member);
 
-// Calls work(context, 0) ... work(context, count - 1) at the same time; the caller's thread takes
-// the first. Returns `count`; or, where the system refused threads (a limit on memory or processes)
-// and no work was therefore begun, how many could have run. Threads are kept for later calls, and
-// each works for one call at a time. Any thread may call this.
+// Calls work(context, 0) ... work(context, count - 1) in parallel, the first on the caller's own
+// thread. Returns `count`. If the system refuses some of the threads (a limit on memory or
+// processes), it starts no work and returns how many could have run. Threads are kept for later
+// calls, and each works for one call at a time. Any thread may call this.
 int run_team(int count, Work work, const void* context);
 
 template <class Function>

@@ -17,11 +17,11 @@ void find(void* library, const char* name, Function*& function) {
 }  // namespace
 
 TensorFlow find_tensorflow(const char* library) {
-  // A second copy would register its operations in a registry that is not used.
+  // RTLD_NOLOAD, because a second copy of the library would have a registry that nobody reads.
   void* loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (!loaded) throw std::runtime_error(std::string(library) + " is not loaded.");
   TensorFlow tf;
-#define FIND(name) find(loaded, #name, tf.name)  // a function cannot know its argument's name
+#define FIND(name) find(loaded, #name, tf.name)  // a function couldn't get its argument's name
   FIND(TF_NewStatus);
   FIND(TF_DeleteStatus);
   FIND(TF_SetStatus);

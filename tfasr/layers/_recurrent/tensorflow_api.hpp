@@ -1,12 +1,12 @@
 // The part of TensorFlow's C interface that registers operations and runs them (its headers
-// tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h), looked up in the library that this process has
-// loaded: neither building nor loading this code needs TensorFlow.
+// tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h). Its functions are looked up in the library
+// that this process has loaded, so neither building nor loading this code needs TensorFlow.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// TensorFlow's own; only pointers to them are passed on.
+// TensorFlow's own types; only pointers to them are used.
 struct TF_DimensionHandle;
 struct TF_KernelBuilder;
 struct TF_OpDefinitionBuilder;
@@ -19,11 +19,11 @@ struct TF_Tensor;
 
 namespace recurrent {
 
-// As in tf_datatype.h and tf_status.h.
+// Values as in tf_datatype.h and tf_status.h.
 enum class DataType : int { kFloat = 1, kBfloat16 = 14 };
 enum class Code : int { kInvalidArgument = 3, kResourceExhausted = 8, kInternal = 13 };
 
-// Each member is the function of its name.
+// Each member points to the function of its name.
 struct TensorFlow {
   TF_Status* (*TF_NewStatus)();
   void (*TF_DeleteStatus)(TF_Status*);
@@ -89,8 +89,8 @@ struct TensorFlow {
   void* (*TF_TensorData)(const TF_Tensor*);
 };
 
-// Returns the functions of a library that is loaded already. Throws std::runtime_error where it is
-// not, or lacks one of them.
+// Returns the functions of a library that is already loaded. Throws std::runtime_error if it isn't,
+// or lacks one of them.
 TensorFlow find_tensorflow(const char* library);
 
 }  // namespace recurrent

@@ -1,5 +1,5 @@
-// What the operations have in common: TensorFlow's objects with owners, inputs as views, outputs in
-// memory that is kept for later calls, errors as TensorFlow wants them.
+// What all operations share: TensorFlow's objects as C++ classes that free them, inputs as views,
+// outputs in memory that is reused by later calls, and errors in TensorFlow's form.
 #pragma once
 
 #include <initializer_list>
@@ -46,7 +46,7 @@ class Status {
   TF_Status* status_;
 };
 
-// Calls a function that may throw, and reports a failure to TensorFlow by report(status).
+// Calls a function. If it throws, calls report(status) to report the failure to TensorFlow.
 template <class Function, class Report>
 void guarded(const Function& function, const Report& report) {
   Status status;
@@ -63,8 +63,8 @@ void guarded(const Function& function, const Report& report) {
   report(status);
 }
 
-// One call of an operation: its inputs, which it lends, and its outputs. Is what prepare.hpp calls
-// Outputs.
+// One call of an operation. Views of its inputs are valid as long as it lives, and its `make` is
+// what prepare.hpp expects of Outputs.
 class Call {
  public:
   explicit Call(TF_OpKernelContext* context) : context_(context) {}
@@ -104,7 +104,7 @@ class Call {
     Status status;
     tensorflow.TF_SetOutput(context_, index, tensor, status);
     status.expect_ok();
-    // Where TensorFlow likes memory aligned otherwise, the tensor is a copy.
+    // Not `memory`: if TensorFlow wants another alignment, the tensor has memory of its own.
     return static_cast<T*>(tensorflow.TF_TensorData(tensor));
   }
 
@@ -113,7 +113,7 @@ class Call {
   std::vector<TF_Tensor*> tensors_;
 };
 
-// The attributes of an operation in a graph.
+// Reads the attributes of an operation in a graph.
 class Attributes {
  public:
   explicit Attributes(TF_OpKernelConstruction* construction) : construction_(construction) {}
@@ -138,7 +138,7 @@ class Attributes {
   TF_OpKernelConstruction* construction_;
 };
 
-// Says which shapes an operation's outputs have, as far as they are known when a graph is made.
+// Sets the shapes of an operation's outputs, as far as they are known when a graph is made.
 using ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 
 struct Definition {
@@ -149,8 +149,8 @@ struct Definition {
 
 void define(const Definition& definition);
 
-// Registers a kernel of an operation for one type `T`. `Kernel` is made of Attributes and has
-// compute(Call&).
+// Registers an operation's kernel for one type `T`. The class `Kernel` has a constructor that takes
+// Attributes, and a function compute(Call&).
 template <class Kernel>
 void define_kernel(const char* operation, DataType type) {
   const auto create = [](TF_OpKernelConstruction* construction) -> void* {
@@ -179,7 +179,7 @@ void define_kernel(const char* operation, DataType type) {
   status.expect_ok();
 }
 
-// Each in the source of its name.
+// Defined in operations_recurrence.cpp and operations_normalisation.cpp.
 void define_recurrence_operations();
 void define_normalisation_operations();
 
