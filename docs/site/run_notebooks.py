@@ -1,10 +1,9 @@
-"""Runs the notebooks in their order and saves them with their answers and pictures.
+"""Runs the notebooks in their order and saves them with their outputs and pictures.
 
     python docs/site/run_notebooks.py
 
-They share a temporary folder, in which the first makes the corpus that the second trains on. What
-names that folder or this machine in an answer is replaced, so that a notebook shows what was
-computed and not where.
+They share a temporary folder, in which the first makes the corpus that the second trains on. The
+folder's name, times of execution and messages of libraries are left out.
 """
 
 import tempfile
@@ -17,14 +16,14 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
 def main() -> None:
-    """Runs all of them in one folder."""
+    """Runs all notebooks in one folder."""
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(NOTEBOOKS.glob("*.ipynb")):
             notebook = nbformat.read(path, as_version=4)
             resources = {"metadata": {"path": folder}}
             NotebookClient(notebook, timeout=600, resources=resources).execute()
             for cell in notebook.cells:
-                cell.metadata.pop("execution", None)  # the hour at which each cell ran
+                cell.metadata.pop("execution", None)  # when each cell ran
                 if "outputs" in cell:
                     cell.outputs = [o for o in cell.outputs if not _is_noise(o)]
             text = nbformat.writes(notebook).replace(folder, "FOLDER")
@@ -33,10 +32,10 @@ def main() -> None:
 
 
 def _is_noise(output: nbformat.NotebookNode) -> bool:
-    """Returns whether an answer is what libraries write while they are loaded."""
+    """Returns whether an output is a library's message, such as TensorFlow's warnings."""
     if output.output_type != "stream":
         return False
-    return output.name == "stderr" or output.text.startswith("WARNING:")  # of TensorFlow's
+    return output.name == "stderr" or output.text.startswith("WARNING:")
 
 
 if __name__ == "__main__":
