@@ -79,8 +79,8 @@ class TrackConfig:
     kind: str = "seconds"
     policy: str = "paper"  # the clock of the kind "seconds"
     level: float = 0.01  # the largest probability of a verdict between equally fast recipes
-    baseline: tuple[str, ...] = ()  # presets to beat as long as there is no record
-    baseline_hash: str = ""  # of their statements, so that a changed preset is noticed
+    baseline: tuple[str, ...] = ()  # presets to beat until there is a record
+    baseline_hash: str = ""  # hash of their statements, so that a changed preset is noticed
 
     def check(self) -> None:
         require(self.kind in ("seconds", "utterances"), self, "kind", "'seconds' or 'utterances'")
@@ -337,7 +337,7 @@ class _Race:
 
     def _unpacked(self, archive: tarfile.TarFile) -> int:
         size = 0
-        for member in archive:  # one by one: a bomb is stopped before it is unpacked
+        for member in archive:  # one by one: an archive bomb is stopped before it is unpacked
             size, target = size + member.size, (self.place / member.name).resolve()
             inside = member.isfile() and target.is_relative_to(self.place.resolve())
             must(inside and size < MOST_BYTES, f"{member.name} is too large or outside the study")
