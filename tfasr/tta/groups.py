@@ -190,10 +190,8 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
     last_seen = [b.read_s for b in brackets if b.censored]
     if not last_seen:
         return statistics.fmean(min(hit, restriction_s) for hit in hits)
-    from scipy.stats import (
-        CensoredData,
-        ecdf,
-    )  # imported late: reports on single runs don't need it
+    # Imported late: reports on single runs don't need SciPy.
+    from scipy.stats import CensoredData, ecdf
 
     curve = ecdf(CensoredData(uncensored=hits, right=last_seen)).sf
     steps = curve.quantiles[curve.quantiles < restriction_s]
