@@ -45,7 +45,7 @@ _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
 @dataclass(frozen=True)
 class Series:
-    """Values over each of the `AXES` in the run's log, float32 to save memory."""
+    """Values over each of the `AXES` that the run's log allows, in float32 to save memory."""
 
     x: dict[str, np.ndarray]
     y: np.ndarray
@@ -63,11 +63,11 @@ class Evaluation:
 @dataclass(frozen=True)
 class RunSeries:
     loss: Series  # smoothed and thinned
-    # ``audio_s_per_s`` and ``utterances_per_s``, if stated, over the last 2 % of all steps
+    # ``audio_s_per_s``, ``utterances_per_s``: rates over windows of 2 % of all steps, if logged
     throughput: dict[str, Series]
     evaluations: list[Evaluation]  # in the order of their time
-    utterances_by_epoch: dict[int, float]  # trained on by each epoch's end; {} if not stated
-    # Utterances per second of the wall clock, over minutes; None if not stated
+    utterances_by_epoch: dict[int, float]  # seen in training by each epoch's end; {} if not logged
+    # Utterances per wall-clock second, over minutes; None if utterances are not logged
     wall_throughput: Series | None = None
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-SILENT_AFTER_S = 60.0  # a run without news for this long may be dead
+SILENT_AFTER_S = 60.0  # a run that touches none of its files for so long may be dead
 _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
 
 
@@ -36,11 +36,11 @@ def _has_no_events(path: Path) -> bool:
 @dataclass(frozen=True)
 class Watched:
     path: Path  # its folder, or a published log
-    name: str  # the folder's name, with as many parents as tell it from the others
+    name: str  # the folder's name, with as many parents as make it unique
     # "starting", "training", "silent", "finished", "aborted", "interrupted" or "unreadable"
     status: str
     epoch: int = 0  # evaluated so far
-    epochs: int | None = None  # the most that it may train; None if unknown
+    epochs: int | None = None  # the most epochs that it may train; None if unknown
     now_s: float = 0.0  # seconds from the creation of the model until the run was looked at
     ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
     latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric

@@ -13,7 +13,7 @@ from tfasr.scoring.errors import ErrorCounts, Scored, matched
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-FEWEST_SPEAKERS = 5  # needed to resample by speaker: five allow 126 resamples
+FEWEST_SPEAKERS = 5  # to resample by speaker; five allow 126 different resamples
 _MOST_AT_ONCE = 2_000_000  # numbers drawn at once, which limits memory
 Interval = tuple[float, float]
 
@@ -157,7 +157,7 @@ def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
 
 
 def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
-    """Returns a row per speaker, by name ("(unknown)" without one); [] if no speaker is known."""
+    """Returns a row per speaker, sorted by name ("(unknown)" if empty); [] if none is known."""
     if not any(utterance.transcript.speaker for utterance in scored):
         return []
     counts: dict[str, ErrorCounts] = {}
@@ -205,11 +205,11 @@ class PairedComparison:
     more_errors: int  # utterances in which it makes more
     wer_difference: float  # the second system's WER minus the first one's, a fraction
     by_utterance: DifferenceInterval | None  # bootstrap of that difference over utterances
-    by_speaker: DifferenceInterval | None  # over speakers, if there are enough
+    by_speaker: DifferenceInterval | None  # the same over speakers, if there are enough
     # mean difference of errors per utterance, second minus first, over its standard error
     matched_pairs_z: float | None
     matched_pairs_p: float | None  # two-sided, by Student's t
-    # two-sided, by exchanging the systems at random, per speaker if there are enough
+    # two-sided, by swapping the systems' results at random, by speaker if there are enough
     permutation_p: float | None
     exchanged: str = "utterance"  # the unit of exchange, "speaker" or "utterance"
     speakers: int | None = None  # None if unknown for some utterance
@@ -326,7 +326,7 @@ class RateSummary:
     cer_interval: Interval | None
     wer_interval_by_speaker: Interval | None
     cer_interval_by_speaker: Interval | None
-    speakers: int | None = None  # how many were resampled
+    speakers: int | None = None  # how many were resampled; None if not by speaker
 
     def to_json(self) -> dict[str, Any]:
         names = (

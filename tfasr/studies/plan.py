@@ -76,9 +76,9 @@ class ExperimentConfig:
     bindings: tuple[str, ...] = ()  # lines of gin that override them
     # variables of the trainings' processes: "TF_NUM_INTRAOP_THREADS=1" sets TensorFlow's threads
     environment: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
-    label: str = ""  # what reports call it; "" takes its name
-    part: str = "runs"  # the table it is in; experiments are compared with the table's first
+    seeds: tuple[int, ...] = ()  # of its runs; () means the study's
+    label: str = ""  # its name in reports; "" means the experiment's name
+    part: str = "runs"  # its table in reports; experiments are compared with the table's first
     published_table: str = ""  # a table of `StudyConfig.published`, shown with the part's times
 
     def check(self) -> None:
@@ -99,10 +99,10 @@ class StudyConfig:
     # (docs/statistics.md)
     test: Literal["groups", "pairs", "always_valid"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
-    final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
-    final_beam_width: int = 512  # of the word beam search in that scoring
-    beam_widths: tuple[int, ...] = ()  # of timed evaluations of one run, ascending; () skips them
-    beam_widths_of: str = ""  # the experiment of that run; "" takes the first one
+    final_splits: tuple[str, ...] = ()  # where each run's best checkpoint is scored at the end
+    final_beam_width: int = 512  # beam width of the word beam search in that scoring
+    beam_widths: tuple[int, ...] = ()  # for timed evaluations of one run, ascending; () skips them
+    beam_widths_of: str = ""  # the experiment of that run; "" means the first one
     beam_widths_split: str = "validation"  # the split of these evaluations
     published: str = ""  # whose published results to show next to yours; "" for none
     policy: str = "paper"  # the clock of ``--until decided``, or "utterances" seen in training
@@ -133,7 +133,7 @@ class StudyConfig:
         require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
 
 
-PLAN_FILE = "study.json"  # in a study's folder: what it was begun with
+PLAN_FILE = "study.json"  # in a study's folder: the plan that it was begun with
 _WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decision.txt")
 _WRITTEN += (SEALED_FILE, STARTS_FILE)
 
@@ -197,7 +197,7 @@ class PlannedRun:
     folder: Path  # below the study's
     gin_files: tuple[str, ...]  # absolute paths
     bindings: tuple[str, ...]  # lines of gin, the seed's last
-    environment: tuple[str, ...] = ()  # of its process: lines of NAME=VALUE
+    environment: tuple[str, ...] = ()  # environment variables of its process: NAME=VALUE
 
     @property
     def name(self) -> str:

@@ -13,13 +13,13 @@ from tfasr.kit.files import PROGRESS_FILE, object_or_empty
 
 @dataclass(frozen=True)
 class Lap:
-    kind: str  # of the step; steps of different kinds take very different times
+    kind: str  # the step's; steps of different kinds take very different times
     alike: str = ""  # steps of a kind with the same value take about the same time
     seconds: float | None = None  # how long it took; None if it is not done yet
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of similar steps, else of steps of its kind, or None without any."""
+    """Returns the mean seconds of similar steps that are done, else of its kind, or None."""
     of_kind = [
         earlier for earlier in done if earlier.kind == step.kind and earlier.seconds is not None
     ]

@@ -58,8 +58,8 @@ _SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packag
 RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "data")
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _SEEDS = tuple(range(1, LOOKS[-1] + 1))
-_TELLTALE_WORDS = 3  # code must not contain a validation transcript of so many words or more
-_VOCABULARY = (30, 0.5)  # nor so many of the validation set's words, if over this share of them
+_TELLTALE_WORDS = 3  # validation transcripts this long must not be in the code
+_VOCABULARY = (30, 0.5)  # nor 30 of their words over 3 letters, if over half of all
 
 
 @config_class
@@ -72,15 +72,15 @@ class TrackConfig:
     validation: str = ""  # the hash of the validation split's ids and transcripts
     metric: str = "cer"  # of the target
     target: float = 0.1  # a fraction
-    window: int = 3  # the number of evaluations whose median must meet it
+    window: int = 3  # the number of evaluations whose median must meet the target
     decoder: str = "greedy"  # of the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
-    # "seconds" to the target, from runs in turns on one machine, or "utterances", on any machine
+    # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)
     kind: str = "seconds"
     policy: str = "paper"  # the clock of the kind "seconds"
     level: float = 0.01  # the largest probability of a verdict between equally fast recipes
-    baseline: tuple[str, ...] = ()  # presets to beat as long as there is no record
-    baseline_hash: str = ""  # of their statements, so that a changed preset is noticed
+    baseline: tuple[str, ...] = ()  # presets to beat until there is a record
+    baseline_hash: str = ""  # hash of their statements, so that a changed preset is noticed
 
     def check(self) -> None:
         require(self.kind in ("seconds", "utterances"), self, "kind", "'seconds' or 'utterances'")
@@ -337,7 +337,7 @@ class _Race:
 
     def _unpacked(self, archive: tarfile.TarFile) -> int:
         size = 0
-        for member in archive:  # one by one: a bomb is stopped before it is unpacked
+        for member in archive:  # one by one: an archive bomb is stopped before it is unpacked
             size, target = size + member.size, (self.place / member.name).resolve()
             inside = member.isfile() and target.is_relative_to(self.place.resolve())
             must(inside and size < MOST_BYTES, f"{member.name} is too large or outside the study")

@@ -23,15 +23,15 @@ WIDTHS_FILE = "results.json"
 @dataclass(frozen=True)
 class Step:
     kind: str  # "corpus", "train", "score" or "widths"; steps of a kind take similar times
-    name: str  # for progress lines: "train sys1"
+    name: str  # shown in progress lines, such as "train sys1"
     words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
     done: Callable[[], bool]  # returns whether its result exists
     needs: Callable[[], str]  # returns why it cannot be done now, or ""
     log: Path  # gets what the command prints
-    run_dir: Path | None = None  # of a training, whose progress can be watched
-    alike: str = ""  # the experiment, whose steps of a kind take the most similar times
-    environment: tuple[str, ...] = ()  # its process's variables: lines of NAME=VALUE
-    seed: int | None = None  # of a training
+    run_dir: Path | None = None  # a training's run folder, in which its progress is watched
+    alike: str = ""  # the experiment; its steps of one kind take similar times
+    environment: tuple[str, ...] = ()  # environment variables of its process: NAME=VALUE
+    seed: int | None = None  # the training's
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
@@ -77,7 +77,7 @@ def _prepare(folder: Path, shards: Path) -> Step:
     corpus = folder / "corpus"
 
     def words() -> list[str | Path]:
-        # Imported here: making speech needs an extra (pip) that other studies do without.
+        # Imported here: making speech needs a pip extra that other studies do without.
         from tfasr.corpora.synthetic import make_synthetic_corpus
 
         make_synthetic_corpus(corpus)

@@ -30,9 +30,9 @@ from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import Plan, plan_of
 from tfasr.tta.run import Run, load_run
 
-_CLOCKS_APART = (2.0, 0.01)  # seconds, and share of a session, by which its clocks may differ
-_ROUNDING_S = 0.001  # of a step's times
-_EARLY_MS = 2000  # by which a run's clock may be behind that of the study's list of starts
+_CLOCKS_APART = (2.0, 0.01)  # a session's two clocks may differ by these s plus this share of it
+_ROUNDING_S = 0.001  # by which a step's booked time may exceed the time that passed
+_EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
 _COUNTED = ("wer", "cer", "cer_reference", "substitutions", "deletions", "insertions", "utterances")
 _Checked = str | None  # what was compared; None if there was nothing to compare with
 
@@ -40,7 +40,7 @@ _Checked = str | None  # what was compared; None if there was nothing to compare
 @dataclass(frozen=True)
 class Check:
     name: str  # the run or study, and what was checked of it
-    passed: bool | None  # None if there was nothing to check it by
+    passed: bool | None  # None if there was nothing to check it with
     text: str
 
     @property

@@ -80,7 +80,7 @@ def throughput(
 def _steady_steps(
     timeline: Timeline, until_s: float | None, warmup_steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns masks of the steps until then, of those after the warm-up, and of the steady ones."""
+    """Returns masks of the steps by ``until_s``, of those after the warm-up, and of the steady."""
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
     counted = steps_until(timeline, until_s)
@@ -107,9 +107,9 @@ class Parts:
 
     utterances: float  # trained on until the target, without lost work
     utterances_per_s: float  # of steady training steps, without waiting for input
-    evaluations: int  # started until then
-    epochs: int  # started until then
-    seconds: dict[str, float]  # by the names of `FACTORS`, with ``training`` for the first two
+    evaluations: int  # started before the target was met
+    epochs: int  # started before the target was met
+    seconds: dict[str, float]  # by name in `FACTORS`; ``training`` replaces the first two
 
     @property
     def total_s(self) -> float:

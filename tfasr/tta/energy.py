@@ -13,7 +13,7 @@ from tfasr.ledger.timeline import Timeline
 
 ENERGY_COLUMNS = ("time_ms", "session", "mono_s", "counter", "joules", "range_joules")
 MAX_GAP_S = 30.0
-"""Longest gap between samples for which energy counts; a 262 kJ counter may wrap twice in it."""
+"""Longest gap between samples that counts; in a longer one RAPL's 262 kJ may wrap twice."""
 JOULES_PER_KWH = 3.6e6
 
 
@@ -21,7 +21,7 @@ JOULES_PER_KWH = 3.6e6
 class EnergySample:
     time_ms: float  # wall clock
     session: int
-    mono_s: float  # that process's monotonic clock, as in the ledger
+    mono_s: float  # the session's monotonic clock, as in the ledger
     counter: str  # "package-0", "package-0/dram", "gpu0", ...
     joules: float  # from an arbitrary zero
     range_joules: float | None  # where the counter restarts from 0; None if it never does
@@ -40,9 +40,9 @@ class EnergySpan:
 class EnergyUse:
     """The measured energy of a run, or of its beginning."""
 
-    joules: dict[str, float | None]  # by interval; None if not measured in it
+    joules: dict[str, float | None]  # by interval; None if not measured in that interval
     unknown_s: dict[str, float]  # by interval, seconds without a measurement
-    counters: list[str]  # those measured; nothing counts fans and disks, for example
+    counters: list[str]  # measured ones; fans and disks, for example, have none
 
     @property
     def total_joules(self) -> float:

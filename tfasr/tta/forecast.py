@@ -39,21 +39,21 @@ COEFFICIENTS = {
         "next": (1.2141, 1.1334, 0.2332, -1.1334, -0.4709, -0.3666),
     },
 }
-FEWEST_EVALUATIONS = 4  # medians below which nothing is known
+FEWEST_EVALUATIONS = 4  # no forecast from fewer medians
 MOST_ABOVE = 1.2  # how far above the target, as a logarithm, a curve may be for a forecast
 # The least that a curve must fall, as a logarithm, if it continues for as long as it has run.
 LEAST_FALL = 0.05
 # The least that it must have fallen: transducers' error rates stay near 100 % for long, then
 # collapse, and others pause at the rate that guessing frequent words gives.
 LEAST_BEND = 0.7
-MOST_SPEEDUP = 0.1  # how much faster its recent fall may be, as a logarithm, than its last third's
+MOST_SPEEDUP = 0.1  # log of the recent slope over the last third's may be at most this
 # Rougher curves get no interval: noise decides which of their evaluations meets the target.
 ROUGHEST = 0.04
-LONGEST = 1.25  # the rest must take, with 95 %, at most so many times the evaluations so far
-_MEMORIES = (0.12, 0.35)  # evaluations this share of the curve ago weigh 1/e, in the two slopes
+LONGEST = 1.25  # the rest must, 95 % sure, take at most this many times the evaluations so far
+_MEMORIES = (0.12, 0.35)  # shares of the curve after which weights fall to 1/e: late, long slope
 _LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
-_MOST_LEFT = 2.5  # no interval ends later than so many times the evaluations so far
+_MOST_LEFT = 2.5  # no interval ends after more than this many times the evaluations so far
 # A run takes at least this share of the time that its steepest slope predicts: annealing can make
 # it five times as fast.
 _SURELY = 0.2
@@ -67,8 +67,8 @@ class Forecast:
 
     metric: str
     target: float
-    met_s: float | None = None  # when the target was met; all else is None then
-    # the 80 % interval's lower end, if evaluations come at the shortest recent distance
+    met_s: float | None = None  # when the target was met; then the other times are None
+    # the 80 % interval's lower end, if evaluations follow each other at the shortest recent gap
     low_s: float | None = None
     middle_s: float | None = None  # the median
     high_s: float | None = None  # the 80 % interval's upper end

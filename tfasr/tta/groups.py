@@ -1,4 +1,4 @@
-"""Statistics of repeated runs, which differ only in seeds and may never reach a target."""
+"""Statistics of runs of one configuration, which may miss a target."""
 
 import math
 import statistics
@@ -27,8 +27,8 @@ class BracketedMean:
     """
 
     mean: np.ndarray  # of the brackets' middles
-    error: np.ndarray  # standard error of the mean; the spread is at least width / sqrt(48)
-    bound: np.ndarray  # largest bias, as all runs share their evaluation times: `bracketed_mean`
+    error: np.ndarray  # standard error of the mean, from a spread of at least width / sqrt(48)
+    bound: np.ndarray  # largest bias if all runs evaluate at the same times: `bracketed_mean`
     width: np.ndarray  # the brackets' mean width
     n: int  # runs
     spread: np.ndarray  # standard deviation of the middles
@@ -40,7 +40,7 @@ class BracketedMean:
         return self.spread < self.width
 
     def reach(self) -> np.ndarray:
-        from scipy.special import stdtrit  # imported late: a report of one run needs no SciPy
+        from scipy.special import stdtrit  # imported late: reports on single runs don't need it
 
         quantile = float(stdtrit(self.n - 1, (1 + CONFIDENCE) / 2))
         return np.hypot(quantile * self.error, self.bound)
@@ -54,12 +54,12 @@ class MeanDifference:
 
 
 def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
-    """Returns the mean of times known only between two ends, ``(..., runs)``, of 2 or more runs.
+    """Returns the mean of 2 or more times known only to lie in brackets, ``(..., runs)``.
 
     Times with a spread ``s``, evaluated on a grid of width ``w``, have middles whose mean is within
-    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. From 5 runs on, quartiles limit ``s``, so an
-    outlier doesn't make the others look well spread. width / sqrt(48) is half the standard
-    deviation of a uniform time in its bracket.
+    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true mean. From 5 runs on, quartiles limit ``s``, so
+    an outlier doesn't make the others look well spread. The least spread, ``w / sqrt(48)``, is half
+    the standard deviation of a time distributed uniformly in its bracket.
     """
     low, high = np.asarray(low, float), np.asarray(high, float)
     middles, n = (low + high) / 2, low.shape[-1]
@@ -80,7 +80,7 @@ def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
 def mean_difference(
     first: BracketedMean, second: BracketedMean, *, confidence: float = CONFIDENCE
 ) -> MeanDifference:
-    """Returns Welch's t test and interval of two means, widened by the possible bias of both.
+    """Returns Welch's t test and interval for second minus first mean, widened by possible bias.
 
     The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``;
     ``benchmarks/interval_coverage.py`` simulates its coverage.
@@ -102,19 +102,19 @@ def mean_difference(
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """Times to a target of several runs of one configuration; None if there are too few runs."""
+    """Times to a target of several runs of one configuration; None if it can't be computed."""
 
     n: int  # runs, including those that never reached the target
     reached: int  # runs that reached it
     failure_probability: float
     median_s: float | None  # "never" is longer than any time; None if the median is "never"
     mean_without_extremes_s: float | None  # see `mean_without_extremes`
-    # with n - 1, of the runs that reached the target, by interpolated times if all have one
+    # with n - 1, over the runs that reached the target; of interpolated times if each has one
     coefficient_of_variation: float | None
     bracket_s: float | None  # mean width of the brackets
     restricted_mean_s: float | None  # up to ``restriction_s``, see `restricted_mean_s`
     restriction_s: float  # the longest observed time
-    # 95 %, of the median over seeds of the times at which curves cross the target
+    # 95 % interval of the median, over seeds, of the times at which curves cross the target
     interval_s: tuple[float, float] | None
     at_least: bool  # whether the interval covers 95 % or more, see `BracketedMean.coarse`
     no_interval: str | None  # why the interval is missing
@@ -170,7 +170,7 @@ def _interval(brackets: Sequence[Bracket]) -> tuple[_Ends | None, bool, str | No
 def mean_without_extremes(times_s: Sequence[float]) -> float | None:
     """Returns the mean without the fastest and the slowest run; infinity stands for never.
 
-    None for fewer than 5 runs, or if two or more never arrived.
+    None for fewer than 5 runs, or if two or more never reached the target.
 
     Source: MLPerf Training rules, Benchmark Results.
     """
@@ -190,10 +190,8 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
     last_seen = [b.read_s for b in brackets if b.censored]
     if not last_seen:
         return statistics.fmean(min(hit, restriction_s) for hit in hits)
-    from scipy.stats import (
-        CensoredData,
-        ecdf,
-    )  # imported late: reports on single runs don't need it
+    # Imported late: reports on single runs don't need SciPy.
+    from scipy.stats import CensoredData, ecdf
 
     curve = ecdf(CensoredData(uncensored=hits, right=last_seen)).sf
     steps = curve.quantiles[curve.quantiles < restriction_s]
@@ -229,7 +227,7 @@ def runs_to_detect(
     shift, width = math.log1p(gap), math.log1p(bracket)
     if shift <= width:
         return None
-    # A time read at the middle of its bracket is off by width / sqrt(12).
+    # A bracket's middle differs from the true time with standard deviation width / sqrt(12).
     variance = math.log1p(coefficient_of_variation**2) + width**2 / 12
     if variance == 0:
         return FEWEST_FOR_INTERVAL
@@ -240,7 +238,7 @@ def runs_to_detect(
     for n in range(FEWEST_FOR_INTERVAL, _MOST_RUNS + 1):
         error, freedom = math.sqrt(2 * variance / n), 2 * n - 2
         critical = t.ppf((1 + CONFIDENCE) / 2, freedom)
-        # Beyond this, only the distribution's tail is left, and computing it overflows.
+        # Beyond this the power is practically 1, and computing it overflows.
         shown = beyond / error > critical + 10
         shown = shown or nct.sf(critical, freedom, beyond / error) >= power
         if shown and norm.cdf((shift - width) / error) >= power:

@@ -1,7 +1,7 @@
 """The metrics that evaluations report: which direction is better, and how values are shown.
 
 Error rates and losses are built in. A run of another task declares its own metrics in its ledger
-(the event ``metrics``). Reading the run registers them here, where each name has one meaning.
+(the event ``metrics``). Reading the run registers them here; one name can't have two meanings.
 """
 
 import math
@@ -80,7 +80,7 @@ _declared: dict[str, str] = {}
 
 
 def metric_named(name: str) -> Metric:
-    """Returns a registered metric; an unknown name is a plain number, lower is better."""
+    """Returns a registered metric; an unknown one is taken as a number, lower is better."""
     return METRICS.get(name, Metric())
 
 

@@ -14,17 +14,17 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
 
 WINDOW = 3
-"""How many evaluations' median must meet the target; the paper's rule."""
-PROCESS = "process"  # the start of a policy whose clock starts with the process, not an event
+"""The paper's rule: the median of this many evaluations must meet the target."""
+PROCESS = "process"  # `Policy.start` of a clock that starts with the process, not with an event
 _EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPoint:
-    epoch: float  # counted from 1; 2.5 in the middle of the third
+    epoch: float  # 1 at the end of the first epoch, 2.5 in the middle of the third
     elapsed_s: float  # the policy's clock when the result is read
     value: float  # the metric; error rates are fractions
-    per_epoch: int = 1  # the run's evaluations an epoch
+    per_epoch: int = 1  # the run's evaluations per epoch
 
 
 @dataclass(frozen=True)
@@ -269,8 +269,8 @@ class Policy:
     start: str  # the key of the event that starts the clock, or `PROCESS`; see `start_index`
     excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
     counts_evaluation: bool = True  # whether the clock runs between eval_start and eval_stop
-    window: int = 1  # how many evaluations' median must meet the target; 1 is the first crossing
-    at_epoch_end: bool = False  # whether time is read at the epoch's or the evaluation's end
+    window: int = 1  # the median of this many evaluations must meet the target
+    at_epoch_end: bool = False  # whether time is read at the epoch's end, not the evaluation's
     rule: str = ""  # the policy in one sentence
     source: str = ""  # where it is published
 

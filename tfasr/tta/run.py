@@ -81,7 +81,7 @@ class Run:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The events on the run's own clock, and everything derived from them alone."""
+        """The events on the run's clock, and what can be computed from them alone."""
         return Timeline(self.events)
 
     @property
@@ -150,7 +150,7 @@ class Run:
     def accuracy_curve(
         self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
-        """Returns a metric over a policy's clock, one point per evaluation that counts."""
+        """Returns a metric over a policy's clock: a point per evaluation that the policy counts."""
         key = (metric, policy_named(policy))
         if key not in self._curves:
             self._curves[key] = key[1].curve(self.timeline, metric)
@@ -194,7 +194,7 @@ class Run:
     def time_to_accuracy(
         self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
     ) -> TimeToAccuracy:
-        """Returns when the run met a target, as in ``run.time_to_accuracy(cer=0.10)``.
+        """Returns when the run reached a target, as in ``run.time_to_accuracy(cer=0.10)``.
 
         Args:
                 policy: a clock policy or its name, see `tfasr.tta.policies`.
@@ -202,7 +202,7 @@ class Run:
                 **target: one metric and its value; error rates are fractions.
 
         Raises:
-                UsageError: for an unknown policy, more than one target, or an impossible one.
+                UsageError: for an unknown policy, an impossible target, or not exactly one.
         """
         metric, value = _one_target("time_to_accuracy", target)
         clock = policy_named(policy)
