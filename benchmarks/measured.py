@@ -303,6 +303,13 @@ FIGURES = {
         5,
     ),
 }
+# Strings are matched too: what looks like a comment within one isn't. Comments have no group.
+_STRING = r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'(?!\w))|"""
+_CPP = re.compile(_STRING + r"//[^\n]*|/\*[\s\S]*?\*/")
+_STRINGS_AND_COMMENTS = {
+    **{".cpp": _CPP, ".hpp": _CPP, ".inc": _CPP},
+    ".gin": re.compile(_STRING + r"#[^\n]*"),
+}
 _WIDTH = 118  # of the page
 _PREPARED = {"train": "train.tsv", "validation": "dev.tsv"}
 
@@ -316,8 +323,9 @@ def code_hash(paths: Iterable[str]) -> str:
         for file in files:
             if file.suffix == ".py":
                 digest.update(_without_prose(file.read_text(encoding="utf-8")).encode())
-            elif file.suffix in {".cpp", ".hpp", ".inc", ".gin"}:
-                digest.update(b"".join(file.read_bytes().split()))
+            elif pattern := _STRINGS_AND_COMMENTS.get(file.suffix):
+                code = pattern.sub(r"\1", file.read_text(encoding="utf-8"))
+                digest.update("".join(code.split()).encode())
     return digest.hexdigest()[:16]
 
 

@@ -31,6 +31,18 @@ def test_changed_code_makes_its_figures_stale_and_prose_does_not(tmp_path, monke
     assert measured.is_stale(row)
 
 
+@pytest.mark.parametrize(("suffix", "mark"), [("cpp", "//"), ("inc", "//"), ("gin", "#")])
+def test_comments_of_other_languages_are_prose_too(tmp_path, monkeypatch, suffix, mark):
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    path = tmp_path / f"code.{suffix}"
+    path.write_text(f'a = 1  {mark} it\'s "one\nb = "{mark} two"\n')
+    before = measured.code_hash([path.name])
+    path.write_text(f'a = 1\nb = "{mark} two"  {mark} another\n')
+    assert measured.code_hash([path.name]) == before
+    path.write_text(f'a = 1\nb = "{mark} three"\n')
+    assert measured.code_hash([path.name]) != before
+
+
 def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
     results, page = tmp_path / "measured.json", tmp_path / "measured.md"
     monkeypatch.setattr(measured, "RESULTS", results)

@@ -96,6 +96,7 @@ def test_a_connection_without_a_whole_request_is_let_go(hostile_server, begun):
 HOST = "Host: 127.0.0.1\r\n"
 POST = f"POST /transcribe HTTP/1.1\r\n{HOST}"
 SOCKET = f"GET /stream HTTP/1.1\r\n{HOST}Connection: Upgrade\r\nUpgrade: websocket\r\n"
+VERSION_13 = f"{SOCKET}Sec-WebSocket-Version: 13\r\n"
 MALFORMED = {
     "method": f"G@T / HTTP/1.1\r\n{HOST}\r\n",
     "version": f"GET / HTTP/9.z\r\n{HOST}\r\n",
@@ -114,9 +115,9 @@ MALFORMED = {
     "gzip garbage": f"{POST}Content-Encoding: gzip\r\nContent-Length: 8\r\n\r\ngarbage!",
     "deflate garbage": f"{POST}Content-Encoding: deflate\r\nContent-Length: 8\r\n\r\ngarbage!",
     "upgrade that isn't UTF-8": f"GET /stream HTTP/1.1\r\n{HOST}Upgrade: \x8fwebsocket\r\n\r\n",
-    "no key": f"{SOCKET}Sec-WebSocket-Version: 13\r\n\r\n",
-    "key that isn't ASCII": f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \xc3\xa9\r\n\r\n",
-    "bad key": f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
+    "no key": f"{VERSION_13}\r\n",
+    "key that isn't ASCII": f"{VERSION_13}Sec-WebSocket-Key: \xc3\xa9\r\n\r\n",
+    "bad key": f"{VERSION_13}Sec-WebSocket-Key: x\r\n\r\n",
 }
 
 
@@ -144,7 +145,7 @@ def test_a_malformed_request_is_a_line_of_the_log_at_most(exported_tones, tmp_pa
 
 def test_a_client_that_leaves_before_its_stream_begins_is_no_failure(hostile_server):
     before = len(logged(hostile_server))
-    request = f"{SOCKET}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\n\r\n"
+    request = f"{VERSION_13}Sec-WebSocket-Key: {'A' * 22}==\r\n\r\n"
     for _ in range(300):
         with connected(hostile_server) as client:
             client.sendall(request.encode())
