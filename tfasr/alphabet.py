@@ -233,7 +233,7 @@ class Alphabet:
         return re.compile("|".join(map(re.escape, longest_first)))
 
     def foreign_characters(self, text: str) -> list[str]:
-        """Returns the text's characters that aren't in the alphabet or are the separator, sorted."""
+        """Returns, sorted, the characters of ``text`` that can't be written; also the separator."""
         if self._writable.issuperset(text):
             return []
         return sorted(set(text) - self._writable)

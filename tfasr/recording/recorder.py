@@ -458,7 +458,7 @@ class Recorder:
                 self._before = begin.comparability or {}
             if begin.extends:
                 self._ledger.event("extended", begin.extended[-1])
-            # Before ``model_creation``, where the paper's clock starts: this is no part of training.
+            # Before ``model_creation``, where the paper's clock starts: this isn't training.
             write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
             self._ledger.start("init")
             self._ledger.event("model_creation")
@@ -559,7 +559,7 @@ class Recorder:
             return Mark()
 
     def saving(self) -> Saving:
-        """Returns a block in which to save a checkpoint: like `checkpoint`, but records the time."""
+        """Returns a block for saving a checkpoint: like `checkpoint`, but records the time too."""
         self._order.check("run.saving()")
         return Saving(self)
 

@@ -390,7 +390,7 @@ class Session:
             self.ledger.event(key, value)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Writes how the run ended; after an ``error``, ignores a full disk, which would hide it."""
+        """Writes how the run ended; after an ``error``, a full disk is ignored, not to hide it."""
         if error is None:
             self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
             self.ledger.sync()
