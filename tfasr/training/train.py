@@ -69,7 +69,7 @@ _FINISHED = (
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
-    """The events that describe a run and decide with which others it may be compared."""
+    """Returns the events that describe a run and decide which runs it can be compared with."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
@@ -137,7 +137,7 @@ def comparability(
     start: str | None = None,
     noisy: bool = False,
 ) -> dict[str, Any]:
-    """The facts that make two times-to-accuracy comparable, and a hash of them.
+    """Returns the facts that must be equal for times to be comparable, and a hash of them.
 
     Among them are split, longest duration, text, alphabet, decoder and target rule.
     """
@@ -156,7 +156,7 @@ def comparability(
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
-        # Open runs leave this out, as older ones do, and so stay comparable with those.
+        # Runs with other recipes leave this out, as runs of older versions do, to stay comparable.
         **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
     training = experiment.training
@@ -206,7 +206,7 @@ def train(
             reports refuse to rank it with runs that were not extended in the same way.
         gin_texts: text files to write into ``run_dir`` too, by file name: gin's configuration as
             given and as used.
-        hardware: the machine's price, for the ledger.
+        hardware: the machine's description, with its price, for the ledger.
         memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
             into memory, see `tfasr.training.memory.check_memory`.
         log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that
@@ -247,7 +247,7 @@ def train(
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
-            open_start(experiment)  # reports its faults before anything is written
+            open_start(experiment)  # reports errors in start_from before anything is written
         if team.share is None:  # in a cluster nothing may be built before the workers have met
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
@@ -267,7 +267,7 @@ def train(
         session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
         checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
         with ledger.interval("init"):
-            # A trial step would need all workers, and one that fails would leave them waiting.
+            # Not with several workers: if a trial step failed on one, the others would wait for it.
             probed = memory_probe and team.share is None
             if probed and not on_gpu():
                 # This may take steps in another process. They don't count towards the time to

@@ -62,7 +62,7 @@ class TrainedRun:
         return load_feature_statistics(self.path, self.experiment.features.num_features)
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
-        """The training transcripts' words if a decoder needs them, otherwise []."""
+        """Returns the run's dictionary if the decoder needs one, otherwise []."""
         return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
@@ -97,7 +97,7 @@ class TrainedRun:
         checked: bool = True,
         part: int = 0,
     ) -> BatchSource:
-        """Batches of a prepared split, normalised as in training; ``checked`` reads all of it.
+        """Returns batches of a prepared split, normalised as in training; ``checked`` verifies it.
 
         ``part`` takes so many of its utterances, see `ShardedSplit.part`; 0 takes all.
         """
@@ -178,12 +178,12 @@ def evaluate(
     Args:
         run_dir: a folder that `tfasr train` wrote.
         split: a prepared split.
-        shard_dir: where it is; the run's own by default.
+        shard_dir: the folder with the split; the run's own by default.
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
         recombine: of word beam search; the run's own by default.
         lexicon: a text file with a word a line, the dictionary of word beam search; by default the
-            run's, which holds the training transcripts' words.
+            run's: its training transcripts' words, or those of the lexicon that it trained with.
         language_model: scores the words of word beam search in addition to the model; it must know
             all words of the dictionary.
         checkpoint: "best" (by validation CER), "last", or a file.

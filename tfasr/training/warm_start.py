@@ -48,7 +48,7 @@ class Start:
     fact: dict[str, Any]  # what the ledger records about this start
 
     def layers(self) -> dict[str, list[np.ndarray]]:
-        """The weights of each layer, by name; UsageError if they cannot be used."""
+        """Returns each layer's weights, by name; UsageError if they can't be used."""
         if self.experiment is None:
             recogniser = keras.saving.load_model(self.file, compile=False).recogniser
         else:
@@ -148,7 +148,7 @@ def _of_run(folder: Path) -> Start:
         )
     energy = measured_energy(run).use(run, math.inf)
     costs = {"seconds": run.wall_s, "joules": None if energy is None else energy.total_joules}
-    before = run.fact("start_from")  # the cost includes that of the run it began with
+    before = run.fact("start_from")  # the cost includes that of the run from which this one began
     for name, cost in costs.items():
         earlier = before.get(name) if before else 0.0
         costs[name] = None if cost is None or earlier is None else round(cost + earlier, 3)
