@@ -36,7 +36,7 @@ COMMANDS = {
     "train": "train a model and record the run",
     "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
-    "ngram": "write an n-gram language model of a split's transcripts, for evaluate",
+    "ngram": "train an n-gram language model on a split's transcripts, for word beam search",
     "transcribe": "turn recordings into text, subtitles, word times",
     "serve": "open a web page to drop recordings on or to speak into",
     "export": "convert a trained recogniser for other programs: ONNX, LiteRT, Keras",
@@ -45,8 +45,8 @@ COMMANDS = {
     "report": "show times to accuracy of runs: table, figures, HTML",
     "bench": "measure decoders, training steps, synthetic workloads",
     "presets": "list the gin files that come with tfasr, quick recipes first",
-    "settings": "list what gin can bind, with type, default and meaning; what a preset sets",
-    "doctor": "show this machine, and whether its clocks can be trusted",
+    "settings": "list what gin can bind, with type, default and meaning, or what a preset sets",
+    "doctor": "show this machine, and what would distort measured times",
     "study": "train a list of experiments, with resume, and report on them",
     "verify": "check runs, studies and submissions: recompute every number from its sources",
     "record": "race a recipe against a record, and write evidence that anybody can check",
@@ -98,7 +98,7 @@ NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
-    """Escapes what a terminal would execute in text, since hostile file names may contain it."""
+    """Escapes control sequences in text for a terminal, as hostile file names may contain some."""
 
     def __init__(self, stream: TextIO):
         self.rich_proxied_file = stream  # under this name rich looks for the stream to colour

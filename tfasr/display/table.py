@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cell = str | int | float | bool | None
-NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"
+NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"  # never reached, not known, not comparable
 Row = TypeVar("Row")
 Other = TypeVar("Other")
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")

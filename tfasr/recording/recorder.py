@@ -228,7 +228,7 @@ class Saving:
 
 
 class Mark:
-    """The result of `Recorder.checkpoint`; as a ``with`` block, it raises an error that helps."""
+    """The result of `Recorder.checkpoint`. Using it as a ``with`` block raises UsageError."""
 
     def __enter__(self) -> None:
         raise UsageError(
@@ -299,7 +299,7 @@ def _texts(values: Iterable[str], name: str) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.isascii() and _SURROGATE.search(text):
             raise UsageError(
-                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, number {number}."
+                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index {number}."
             )
     return texts
 

@@ -353,7 +353,7 @@ class Order:
 
     def enter(self, block: str, within: str | None = None) -> None:
         if self._promised != block:
-            raise UsageError(f"{_BLOCK_ORDER[block]} must be written anew each time.")
+            raise UsageError(f"{_BLOCK_ORDER[block]} must be written again for each use.")
         self._promised = None
         self.check(_BLOCK_ORDER[block], within)
         self._open_blocks.append(block)
@@ -390,7 +390,7 @@ class Session:
             self.ledger.event(key, value)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Writes how the run ended; after an ``error``, a full disk is ignored, not to hide it."""
+        """Writes how the run ended. If the disk is full then, an ``error`` isn't hidden by that."""
         if error is None:
             self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
             self.ledger.sync()

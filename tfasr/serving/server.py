@@ -138,7 +138,7 @@ def make_application(
         try:
             response = await handler(request)
             status = response.status
-            if isinstance(response, web.Response):  # sent with a time limit
+            if isinstance(response, web.Response):  # sent here, within a time limit
                 with client_may_leave(request):
                     await asyncio.wait_for(_sent(request, response), service.limits.idle_s)
             return response

@@ -107,7 +107,7 @@ async def kept(
                 path = link
             upload = UploadedFile(path, name, service)
             decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
-            try:  # decoded here, because `UploadedFile` opens it twice
+            try:  # decoded once here, as `UploadedFile` reads it twice
                 decoded = await service.in_turn(stack.enter_context, decoding)
             except ValueError as error:
                 raise upload.refused(error) from error

@@ -138,7 +138,7 @@ class CtcModel(keras.Model):
         return self._ctc_losses(batch, logits), logits
 
     def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the CTC losses and, with the intermediate loss, what is minimised; ``(batch,)``."""
+        """Returns the CTC losses in training and the losses to minimise, both ``(batch,)``."""
         weight = self.intermediate_loss_weight
         if not weight:
             losses, _ = self.utterance_losses(batch, training=True)
