@@ -56,10 +56,10 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
     """Returns why a request is rejected, or None if it is allowed.
 
     Another site can let its host name resolve to this server (DNS rebinding); its page could then
-    read everything, as if it were ours. A site can't do that with an IP address, so addresses are
-    allowed, and names only if they are known. A browser's ``Origin`` names the page that sends the
-    request, which must be ours; other programs send none. ``allowed`` has names in addition to
-    localhost, with a port if a proxy listens at another one.
+    read everything, like this server's own page. A site can't do that with an IP address, so
+    addresses are allowed, and names only if they are known. A browser's ``Origin`` names the page
+    that sends the request, which must be this server's; other programs send none. ``allowed`` has
+    names in addition to localhost, with a port if a proxy listens at another one.
     """
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))

@@ -181,7 +181,7 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
 
 
 def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
-    """Places the model on one device, or mirrors it on several (UsageError if too few exist)."""
+    """Returns a strategy for one device or several mirrored ones; UsageError if too few exist."""
     if num_replicas == 1:
         return tf.distribute.get_strategy()
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
@@ -252,7 +252,7 @@ def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
 
 
 def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -> ShardedSplit:
-    """Returns the split that a run's evaluations score: validation, or the declared part of it.
+    """Returns the split that a run's evaluations score: validation, or a fixed part of it.
 
     Raises UsageError if the training split is too small for ``evaluations_per_epoch``.
     """

@@ -61,7 +61,7 @@ class TrainingState:
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """All state of a model and its optimizer, random states included, by unique name.
+    """Returns all state of a model and its optimizer, with random states, by unique name.
 
     A name is the variable's number and the last part of Keras's path. The rest of the path is left
     out, as it depends on how many layers the process has made.
@@ -168,7 +168,7 @@ def give_second_name(path: Path, name: Path) -> None:
 
 
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
-    """The newest checkpoint that can be read, or else the best, or None.
+    """Returns the newest checkpoint that can be read, or else the best, or None.
 
     ``set_aside`` is for resuming a run: it also skips checkpoints whose steps the ledger lacks, and
     renames all that it skips, so that they aren't tried or counted again.
@@ -211,7 +211,7 @@ def damage(path: Path) -> str | None:
 
 
 def find_checkpoint(run_dir: Path, which: str) -> Path:
-    """The path of a run's "best" or "last" checkpoint, or of a file; UsageError if missing."""
+    """Returns a run's "best" or "last" checkpoint, or a file's path; UsageError if missing."""
     folder = run_dir / CHECKPOINTS_FOLDER
     named = folder / BEST_CHECKPOINT if which == "best" else Path(which)
     path = newest_checkpoint(run_dir) if which == "last" else named

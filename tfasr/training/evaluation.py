@@ -109,8 +109,8 @@ class PendingEvaluation:
 class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    ``second`` is another decoder with its name. Each of the ``workers`` evaluates different shards,
-    and all get the whole result.
+    ``second`` is the name of a second decoder, and the decoder. Each of the ``workers`` evaluates
+    different shards, and all get the whole result.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Evaluator:
         return self._forward.experimental_get_tracing_count()
 
     def start(self, advance: Callable[[int], None] | None = None) -> PendingEvaluation:
-        """Runs the forward passes of the whole split; the decoder may still work after them.
+        """Runs the forward passes of the whole split, while a thread decodes their outputs.
 
         ``advance`` is called with each batch's number of utterances once they are decoded.
         """

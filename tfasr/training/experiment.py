@@ -29,7 +29,7 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 
-# An older tfasr's behaviour, as values for settings that its ``experiment.json`` lacks.
+# An older tfasr's behaviour, as values of settings that its ``experiment.json`` doesn't have.
 BEFORE = {
     # Keras's momentum, 0.99 a step; evaluation of the last step's weights, never of averages.
     "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},

@@ -146,7 +146,7 @@ class TensorBoardLog:
 
 
 class _EventFile:
-    """An event file that begins with its predecessors' records up to a time.
+    """An event file that begins with the records of earlier sessions' files, up to a time.
 
     Steps up to ``kept_step`` stay too: the last one was written after the checkpoint of that step.
     """

@@ -11,7 +11,7 @@ from tfasr.training.workers.step import average_statistics
 
 
 class Hook:
-    """A run's additional work. Every method does nothing by default.
+    """Additional work during a run, such as showing progress. By default, methods do nothing.
 
     All hooks of the run are called in the order of their list. A hook must not change the run's
     state; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run. If

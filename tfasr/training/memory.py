@@ -313,7 +313,7 @@ def check_host_memory(
 ) -> MemoryNeed:
     """`check_memory` without a GPU; it needs no model in this process.
 
-    ``parameters`` is by default the lower bound from the model's config, which is close.
+    ``parameters`` is by default the model config's lower bound, which is close to their number.
     """
     batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)

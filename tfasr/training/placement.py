@@ -118,7 +118,7 @@ class Placement:
     traces: int | None = None  # of the forward pass; None if unknown
 
     def start(self, epoch: float, checkpoint: Path) -> PendingScores:
-        """Starts to evaluate the current weights, which are also in a checkpoint."""
+        """Starts to evaluate the current weights, which ``checkpoint`` holds too."""
         raise NotImplementedError
 
     def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
@@ -126,7 +126,7 @@ class Placement:
         return []
 
     def close(self) -> None:
-        """Releases everything; evaluations under way are given up."""
+        """Releases everything; evaluations under way are abandoned."""
 
 
 @dataclass
@@ -155,7 +155,7 @@ class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
     Averaged weights are read from the epoch's checkpoint for the forward passes; training then
-    continues with its own weights, bit for bit. Both ways are recorded as ``swap``.
+    continues with its own weights, bit for bit. Each way is recorded as ``swap``.
     """
 
     model: CtcModel

@@ -83,7 +83,7 @@ class EpochBatches:
 
 
 class NoBatches(EpochBatches):
-    """Replaces an epoch's batches if the training step reads its batches by itself."""
+    """Yields no batches, for a training step that reads them by itself (rounds of workers)."""
 
     def prefetch(self, epoch: int) -> None:
         pass
@@ -118,7 +118,7 @@ class TrainingRun:
     team: Team
     dictionary: list[str] | None = None  # the words of the user's lexicon file, if any
     ledger: Ledger = field(init=False)  # this worker's
-    interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
+    interruption: Interruption | AgreedInterruption = field(init=False)  # a signal to any worker
     started_from: dict[str, Any] | None = field(init=False, default=None)  # as in the ledger
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)

@@ -48,7 +48,7 @@ def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run's configuration; weights, words and data are read when they are asked for.
+    """A run's configuration; weights, words and data are read when first needed.
 
     Every method raises UsageError if something in the folder is missing, damaged, or doesn't fit.
     """
@@ -69,20 +69,20 @@ class TrainedRun:
         return find_checkpoint(self.path, which)
 
     def decoder(self, **changes: Any) -> DecoderConfig:
-        """The run's decoder with other values; None keeps the run's."""
+        """Returns the run's decoder config with changes; None keeps the run's value."""
         changes = {name: value for name, value in changes.items() if value is not None}
         with wrong_values_are_wrong_use():
             return dataclasses.replace(self.experiment.decoder, **changes)
 
     def model(self, checkpoint: str = "best", *, precision: str | None = None) -> CtcModel:
-        """The model with a checkpoint's weights, averaged ones where it holds them."""
+        """Returns the model with a checkpoint's weights: averaged ones if it holds any."""
         path = self.checkpoint(checkpoint)  # before the model is built, which takes a while
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
         return model
 
     def untrained_model(self, *, precision: str | None = None) -> CtcModel:
-        """A model like the one that the run trains, with random weights."""
+        """Returns a model like the one that the run trains, with random weights."""
         experiment = self.experiment
         if precision is not None:
             training = dataclasses.replace(experiment.training, precision=precision)
@@ -99,7 +99,7 @@ class TrainedRun:
     ) -> BatchSource:
         """Returns batches of a prepared split, normalised as in training; ``checked`` verifies it.
 
-        ``part`` takes so many of its utterances, see `ShardedSplit.part`; 0 takes all.
+        ``part`` takes only so many of its utterances, see `ShardedSplit.part`; 0 takes all.
         """
         prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
         if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
@@ -182,7 +182,7 @@ def evaluate(
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
         recombine: of word beam search; the run's own by default.
-        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
+        lexicon: a text file with one word per line, word beam search's dictionary; by default the
             run's: its training transcripts' words, or those of the lexicon that it trained with.
         language_model: scores the words of word beam search in addition to the model; it must know
             all words of the dictionary.

@@ -1,4 +1,4 @@
-"""A start from a trained run or an export: which weights a new run begins with, and their cost."""
+"""Starts a run from a trained run or an export: the weights it begins with, and their cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ _SPEC, _KERAS, _SUMS = "recogniser.json", "model.keras", "SHA256SUMS"
 
 @dataclass(frozen=True)
 class Start:
-    """What a run begins with, opened and checked; its weights are read by `layers`."""
+    """The run or export that a run starts from, opened and checked; `layers` reads its weights."""
 
     file: Path  # which holds the weights
     alphabet: Alphabet
