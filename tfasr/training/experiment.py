@@ -97,7 +97,7 @@ class TrainingConfig:
             "asynchronous": each worker's change is added when it arrives; a worker waits for the
             slowest only if it is ``most_staleness`` rounds ahead. "local" with rounds of one step
             and the outer optimizer "average" trains like "synchronous". One process ignores this.
-        exchange_every_steps: a round's steps; fewer if a checkpoint or an epoch's end comes first.
+        exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
         local_from_epoch: before this epoch, local rounds have one step (post-local SGD).
         outer_optimizer: how the mean change of the weights in a local round is applied: "average"
             as it is, "nesterov" as a gradient for SGD with Nesterov momentum.
@@ -105,8 +105,8 @@ class TrainingConfig:
         outer_momentum: of "nesterov"; by default DiLoCo's.
         most_staleness: how many rounds a worker may be ahead of the slowest one. While it trains a
             round, each other worker adds at most 2 * most_staleness + 1 changes to the weights.
-        worker_timeout_s: how long the chief waits for a worker before the others go on without it,
-            until it answers again.
+        worker_timeout_s: how long the others wait for a worker before they go on without it, until
+            it answers again.
         share_by_speed: whether a worker's share of the batches in "local" and "asynchronous"
             follows its speed in its last round, instead of being the same for all.
         evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
@@ -116,12 +116,12 @@ class TrainingConfig:
             estimate batch normalisation's moving statistics for the averaged weights: the same
             ones at every checkpoint until augmentation's masks begin or the batch size changes. 0
             uses the statistics of training.
-        sentences_every_steps: steps between printed sentences; 0 for none.
+        sentences_every_steps: steps between prints of example sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
-        target_window: epochs whose median must meet a target.
+        target_window: how many epochs' median must meet a target.
         evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
             the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
             checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
@@ -142,8 +142,8 @@ class TrainingConfig:
         stop_after_hours: training ends with the epoch in which so many hours have passed since the
             creation of the model. 0 for no limit.
         give_up_after_hours: the budget, in hours since the creation of the model: training ends at
-            an epoch's end once it is spent, or once a forecast is 95 % certain that a target will
-            be met later. 0 for no budget.
+            an epoch's end once it is spent, or once a forecast is 95 % certain that a target won't
+            be met within it. 0 for no budget.
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss

@@ -181,7 +181,7 @@ def evaluate(
         shard_dir: the folder with the split; the run's own by default.
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
-        recombine: of word beam search; the run's own by default.
+        recombine: whether word beam search drops beams that can't win; the run's own by default.
         lexicon: a text file with one word per line, word beam search's dictionary; by default the
             run's: its training transcripts' words, or those of the lexicon that it trained with.
         language_model: scores the words of word beam search in addition to the model; it must know
