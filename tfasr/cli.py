@@ -187,7 +187,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             _add_import(subparser)
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
-            # a docstring, without the command's name and backquotes
+            # from the docstring, without the command's name and backquotes
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"

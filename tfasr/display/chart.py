@@ -8,7 +8,7 @@ are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Contrast is about 3:1 on white and near-black; colour-blind readers can tell the first apart.
+# Contrast about 3:1 on white and near-black. Colour-blind people can tell the first ones apart.
 RUN_COLOURS = (
     "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
 )  # fmt: skip
@@ -160,7 +160,7 @@ class Panel:
 class Chart:
     name: str  # the name of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
-    panels: Sequence[Panel]  # from the top
+    panels: Sequence[Panel]  # from the top, row by row
     # the same panels over several horizontal axes, by names such as "minutes". Readers of the page
     # can switch between them; ``panels`` are those of the view shown first
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)

@@ -652,7 +652,7 @@ class Comparable:
 
     def taken_over(self, recorded: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
         """Returns the other run's comparability, except for what is known to differ in this run."""
-        # tfasr train hashes the references with their utterances' ids, which no recorder knows.
+        # tfasr train's hash covers utterance ids, which a recorder lacks: equal texts suffice here.
         if self._references == _in_order(references):
             recorded["validation_references"] = self._theirs.get("validation_references")
         taken = {name: value for name, value in self._theirs.items() if name != "hash"}

@@ -153,7 +153,7 @@ def make_application(
         finally:
             service.busy.discard(transport)
             metrics.requests[path, status] += 1
-            if status != 101:  # 101 is a stream, whose answers `Conversation` times
+            if status != 101:  # 101: a stream; `Conversation` times its answers
                 metrics.took(path, time.monotonic() - began_s)
 
     async def show(_: web.Request) -> web.Response:

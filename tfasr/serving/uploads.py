@@ -100,7 +100,7 @@ async def kept(
             name = await receive(file)
             await service.soon(file.flush)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            if name.lower().endswith(".mp3"):  # libsndfile recognises some only by their suffix
+            if name.lower().endswith(".mp3"):  # libsndfile knows some MP3s only by suffix
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
                 link = Path(folder) / "audio.mp3"
                 link.symlink_to(path)
