@@ -1,7 +1,7 @@
 """tfasr: train and evaluate CTC speech recognisers, and measure their time to accuracy.
 
-Names are imported when first used, so that ``import tfasr`` and the report never load TensorFlow.
-They are listed in `tfasr.api`, which type checkers and editors read through ``__init__.pyi``.
+Public names are imported when first used, so ``import tfasr`` and `tfasr.report` don't load
+TensorFlow. `tfasr.api` lists them; type checkers and editors read it through ``__init__.pyi``.
 """
 
 import sys
@@ -13,7 +13,7 @@ from tfasr.errors import lacking
 
 
 def _homes() -> dict[str, str]:
-    """Returns the module of each public name: `tfasr.api` is read, not imported."""
+    """Maps each public name to its module, by parsing `tfasr.api` without importing it."""
     path = __file__.replace("__init__", "api")
     lines = __spec__.loader.get_data(path).decode().split("\n")
     imports = [line.split() for line in lines if line.startswith("from tfasr.")]
@@ -42,7 +42,7 @@ def __dir__():
 
 
 class _MovedModules:
-    """Finds modules under the names that plug-ins, scripts and saved models of 0.1.0 import."""
+    """Finds modules under the names that plug-ins, scripts and models of tfasr 0.1.0 import."""
 
     names = {
         "tfasr.config": "tfasr.kit.config",
@@ -72,7 +72,7 @@ class _MovedModules:
             return ModuleSpec(name, self)
         spec = PathFinder.find_spec(name, path) if name in self.parents and path else None
         if spec and spec.submodule_search_locations is None:
-            spec.submodule_search_locations = []  # lets a plain module have old submodules
+            spec.submodule_search_locations = []  # it was a package in 0.1.0, with submodules
         return spec
 
     def create_module(self, spec):
@@ -81,12 +81,12 @@ class _MovedModules:
         return module
 
     def exec_module(self, module):
-        # It was executed under its present name, which it keeps.
+        # It already ran under its new name. Importing the old one replaced its spec: restore it.
         module.__spec__ = module.__spec__.loader_state
 
 
 class _QuietTensorflow:
-    """Finds TensorFlow so that its lines about devices stay out of standard error."""
+    """Imports TensorFlow without its messages about devices on standard error."""
 
     def find_spec(self, name, path, target=None):
         if name != "tensorflow":

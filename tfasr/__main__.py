@@ -1,4 +1,4 @@
-"""``python -m tfasr``: the command line, where the script ``tfasr`` is not on the path."""
+"""Runs the command line as ``python -m tfasr``, in case the ``tfasr`` script isn't on the path."""
 
 from tfasr.cli import main
 

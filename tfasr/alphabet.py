@@ -23,7 +23,7 @@ WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"  # stands for the space before a word,
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")  # not between letters
-_JOINERS = "\u200c\u200d"  # part of the spelling in Persian and in scripts of India
+_JOINERS = "\u200c\u200d"  # invisible, but part of the spelling in Persian and Indian scripts
 
 
 def normalise(text: str) -> str:
@@ -38,7 +38,7 @@ def clusters(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Returns a text's words: between spaces, or each character in scripts without spaces."""
+    """Splits a text into words: at spaces, and at each character in scripts without spaces."""
     if not is_unspaced(text):
         return text.split()
     pattern = rf"(?={_UNSPACED})\X|(?:(?!{_UNSPACED})\S)+"
@@ -46,7 +46,7 @@ def words(text: str) -> list[str]:
 
 
 def join_words(parts: Iterable[str]) -> str:
-    """Joins words by spaces, but not next to characters of scripts without spaces."""
+    """Joins words with spaces, but not next to characters of scripts without spaces."""
     text = ""
     for part in parts:
         joined = not text or not part or is_unspaced(text[-1]) or is_unspaced(part[0])
@@ -60,12 +60,12 @@ def is_unspaced(text: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Whether a character is a mark, a symbol or invisible, so that no one pronounces it."""
+    """Whether a character is punctuation, a symbol or invisible, so that nobody pronounces it."""
     return unicodedata.category(character)[0] in "PSC" and character not in _JOINERS
 
 
 def pause_of(mark: str) -> str:
-    """Returns the replacement of a dropped mark: a space for a dash or slash, else nothing."""
+    """Returns what replaces removed punctuation: a space for a dash or slash, else nothing."""
     return " " * (unicodedata.category(mark) == "Pd" or mark in "/|\\")
 
 
@@ -81,15 +81,15 @@ class Alphabet:
         characters: the characters in class order, each once; all of length one. Without a space,
             transcripts are written without spaces.
         separator: one of ``characters``, or None to spell doubled characters as they are.
-        units: sub-word units and their scores in sentencepiece's notation; all single characters
-            are among them. Empty for none.
+        units: sub-word units and their scores in sentencepiece's notation, including every single
+            character; empty if the classes are characters.
         units_kind: how a word is cut into units: "unigram" for the best sum of scores, "bpe" for
-            merging the best pairs.
+            merging the neighbours with the best score until none can be merged.
         mapping: pairs of a text to replace in transcripts and its replacement.
         keep_case: whether transcripts keep upper case.
-        punctuation: "refused" treats marks like any other character outside the alphabet;
-            "dropped" removes marks outside it, and apostrophes that aren't between letters; "kept"
-            only removes marks outside it.
+        punctuation: what happens to punctuation that isn't in the alphabet: "refused" rejects it
+            like any other foreign character, "kept" and "dropped" remove it. "dropped" also
+            removes apostrophes that aren't between letters.
 
     Raises:
         ValueError: if a character occurs twice, the separator is not one of them, or the units
@@ -223,7 +223,7 @@ class Alphabet:
 
     @property
     def units_fact(self) -> dict[str, Any]:
-        """Describes the units in a run's ledger."""
+        """Returns the units' kind, number and hash for a run's ledger."""
         names = hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()[:16]
         return {"kind": self.units_kind, "count": len(self.units), "hash": names}
 
@@ -233,7 +233,7 @@ class Alphabet:
         return re.compile("|".join(map(re.escape, longest_first)))
 
     def foreign_characters(self, text: str) -> list[str]:
-        """Returns the characters that can't be written, such as the separator; sorted."""
+        """Returns, sorted, the characters of ``text`` that can't be written; also the separator."""
         if self._writable.issuperset(text):
             return []
         return sorted(set(text) - self._writable)
@@ -245,7 +245,7 @@ class Alphabet:
         return _BEFORE_ITS_EQUAL.sub(lambda match: match[0] + self.separator, text)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the labels, without blanks, of a normalised transcript without separators.
+        """Returns the labels (no blanks) of a normalised transcript, which has no separators.
 
         Raises:
             ValueError: if ``text`` has characters outside the alphabet; the message names them.
@@ -292,7 +292,7 @@ class Alphabet:
             names[first : first + 2] = ["".join(names[first : first + 2])]
 
     def decode(self, labels: Sequence[int]) -> str:
-        """Returns the plain text of collapsed labels: no blanks, separators removed.
+        """Returns the text, without separators, of collapsed labels, which have no blanks.
 
         Raises:
             ValueError: if a label is not the class of a character or unit.
@@ -308,7 +308,7 @@ class Alphabet:
         return text.replace(WORD_START, " ").strip() if self.units else text
 
     def to_json(self) -> dict[str, Any]:
-        """Returns ``characters``, ``separator`` and the other fields that aren't the default."""
+        """Returns ``characters``, ``separator``, and other fields whose value isn't the default."""
         always = {"characters": self.characters, "separator": self.separator}
         others = ("units", "units_kind", "mapping", "keep_case", "punctuation")
         plain = {name: getattr(self, name) for name in others}

@@ -1,7 +1,7 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0 done, 1 the work failed, 2 wrong use; 3: ``tfasr history`` found a slowdown; 130 and
-143: SIGINT and SIGTERM ended training, after a checkpoint was saved.
+Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr history`` found a slowdown; 130
+and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's pipe closed.
 """
 
 import argparse
@@ -36,7 +36,7 @@ COMMANDS = {
     "train": "train a model and record the run",
     "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
-    "ngram": "write an n-gram language model of a split's transcripts, for evaluate",
+    "ngram": "train an n-gram language model on a split's transcripts, for word beam search",
     "transcribe": "turn recordings into text, subtitles, word times",
     "serve": "open a web page to drop recordings on or to speak into",
     "export": "convert a trained recogniser for other programs: ONNX, LiteRT, Keras",
@@ -45,8 +45,8 @@ COMMANDS = {
     "report": "show times to accuracy of runs: table, figures, HTML",
     "bench": "measure decoders, training steps, synthetic workloads",
     "presets": "list the gin files that come with tfasr, quick recipes first",
-    "settings": "list what gin can bind, with type, default and meaning; what a preset sets",
-    "doctor": "show this machine, and whether its clocks can be trusted",
+    "settings": "list what gin can bind, with type, default and meaning, or what a preset sets",
+    "doctor": "show this machine, and what would distort measured times",
     "study": "train a list of experiments, with resume, and report on them",
     "verify": "check runs, studies and submissions: recompute every number from its sources",
     "record": "race a recipe against a record, and write evidence that anybody can check",
@@ -98,7 +98,7 @@ NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
-    """A terminal that executes no escape sequences in text, as file names may be hostile."""
+    """Escapes control sequences in text for a terminal, as hostile file names may contain some."""
 
     def __init__(self, stream: TextIO):
         self.rich_proxied_file = stream  # under this name rich looks for the stream to colour
@@ -187,7 +187,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             _add_import(subparser)
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
-            # a docstring, without the command's name and backquotes
+            # from the docstring, without the command's name and backquotes
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
@@ -196,7 +196,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
 
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
-    """Imports a command; returns the function for its flags, the one that runs it, and its help."""
+    """Imports a command; returns its function for flags, its function to run, and its help text."""
     module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
     if name not in _FILES:
         return module.add_arguments, module.run, module.__doc__
@@ -205,7 +205,7 @@ def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
 
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
-    """Returns ". Did you mean ..." for a misspelt word, or where the right ones are listed."""
+    """Returns ". Did you mean ..." for a misspelt word, or which command lists the right ones."""
     choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
     misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
     misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
@@ -218,7 +218,7 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
 
 
 def _load_plugins(words: list[str]) -> None:
-    """Loads what ``--import`` names before the flags are declared: their choices depend on it."""
+    """Loads the modules of ``--import`` first, as the choices of other flags depend on them."""
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
@@ -269,7 +269,7 @@ def run(arguments) -> int:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
-    # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
+    # bench needs TensorFlow for the model of a run or preset, not to decode log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
     if getattr(arguments, "subcommand", None) == "inference":  # its processes import what they need
@@ -287,7 +287,7 @@ def run(arguments) -> int:
                 logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.WARNING)
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk still gets its specific message here
+            sys.stdout.flush()  # here, so that an error such as a full disk is still explained
         return status
     except BrokenPipeError:  # as in tfasr watch | head
         _forget_output()
@@ -377,7 +377,7 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     corpus, folder, split = arguments.corpus, arguments.corpus_dir, arguments.split
     made = arguments.language or arguments.voice
     if made or CORPORA.entry(corpus).attribute is None:
-        return  # a corpus that is made later, or a plug-in's, which may need no folder
+        return  # prepare will generate the corpus, or a plug-in's corpus may need no folder
     require_folder(folder, "the folder with the corpus")
     suffix = CORPORA[corpus].list_suffix
     if suffix is not None and split:
@@ -418,7 +418,7 @@ def main() -> None:
         with contextlib.suppress(RuntimeError, ValueError, OSError):  # no standard error
             faulthandler.enable()
         sys.exit(run(parse(sys.argv)))
-    except (Exception, KeyboardInterrupt) as error:  # of a plug-in, or while commands are imported
+    except (Exception, KeyboardInterrupt) as error:  # in a plug-in, or while commands are imported
         status = _reported(error)
         if status is None:
             raise

@@ -1,4 +1,4 @@
-"""The two kinds of failure, which exit the command line with different codes."""
+"""Two kinds of error, with different exit codes of the command line, and messages for users."""
 
 import contextlib
 import difflib
@@ -44,11 +44,11 @@ _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
 
 
 def stderr_console(**options: Any) -> "Console":
-    """A rich console that bypasses the guard of standard error, which would escape its lines.
+    """Returns a rich console that bypasses `tfasr.cli.Terminal`, which would escape its colours.
 
-    While rich updates a line, it replaces ``sys.stderr`` and can't find the guarded stream itself.
+    While rich updates a line, it replaces ``sys.stderr``, and it can't find the terminal itself.
     """
-    from rich.console import Console  # here: few commands draw
+    from rich.console import Console  # here, because few commands need it
 
     return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr), **options)
 
@@ -82,7 +82,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def received_path(
     name: str | Path, others: Iterable[str] = (), otherwise: str = "Correct the path."
 ) -> str:
-    """Returns "Received: ...", with a guess for a missing path, or else ``otherwise``."""
+    """Returns "Received: ...". For a missing path, adds a similar name, or else ``otherwise``."""
     path = Path(name)
     if path.exists():
         kind = "a folder" if path.is_dir() else "a file"
@@ -152,7 +152,7 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def _least_address_space_left() -> int | None:
-    """Returns the smallest number of bytes ever left below this process's limit, or None."""
+    """Returns the address space in bytes that was left at this process's peak; None if unknown."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None

@@ -18,11 +18,11 @@ class RecordTrainer(TrainerCallback):
             trainer = Trainer(..., callbacks=[RecordTrainer(run)])
             trainer.train(resume_from_checkpoint=bool(run.steps_done))
 
-    With an ``eval_strategy`` of "steps", each epoch of the ledger ends with an evaluation.
+    With an ``eval_strategy`` of "steps", each recorded epoch ends with an evaluation.
 
     Args:
         metrics: maps the ledger's names to the trainer's, such as ``{"accuracy": "eval_acc"}``; by
-            default known metrics prefixed with ``eval_``.
+            default all ``eval_`` metrics that are built in or declared.
         score: returns references and hypotheses of the validation set, if ``compute_metrics``
             doesn't compute WER and CER.
         stop_at_targets: whether to stop training once the run's targets are met.

@@ -27,7 +27,7 @@ class RecordFit(keras.callbacks.Callback):
         batch_size: utterances, or samples of any kind, per step, as passed to ``fit``; default:
             the recorder's ``global_batch_size``.
         metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; default: all
-            metrics that have the same name in the ledger or are declared in the recorder.
+            metrics that are built into tfasr or declared in the recorder.
         score: returns references and hypotheses of the validation set, for WER and CER.
         checkpoint: whether a callback before this one saves a checkpoint after each epoch.
         stop_at_targets: whether to stop training once the run's targets are met.

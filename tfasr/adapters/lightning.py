@@ -22,9 +22,9 @@ class RecordFit(Callback):
 
     Args:
         metrics: maps the ledger's names to the logged names, such as ``{"accuracy": "acc"}``; by
-            default known metrics prefixed with ``val_``.
+            default all ``val_`` metrics that are built in or declared.
         score: returns references and hypotheses of the validation set, to be scored.
-        utterances: returns the number of utterances in a batch.
+        utterances: returns a batch's number of utterances; default: its first tensor's length.
         stop_at_targets: whether to stop training once the run's targets are met.
     """
 

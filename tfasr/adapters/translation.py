@@ -38,7 +38,7 @@ def note(
 
     ``names`` maps the ledger's names to the framework's, such as ``{"accuracy": "val_acc"}``; None
     takes all known metrics in the logs, after removing ``prefix``. ``score`` provides texts to
-    score. Raises UsageError if the logs lack a named metric or any known one.
+    score. Raises UsageError if a named metric isn't logged, or if there is nothing to record.
     """
     if names is None:
         plain = {name.removeprefix(prefix): value for name, value in logs.items()}

@@ -1,14 +1,14 @@
 """Figures as data: marks in panels, independent of how they are drawn.
 
-`tfasr.display.vega` turns a chart into one specification for PNG, SVG and the HTML page. Panels
-are stacked, or arranged in columns. Coordinates are in the units of the data; rows of bars are
-numbered 0, 1, 2 and named by their axis, see `rows_axis`.
+`tfasr.display.vega` turns a chart into Vega-Lite specifications for PNG, SVG and the HTML page.
+Panels are stacked, or arranged in columns. Coordinates are in the units of the data; rows of bars
+are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Contrast is about 3:1 on white and near-black; the first colours suit colour-blind readers.
+# Contrast about 3:1 on white and near-black. Colour-blind people can tell the first ones apart.
 RUN_COLOURS = (
     "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
 )  # fmt: skip
@@ -21,7 +21,7 @@ INTERVAL_COLOURS = {
 }  # fmt: skip
 # Line breaks keep columns narrow.
 INTERVAL_LABELS = {name: name.replace("_", "\n") for name in INTERVAL_COLOURS}
-# Replaced by the page's text colour on light and dark pages.
+# On HTML pages, light or dark, the page's text colour replaces it.
 INK = "#22262b"
 OTHER_COLOUR = "#7d8794"
 CLIFF_COLOUR = "#cf4747"
@@ -160,7 +160,7 @@ class Panel:
 class Chart:
     name: str  # the name of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
-    panels: Sequence[Panel]  # from the top
+    panels: Sequence[Panel]  # from the top, row by row
     # the same panels over several horizontal axes, by names such as "minutes". Readers of the page
     # can switch between them; ``panels`` are those of the view shown first
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)

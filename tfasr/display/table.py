@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cell = str | int | float | bool | None
-NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"
+NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"  # never reached, not known, not comparable
 Row = TypeVar("Row")
 Other = TypeVar("Other")
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
@@ -153,7 +153,7 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
-    """Returns ``columns`` as readers see them, for rows of another kind; ``row_of`` converts."""
+    """Returns ``columns``, hidden from programs, for rows that ``row_of`` converts."""
     return [
         Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
         for c in columns
@@ -395,7 +395,7 @@ WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
     {"table": "tfasr.display.table:to_text", "markdown": "tfasr.display.table:to_markdown",
      "latex": "tfasr.display.table:to_latex", "csv": "tfasr.display.table:to_csv"},
 )  # fmt: skip
-"""Functions that write tables as text, by format; `JSON` is missing, as it gets values, not text.
+"""Functions that write tables as text, by format; not `JSON`, which is written from values.
 
 Register your own::
 

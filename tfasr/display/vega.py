@@ -64,7 +64,7 @@ def picture_spec(chart: Chart) -> Spec:
 
 
 def page_panels(panels: Sequence[Panel]) -> list[Spec]:
-    """Returns panels for the page, as frames and layers by series.
+    """Returns panels in parts, from which the page's script draws the series that a reader selects.
 
     Each has ``spec``, a specification without layers; ``layers`` with their ``series``, and for
     rules ``at``, their axis and value; ``choose``, whether readers may choose the scales of x and

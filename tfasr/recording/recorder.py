@@ -37,7 +37,7 @@ from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
-# A larger rate is probably in percent; an untrained model can reach 5.
+# A larger error rate is probably in percent; that of an untrained model can reach 5, or 500 %.
 _LARGEST_ERROR_RATE = 10.0
 _SURROGATE = re.compile("[\ud800-\udfff]")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
@@ -56,10 +56,10 @@ class Step:
     audio_s: float | None  # seconds of audio
     frames: int | None  # feature frames, without padding
     padded_frames: int | None
-    # The mean training loss. Reading it makes an asynchronous framework finish the step; without
-    # it, the rest of the computation counts towards whatever waits for it next.
+    # The mean training loss. Reading it makes an asynchronous framework finish the step. If it
+    # stays None, the rest of the computation counts towards whatever waits for it next.
     loss: Any = None
-    compiled: bool = False  # whether the framework compiled something: the step is not steady
+    compiled: bool = False  # whether the framework compiled: the step's time is compilation
 
     def __post_init__(self):
         self._order = self._run._order
@@ -76,7 +76,7 @@ class Step:
         self._order.leave("step")
         if kind is not None:
             return
-        # Only their number is checked: checking every assignment would double a step's cost.
+        # Only the number of attributes is checked: a check of each assignment would take too long.
         if len(self.__dict__) != self._attributes:
             self._refuse_unknown()
         loss = number(self.loss)  # waits until the framework has computed it
@@ -131,7 +131,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def decoding(self) -> Iterator[None]:
-        """Books a part of the block as decoding: turning a model's outputs into text."""
+        """Counts a part of the block as decoding: turning a model's outputs into text."""
         self._order.check("e.decoding()", "evaluation")
         self._order.promise("decoding")
         self._order.enter("decoding", "evaluation")
@@ -146,7 +146,7 @@ class Evaluation:
         """Counts word and character errors of plain texts; several calls add up.
 
         Raises UsageError outside the block, or if the lists differ in length or hold anything but
-        texts. The end of the block raises it if all references are empty.
+        texts; at the end of the block, if all references are empty.
         """
         self._check_running("e.score(...)")
         references, hypotheses = _texts(references, "references"), _texts(hypotheses, "hypotheses")
@@ -221,14 +221,14 @@ class Saving:
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("saving")
-        # If saving failed, the event has no step: it ends the interval, no run resumes from it.
+        # If saving failed, the event ends the interval but has no step, so no run resumes from it.
         self._run._ledger.stop("checkpoint", **(self._run._where if kind is None else {}))
         self._run._ledger.sync()
         self._run._touch()
 
 
 class Mark:
-    """The result of `Recorder.checkpoint`, which explains what to write if used as a block."""
+    """The result of `Recorder.checkpoint`. Using it as a ``with`` block raises UsageError."""
 
     def __enter__(self) -> None:
         raise UsageError(
@@ -299,7 +299,7 @@ def _texts(values: Iterable[str], name: str) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.isascii() and _SURROGATE.search(text):
             raise UsageError(
-                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, number {number}."
+                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index {number}."
             )
     return texts
 
@@ -342,19 +342,19 @@ class Recorder:
             `tfasr.Metric`. Built-in ones (cer, wer, accuracy, loss and others) need no declaration.
         global_batch_size: utterances per update.
         seed: the run's random seed.
-        facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
+        facts: further facts, JSON by key, such as ``opt_name``, see `tfasr.ledger.events`.
         comparability: what makes results comparable, JSON: reports don't rank runs that differ in
-            it. By default the scored references and the targets' rule.
+            it. By default the scored references and the target window.
         comparable_with: the folder of a run to be ranked with this one. Copies that run's
             comparability, except for ``comparability`` and the facts that the recorder measures: if
-            the scored references or the targets' rule differ, reports still don't rank the two.
+            the scored references or the target window differ, reports still don't rank the two.
         config: your configuration, JSON. A continued run must keep it, and runs that share it are
             one group of a report, whatever their seeds.
-        resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
+        resumed_from_step: the step of your checkpoint, 0 for none; default: the last recorded one.
         longer: how a finished run is extended, such as "to 40 epochs"; reports don't rank it with
             runs that were not extended in this way.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
-        own_process: whether this process was started only for this run, so its start counts.
+        own_process: whether this process serves only this run, so that its start-up counts.
 
     Raises:
         UsageError: for invalid settings; when the block begins, if another process writes the
@@ -458,7 +458,7 @@ class Recorder:
                 self._before = begin.comparability or {}
             if begin.extends:
                 self._ledger.event("extended", begin.extended[-1])
-            # Before the paper's clock starts: describing the machine is no part of training.
+            # Before ``model_creation``, where the paper's clock starts: this isn't training.
             write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
             self._ledger.start("init")
             self._ledger.event("model_creation")
@@ -504,9 +504,9 @@ class Recorder:
     def epoch(self, number: int | None = None) -> Epoch:
         """Begins the next epoch, or epoch ``number``, and ends the one before.
 
-        Its evaluation ends it too, as does its ``with`` block. To evaluate more often than once per
-        pass over the data, begin a new epoch after each evaluation. Raises UsageError within
-        another block, or if the number is not larger than the last epoch's.
+        An epoch also ends with its evaluation or its ``with`` block. To evaluate more often than
+        once per pass over the data, begin a new epoch after each evaluation. Raises UsageError
+        within another block, or if the number is not larger than the last epoch's.
         """
         order = self._order
         order.check("run.epoch()")
@@ -532,9 +532,9 @@ class Recorder:
     ) -> Step:
         """Returns a block for one update of the weights, see `tfasr.recording.recorder.Step`.
 
-        ``input_wait_s`` is how long the batch took to arrive; by default the time since the last
-        call. Raises UsageError outside an epoch or within another block; at the block's end, for an
-        amount that is negative or not a number.
+        ``input_wait_s`` is how long the batch took to arrive; by default the time since the
+        recorder's last call. Raises UsageError outside an epoch or within another block; at the
+        block's end, for an amount that is negative or not a number.
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
@@ -559,7 +559,7 @@ class Recorder:
             return Mark()
 
     def saving(self) -> Saving:
-        """Returns a block that saves a checkpoint and records its time, as `checkpoint` does."""
+        """Returns a block for saving a checkpoint: like `checkpoint`, but records the time too."""
         self._order.check("run.saving()")
         return Saving(self)
 
@@ -623,7 +623,7 @@ class Recorder:
         self._ledger.event("comparability", {**stated, **extended})
 
     def _touch(self) -> None:
-        self._last_at = time.perf_counter()  # from now on, time is waiting for the next batch
+        self._last_at = time.perf_counter()  # time from now on counts as waiting for a batch
 
 
 def _in_order(texts: Iterable[str]) -> list[str]:
@@ -631,7 +631,7 @@ def _in_order(texts: Iterable[str]) -> list[str]:
 
 
 class Comparable:
-    """The comparability of another run, for a run that will be ranked with it."""
+    """Takes over another run's comparability, so that reports rank this run with it."""
 
     def __init__(self, run_dir: Path, stated: dict[str, Any]):
         comparability = load_run(run_dir).comparability
@@ -652,7 +652,7 @@ class Comparable:
 
     def taken_over(self, recorded: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
         """Returns the other run's comparability, except for what is known to differ in this run."""
-        # tfasr train hashes the references with their utterances' ids, which no recorder knows.
+        # tfasr train's hash covers utterance ids, which a recorder lacks: equal texts suffice here.
         if self._references == _in_order(references):
             recorded["validation_references"] = self._theirs.get("validation_references")
         taken = {name: value for name, value in self._theirs.items() if name != "hash"}

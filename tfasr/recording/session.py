@@ -1,4 +1,4 @@
-"""One process's part of a recorded run: what its blocks write, and where it stands."""
+"""One process's part of a recorded run: settings, where it continues, the order of calls."""
 
 import contextlib
 import itertools
@@ -55,18 +55,18 @@ _BLOCK_ORDER = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that define a run; resuming it must not change any."""
+    """The settings that define a run; a resumed run must keep them."""
 
     targets: list[list[Any]]  # pairs of a metric and a value
     target_window: int  # how many evaluations' median must meet a target
     metrics: dict[str, dict[str, Any]]  # the fields of each declared `tfasr.tta.metrics.Metric`
-    facts: dict[str, Any] = field(default_factory=dict)  # further events of the ledger
+    facts: dict[str, Any] = field(default_factory=dict)  # further facts for the ledger
     comparability: dict[str, Any] | None = None  # what makes results comparable; None if unknown
-    # the configuration in the user's own terms, JSON
+    # the user's own configuration, JSON
     config: dict[str, Any] = field(default_factory=dict)
 
     def write(self, run_dir: Path) -> None:
-        # One line per value, so that runs of one configuration differ only in their seeds.
+        # One value per line, so that the files of two seeds of a configuration differ in one line.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def differences(self, run_dir: Path) -> str:
@@ -98,7 +98,7 @@ def settings_of(
         raise UsageError(f"{text} Received: {target_window!r}.")
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
-    # Metrics that a plug-in registered are declared too, as readers of the run may not import it.
+    # A plug-in's metrics are declared too, as programs that read the run may not import it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
     comparability = None if comparability is None else dict(comparability)
     named = (declared, stated, comparability, dict(config or {}))
@@ -177,7 +177,7 @@ def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
-    # A ledger with another first event was written by neither tfasr train nor a recorder.
+    # A ledger with another first event isn't tfasr's, so it must not pass for a failed start.
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
@@ -210,12 +210,12 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    session: int = 0  # 0 where the run begins, one more for each process that continues it
-    step: int = 0  # updates done; those after it are lost
+    session: int = 0  # 0 for the process that begins the run, one more for each that continues it
+    step: int = 0  # updates until here; later ones are lost work
     epoch: int = 0  # the last finished epoch
     # the scores of the evaluations until then, by epoch
     history: dict[int, dict[str, Any]] = field(default_factory=dict)
-    # how it was extended after it had finished, and whether the last of these begins now
+    # how the run was extended after it had finished, and whether the last extension begins now
     extended: list[dict[str, Any]] = field(default_factory=list)
     extends: bool = False
     comparability: dict[str, Any] | None = None  # as stated before; None if unknown
@@ -226,7 +226,7 @@ def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def position(run_dir: Path, settings: Settings, step: int | None, longer: str = "") -> Position:
-    """Returns where a recorded run begins or continues, and removes a failed start.
+    """Returns where a recorded run begins or continues; removes the files of a failed start.
 
     ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
     one; ``longer`` is how a finished run is extended. Raises UsageError if the folder holds a
@@ -311,11 +311,11 @@ class Order:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a fork's copy, which records nothing."""
+        """Whether this copy is in a forked process, which must not record anything."""
         return os.getpid() != self._process
 
     def check(self, what: str, within: str | None = None) -> None:
-        """Raises UsageError unless a call may come now; ``within`` is the block it needs."""
+        """Raises UsageError unless a call may come now; ``within`` is the block that it needs."""
         if self.inherited:
             raise UsageError(
                 f"{what} must be called by the process that opened the recorder. Received: a call "
@@ -348,12 +348,12 @@ class Order:
         raise UsageError(f"{what} must be called within an epoch{remedy}")
 
     def promise(self, block: str) -> None:
-        """Requires that a block that was made is entered before anything else is called."""
+        """Requires that the block just created is entered before any other call."""
         self._promised = block
 
     def enter(self, block: str, within: str | None = None) -> None:
         if self._promised != block:
-            raise UsageError(f"{_BLOCK_ORDER[block]} must be written anew each time.")
+            raise UsageError(f"{_BLOCK_ORDER[block]} must be written again for each use.")
         self._promised = None
         self.check(_BLOCK_ORDER[block], within)
         self._open_blocks.append(block)
@@ -366,7 +366,7 @@ class Order:
 
 
 class Session:
-    """One process's part of a run: how its ledger begins and ends, in any kind of training.
+    """Records the start and the end of one process's part of a run.
 
     As a block, it records how the run ended: "interrupted" if one of ``interruptions`` was raised.
     """
@@ -381,7 +381,7 @@ class Session:
         self.ledger.begin_session(resumed_from_step, declared, **age)
 
     def begin_training(self, facts: Mapping[str, Any]) -> None:
-        """Writes ``run_start``, after which data may be read, and the known facts."""
+        """Writes ``run_start``, before which no data may be read, and the known facts."""
         self.ledger.event("run_start", event_type="INTERVAL_START")
         self.write_facts(facts)
 
@@ -390,7 +390,7 @@ class Session:
             self.ledger.event(key, value)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Writes how the run ended; a full disk doesn't hide another error."""
+        """Writes how the run ended. If the disk is full then, an ``error`` isn't hidden by that."""
         if error is None:
             self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
             self.ledger.sync()

@@ -1,4 +1,4 @@
-"""The server: where it listens, what it answers, and how it ends."""
+"""The HTTP server of ``tfasr serve``: how it listens, answers and ends."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ _REQUEST_S, _LOOK_S = 0.25, 0.01
 _FILES_EACH, _FILES_MORE = 6, 16  # open files of each upload, and others that are opened later
 _NO_FILES_S = 0.2  # until the next attempt to accept a connection, if no more files can be opened
 _ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
-_CLIENT_LEFT = 499  # as nginx counts it
+_CLIENT_LEFT = 499  # nginx's status for a client that left
 _MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # limits of the log about requests
 
 log = logging.getLogger("tfasr")
@@ -56,10 +56,10 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
     """Returns why a request is rejected, or None if it is allowed.
 
     Another site can let its host name resolve to this server (DNS rebinding); its page could then
-    read everything, as if it were ours. A site can't do that with an IP address, so addresses are
-    allowed, and names only if they are known. A browser's ``Origin`` names the page that sends the
-    request, which must be ours; other programs send none. ``allowed`` has names in addition to
-    localhost, with a port if a proxy listens at another one.
+    read everything, like this server's own page. A site can't do that with an IP address, so
+    addresses are allowed, and names only if they are known. A browser's ``Origin`` names the page
+    that sends the request, which must be this server's; other programs send none. ``allowed`` has
+    names in addition to localhost, with a port if a proxy listens at another one.
     """
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
@@ -138,7 +138,7 @@ def make_application(
         try:
             response = await handler(request)
             status = response.status
-            if isinstance(response, web.Response):  # sent here: the client may not read it
+            if isinstance(response, web.Response):  # sent here, within a time limit
                 with client_may_leave(request):
                     await asyncio.wait_for(_sent(request, response), service.limits.idle_s)
             return response
@@ -153,7 +153,7 @@ def make_application(
         finally:
             service.busy.discard(transport)
             metrics.requests[path, status] += 1
-            if status != 101:  # 101 is a stream, whose answers `Conversation` times
+            if status != 101:  # 101: a stream; `Conversation` times its answers
                 metrics.took(path, time.monotonic() - began_s)
 
     async def show(_: web.Request) -> web.Response:
@@ -334,7 +334,7 @@ def _most_connections(max_streams: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
-    probe = os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number: so many are open
+    probe = os.open(os.devnull, os.O_RDONLY)  # its number counts the files that are open
     os.close(probe)
     spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
     if spare < max_streams:
@@ -372,5 +372,5 @@ class FewLines(logging.Filter):
 def _url(listening: socket.socket) -> str:
     address, port = listening.getsockname()[:2]
     if address in ("0.0.0.0", "::"):
-        address = "localhost"  # any would do; this one lets a browser use the microphone
+        address = "localhost"  # browsers let pages of localhost use the microphone
     return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"

@@ -241,7 +241,7 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
     )
     try:
         await socket.prepare(request)
-    except ValueError:  # aiohttp decodes such headers, or puts them into its answer
+    except ValueError:  # aiohttp can't answer such headers
         raise web.HTTPBadRequest(text="A stream's request needs headers in ASCII.") from None
     conversation = Conversation(socket, service)
     with client_may_leave(request):
@@ -266,7 +266,7 @@ class Conversation:
     Every message with samples is answered with the utterances that ended in it, or, if none did,
     with the text so far of the current utterance. The next message is read only after the answers
     have been sent. Unread messages are held only in the system's buffer, so a client that doesn't
-    read its answers soon can't send any more.
+    read its answers is soon unable to send.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):

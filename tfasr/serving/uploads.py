@@ -100,14 +100,14 @@ async def kept(
             name = await receive(file)
             await service.soon(file.flush)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            if name.lower().endswith(".mp3"):  # libsndfile recognises some only by their suffix
+            if name.lower().endswith(".mp3"):  # libsndfile knows some MP3s only by suffix
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
                 link = Path(folder) / "audio.mp3"
                 link.symlink_to(path)
                 path = link
             upload = UploadedFile(path, name, service)
             decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
-            try:  # decoded here, once, because the file is opened twice
+            try:  # decoded once here, as `UploadedFile` reads it twice
                 decoded = await service.in_turn(stack.enter_context, decoding)
             except ValueError as error:
                 raise upload.refused(error) from error
@@ -267,7 +267,7 @@ class UploadedFile:
 # ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that format.
 # Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
-_FIELDS_BYTES = 1 << 16  # of all other fields
+_FIELDS_BYTES = 1 << 16  # of all fields without the file, together
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
 # Fields of OpenAI's API that are ignored, with the reason that the answer's header states.
 _IGNORED = {

@@ -21,7 +21,7 @@ def missing_extensions() -> dict[str, str]:
     """Returns the compiled parts that this platform should have and lacks, with the reasons."""
     missing = {}
     for name, module in _PARTS.items():
-        # They use vector types of GCC and Clang, see setup.py.
+        # The layers use vector types of GCC and Clang, which Windows' compiler lacks, see setup.py.
         if sys.platform == "win32" and name == "recurrent layers":
             continue
         try:

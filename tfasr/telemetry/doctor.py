@@ -114,7 +114,7 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
     if host["load"] is not None and threads and host["load"] > BUSY_LOAD * threads:
         yield (
             f"The machine is busy: load {host['load']:.2f} on {threads} threads. Other processes "
-            "would distort measured times: wait, or use only ratios."
+            "would distort measured times: wait, or rely only on ratios of times."
         )
     slow = [name for name in processor["governors"] if name != "performance"]
     if slow:

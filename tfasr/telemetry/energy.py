@@ -58,14 +58,14 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
 
 
 def gpu_counters(library: Any) -> list[EnergyCounter]:
-    """Returns one counter per GPU, of energy or else of power; ``library`` is pynvml or None."""
+    """Returns each GPU's energy counter, else its integrated power; ``library``: pynvml or None."""
     counters = []
     for index in range(0 if library is None else library.nvmlDeviceGetCount()):
         handle = library.nvmlDeviceGetHandleByIndex(index)
         joules = functools.partial(_total_joules, library, handle)
         power = _IntegratedPower(library, handle)
         for name, read in ((f"gpu{index}", joules), (f"gpu{index}-power", power)):
-            with contextlib.suppress(Exception):  # NVML's own class is known only with NVML
+            with contextlib.suppress(Exception):  # NVML's error class exists only with pynvml
                 read()
                 counters.append(EnergyCounter(name, read))
                 break
@@ -104,7 +104,7 @@ class EnergySampler:
         with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
             self._counters += gpu_counters(library)
         if self._counters:
-            # Keep a line cut by a crash separate.
+            # A killed run may have left half a line: begin another.
             begins = not self._path.exists() or not self._path.stat().st_size
             self._file = self._resources.enter_context(self._path.open("a", encoding="utf-8"))
             self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")

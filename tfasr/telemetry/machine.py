@@ -163,7 +163,7 @@ def _spare_in_cgroup(files: tuple[str, str, Path]) -> int | None:
 def process_age_s() -> float:
     """Returns the seconds since this process was created; on Linux, clock changes don't matter."""
     try:
-        # The name in parentheses may contain anything; the start is the 20th field after it.
+        # The command in parentheses may contain anything; the 20th field after it is the start.
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s

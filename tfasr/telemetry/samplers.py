@@ -1,4 +1,4 @@
-"""Samples CPU and GPU utilisation during a run into separate files."""
+"""Samples CPU and GPU utilisation during a run, into files or a worker's events."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""The averages of weights that an optimizer keeps, which inference should use in their place."""
+"""Averaged weights, which some optimizers keep for inference, and statistics that fit them."""
 
 import contextlib
 import inspect
@@ -46,7 +46,7 @@ def averaged_values(optimizer: keras.optimizers.Optimizer, variables: Sequence[A
     """The averages of trainable weights, as tensors; the weights themselves before the first step.
 
     Source: A. Defazio et al., The Road Less Scheduled, 2024, equations 3 to 5: gradients are taken
-    at y = (1 - beta_1) z + beta_1 x, and x is the average.
+    at y = (1 - beta_1) z + beta_1 x, where z takes the steps and x is the average of z.
     """
     inner = inner_optimizer(optimizer)
     if not int(inner.iterations.numpy()):
@@ -57,7 +57,7 @@ def averaged_values(optimizer: keras.optimizers.Optimizer, variables: Sequence[A
 def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
     value = keras.ops.convert_to_tensor(variable)
     if _is_schedule_free(optimizer):
-        # Keras calls z its momentum, and leaves y in the model.
+        # Keras stores z as its momentum, and y in the model.
         beta_1 = keras.ops.cast(optimizer.beta_1, value.dtype)
         (z,) = states_of(optimizer, variable, "momentums")
         return (value - (1 - beta_1) * z) / beta_1
@@ -88,10 +88,10 @@ class StatisticsEstimate:
     """Estimates batch normalisation's moving statistics from a few batches, all of equal weight.
 
     The batches go through the model as in inference, except that batch normalisation uses and
-    learns each batch's statistics. Dropout stays off, as it is where the statistics are used: it
-    would add its own variance (X. Li et al., Understanding the Disharmony between Dropout and Batch
-    Normalization by Variance Shift, CVPR 2019). ``variables`` are the statistics; layers that do
-    not learn, such as frozen ones, keep theirs.
+    learns each batch's statistics. Dropout stays off, as in inference, since it would add variance
+    of its own (X. Li et al., Understanding the Disharmony between Dropout and Batch Normalization
+    by Variance Shift, CVPR 2019). ``variables`` are the statistics; layers that do not learn, such
+    as frozen ones, keep theirs.
 
     Source: P. Izmailov et al., Averaging Weights Leads to Wider Optima and Better Generalization,
     UAI 2018, section 3.2 (a pass over training data for the averaged weights' statistics).
@@ -108,7 +108,7 @@ class StatisticsEstimate:
         self._forward = tf.function(self._learn, input_signature=[frames, lengths])
 
     def estimate(self, batches: Iterable[Batch]) -> None:
-        """Replaces the statistics by those of the present weights; keeps them without batches."""
+        """Replaces the statistics with those of the current weights, if there are any batches."""
         sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
@@ -133,7 +133,7 @@ def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[Non
         yield
     finally:
         for layer, momentum in zip(layers, momenta, strict=True):
-            del layer.call  # which leaves the class's method
+            del layer.call  # so that the class's method is used again
             layer.momentum = momentum
 
 
@@ -151,16 +151,16 @@ def _in_training(call: Any) -> Any:
     return called
 
 
-# Batches of at most this size stay in memory. Larger ones are read again at each checkpoint, so
-# that averages need little more memory than training.
+# An estimate's batches stay in memory up to this total size. Larger ones are read again at each
+# checkpoint, so that averages need little more memory than training.
 MOST_KEPT_BYTES = 2**28
 
 
 class WeightsForUse:
     """Computes the weights that inference should use while a model is being trained.
 
-    They depend on the model, its optimizer (which averages) and the epoch alone, so that a resumed
-    run computes the same ones. The model does not change.
+    They depend only on the model, its optimizer (which averages) and the epoch, so that a resumed
+    run computes the same ones. The training weights stay in the model.
     """
 
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
@@ -168,11 +168,11 @@ class WeightsForUse:
         self._source = source
         self._experiment = experiment
         self._statistics: StatisticsEstimate | None = None
-        self._learning: list[bool] = []  # which layers it was made for: some may be frozen at first
+        self._learning: list[bool] = []  # which layers learned when `_statistics` was made
         self._in_memory: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
-        """The values of all variables that differ from training's, by their names."""
+        """Returns, by name, the values of all variables that differ from those in training."""
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
@@ -191,7 +191,7 @@ class WeightsForUse:
             return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """An estimate's batches, kept in memory: reading them takes as long as the estimate."""
+        """Returns an estimate's batches, kept in memory: reading takes as long as the estimate."""
         config = self._experiment
         schedule = config.pipeline.batch_size_schedule
         changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))

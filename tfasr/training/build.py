@@ -35,10 +35,10 @@ _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["
 
 
 def moving_momentum(experiment: Experiment, train_utterances: int) -> float | None:
-    """The momentum exp(-utterances of an update / window) of moving statistics.
+    """Returns the momentum of moving statistics: exp(-utterances of an update / window).
 
     None keeps the layers' own momentum. The window is at most half the training split, so that the
-    statistics follow within an epoch.
+    statistics follow the weights within an epoch.
     """
     training = experiment.training
     window = min(training.batch_norm_window_utterances, train_utterances / 2)
@@ -55,9 +55,9 @@ def set_moving_momentum(
 ) -> int:
     """Sets the momentum of a model's batch normalisations; None leaves all as they are.
 
-    A config may decide by `tfasr.models.model.keeps_momentum` whether they keep theirs; otherwise
-    those keep it whose momentum is not their class's default. Call this before the training
-    step is traced, which makes the momentum a constant. Returns how many keep another momentum.
+    The config may decide by `tfasr.models.model.keeps_momentum` whether layers keep their own
+    momentum. If it doesn't, those keep it whose momentum isn't their class's default. Call this
+    before the training step is traced, which fixes the momentum. Returns how many layers keep it.
     """
     if momentum is None:
         return 0
@@ -75,7 +75,7 @@ def synchronise(model: keras.Model) -> None:
     """Makes a model's batch normalisations take their statistics over all replicas.
 
     Call it before the training step is traced. Raises UsageError for Keras's own layer: given a
-    mask, it would silently use its replica's statistics.
+    mask, it would silently use only its own replica's statistics.
     """
     for layer in batch_normalisations(model):
         if not isinstance(layer, BatchNormalization):
@@ -118,7 +118,7 @@ def chosen_by_its_maker(layer: keras.layers.BatchNormalization) -> bool:
 
 
 def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
-    """Describes how moving statistics are kept, for what makes results comparable."""
+    """Describes how moving statistics are updated; runs that differ in it aren't comparable."""
     over = "; synchronised over replicas" if training.batch_norm_synchronised else ""
     if not training.batch_norm_window_utterances:
         return "the layers' own momentum a step" + over
@@ -128,9 +128,9 @@ def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
 
 
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
-    """The splits' common alphabet.
+    """Returns the splits' common alphabet.
 
-    Raises UsageError if they differ in it, or the model leaves an utterance without a CTC path.
+    Raises UsageError if alphabets differ, or an utterance gets fewer output frames than CTC needs.
     """
     alphabets = {name: split.index["alphabet"] for name, split in splits.items()}
     if len({json.dumps(a, sort_keys=True) for a in alphabets.values()}) > 1:
@@ -141,19 +141,19 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
 
 
 def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabet) -> None:
-    """Raises UsageError if the decoder's memory would not suffice for a split's utterances."""
+    """Raises UsageError if decoding the split's longest utterance needs too much memory."""
     frames = output_frames(experiment.model, int(split.frames.max(initial=0)))
     for decoder in filter(None, (experiment.decoder, experiment.second_decoder)):
         check_beam(decoder, alphabet.num_classes, frames, available_bytes())
 
 
 def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
-    """Raises UsageError if the weights won't fit: building them could be killed silently."""
+    """Raises UsageError if the weights won't fit into memory: the kernel might kill the process."""
     features = experiment.features.num_features
     parameters = least_parameters(experiment.model, features, alphabet.num_classes)
     if parameters is None:
         return
-    # Weights, gradients and a slot of the optimizer, of four bytes each.
+    # Four bytes each for a weight, its gradient and one state of the optimizer.
     needed, available = 12 * parameters, available_bytes()
     if needed > available:
         raise UsageError(
@@ -166,7 +166,7 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
 def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> None:
     frames = split.frames
     outputs = np.zeros(frames.max(initial=0) + 1, np.int64)
-    for length in np.flatnonzero(np.bincount(frames)):  # each once: utterances may be millions
+    for length in np.flatnonzero(np.bincount(frames)):  # once per length, as utterances are many
         outputs[length] = output_frames(model, int(length))
     without = np.flatnonzero(outputs[frames] < split.frames_needed)
     if len(without):
@@ -181,7 +181,7 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
 
 
 def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
-    """Places the model on one device, or mirrors it on several (UsageError if there are fewer)."""
+    """Returns a strategy for one device or several mirrored ones; UsageError if too few exist."""
     if num_replicas == 1:
         return tf.distribute.get_strategy()
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
@@ -201,12 +201,12 @@ def build_model(
     compiled: bool,
     begin: Callable[[keras.Model], None] = lambda recogniser: None,
 ) -> CtcModel:
-    """Builds a model in the current strategy's scope; ``compiled`` with its optimizer, built too.
+    """Builds a model, if ``compiled`` with a built optimizer, in the current strategy's scope.
 
     ``begin`` may change the recogniser's initial weights. Raises UsageError if the model breaks the
-    rules of `tfasr.models.build`, names no last layer for ``initial_blank_bias`` and
+    rules of `tfasr.models.build`, lacks ``output_layer()`` for ``initial_blank_bias`` or
     ``zero_output_layer`` or, compiled, has no middle layer for ``intermediate_loss_weight`` or no
-    layer of a name in ``freeze`` or ``learning_rates``.
+    layer that ``freeze`` or ``learning_rates`` name.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -219,7 +219,7 @@ def build_model(
         if training.initial_blank_bias:
             add_to_blank_bias(model, training.initial_blank_bias)
 
-    # A model without that method is refused before its weights are made, which takes longer.
+    # Rejects a model without output_layer() before its weights are made, which takes longer.
     options["check"] = lambda model: hasattr(model, "output_layer") or change_last(model)
     recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
@@ -252,9 +252,9 @@ def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
 
 
 def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -> ShardedSplit:
-    """Returns the split that a run's evaluations score: validation, or the declared part of it.
+    """Returns the split that a run's evaluations score: validation, or a fixed part of it.
 
-    Raises UsageError if the training split is too small for so many evaluations an epoch.
+    Raises UsageError if the training split is too small for ``evaluations_per_epoch``.
     """
     training, sizes = experiment.training, experiment.pipeline.batch_sizes
     most = len(splits["train"].utterances) // max(sizes)

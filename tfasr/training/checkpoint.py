@@ -1,4 +1,4 @@
-"""Checkpoints: all variables and the position in the run, in one file that appears whole."""
+"""Checkpoints: all variables and the position in the run, in one file, written all or nothing."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ log = logging.getLogger("tfasr")
 
 DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
-_LEDGER = "ledger"  # `tfasr.ledger.events.Ledger.mark` of the moment when it was saved
+_LEDGER = "ledger"  # `tfasr.ledger.events.Ledger.mark` when the checkpoint was saved
 # The prefix of the names of values that inference uses in place of the training weights.
 _AVERAGED = "averaged/"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
@@ -41,30 +41,30 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 class TrainingState:
     step: int = 0  # optimizer updates so far
     epoch: int = 1  # being trained
-    step_in_epoch: int = 0  # batches of it that are done
-    epoch_trained: bool = False  # whether it lacks only its evaluation
+    step_in_epoch: int = 0  # batches of that epoch that are done
+    epoch_trained: bool = False  # whether that epoch lacks only its evaluation
     history: list[dict[str, float]] = field(default_factory=list)  # metrics by evaluated epoch
     # Epochs of evaluations that have begun but aren't scored; only if an epoch has several.
     evaluating: list[float] = field(default_factory=list)
 
     @property
     def last_evaluated(self) -> float | None:
-        """The epoch, such as 2.5, of the last evaluation begun, where an epoch has several."""
+        """The epoch of the last evaluation begun, such as 2.5; None unless epochs have several."""
         scored = [scores["epoch"] for scores in self.history[-1:] if "epoch" in scores]
         return (self.evaluating or scored or [None])[-1]
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
-        if not self.evaluating:  # files stay as those of an older tfasr, which did not know it
+        if not self.evaluating:  # as in files of an older tfasr, which lack this field
             del values["evaluating"]
         return values
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """All state of a model and its optimizer, random states included, by unique name.
+    """Returns all state of a model and its optimizer, with random states, by unique name.
 
     A name is the variable's number and the last part of Keras's path. The rest of the path is left
-    out, as it counts the layers that a process has made.
+    out, as it depends on how many layers the process has made.
     """
     names = ("optimizer", "outer_optimizer")
     optimizers = filter(None, (getattr(model, name, None) for name in names))
@@ -92,8 +92,8 @@ def values_kept(variables: Iterable[keras.Variable]) -> Iterator[None]:
 
 
 def plain_array(value: Any) -> np.ndarray:
-    """The value of a Keras variable, mirrored or not, or of a tensor."""
-    # NumPy's own conversion of a Keras variable warns of a keyword that Keras does not take.
+    """Returns the value of a tensor or of a Keras variable, mirrored or not."""
+    # np.asarray(variable) would warn of a keyword argument that Keras doesn't accept.
     return np.asarray(getattr(value, "value", value).numpy())
 
 
@@ -137,7 +137,7 @@ def save_checkpoint(
 
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
-    """The names of those of the first ``count`` arrays that contain NaN or infinity."""
+    """Returns which of the first ``count`` arrays, by name, contain NaN or infinity."""
     names = sorted(name for name in arrays if name not in (_STATE, _LEDGER))[:count]
     floats = [name for name in names if arrays[name].dtype.kind == "f"]
     return [name for name in floats if not np.isfinite(arrays[name]).all()]
@@ -148,9 +148,9 @@ def keep_as_best(path: Path) -> None:
 
 
 def give_second_name(path: Path, name: Path) -> None:
-    """Gives a checkpoint another name in its folder, which outlives the first."""
+    """Gives a checkpoint a second name, which stays when the first is removed."""
     if name.is_file() and name.samefile(path):
-        return  # renaming one of a file's two names over the other would leave both
+        return  # renaming the link would do nothing and leave it behind
     link = name.with_name(name.name + PARTIAL_SUFFIX)
     link.unlink(missing_ok=True)
     try:
@@ -168,7 +168,7 @@ def give_second_name(path: Path, name: Path) -> None:
 
 
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
-    """The newest checkpoint that can be read, or else the best, or None.
+    """Returns the newest checkpoint that can be read, or else the best, or None.
 
     ``set_aside`` is for resuming a run: it also skips checkpoints whose steps the ledger lacks, and
     renames all that it skips, so that they aren't tried or counted again.
@@ -198,7 +198,7 @@ def _covered(path: Path, run_dir: Path) -> bool:
 
 
 def damage(path: Path) -> str | None:
-    """Why a checkpoint cannot be read, or None if it can."""
+    """Returns why a checkpoint can't be read, or None if it can."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -211,7 +211,7 @@ def damage(path: Path) -> str | None:
 
 
 def find_checkpoint(run_dir: Path, which: str) -> Path:
-    """The path of a run's "best" or "last" checkpoint, or of a file; UsageError if missing."""
+    """Returns a run's "best" or "last" checkpoint, or a file's path; UsageError if missing."""
     folder = run_dir / CHECKPOINTS_FOLDER
     named = folder / BEST_CHECKPOINT if which == "best" else Path(which)
     path = newest_checkpoint(run_dir) if which == "last" else named

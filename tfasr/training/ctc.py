@@ -15,8 +15,8 @@ def ctc_loss(
 ) -> tf.Tensor:
     """The CTC loss of each utterance, float32 ``(batch,)``; infinite where the labels have no path.
 
-    Sparse labels select TensorFlow's native kernel: 0.27 s where dense labels, and Keras's loss,
-    take about 8 s for 32 utterances of 600 frames on two CPU cores. The kernel raises
+    Sparse labels select TensorFlow's native kernel. For 32 utterances of 600 frames on two CPU
+    cores it takes 0.27 s; dense labels, and Keras's loss, take about 8 s. The kernel raises
     InvalidArgumentError for an utterance without labels, or with more labels than valid frames.
 
     Args:
@@ -55,9 +55,9 @@ def accumulate(
     """Returns losses ``(batch,)`` and the gradients of their mean, summed over a batch's parts.
 
     There are at most ``parts`` parts, none empty. ``compute`` takes a part and the weight of each
-    of its utterances; it returns losses ``(part,)`` and the gradients of their weighted sum, of
-    these ``shapes``. ``unroll`` puts the parts one after the other into the graph instead of a
-    loop, in which a mirrored replica may not update variables.
+    of its utterances; it returns losses ``(part,)`` and the gradients of their weighted sum, with
+    the given ``shapes``. ``unroll`` puts the parts one after the other into the graph; in a loop,
+    a mirrored replica can't update variables.
     """
     utterances = tf.shape(batch["feature_lengths"])[0]
     weight = 1.0 / tf.cast(utterances, tf.float32)
@@ -107,7 +107,7 @@ class CtcModel(keras.Model):
     """Wraps a built recogniser for training on `tfasr.data.batches.BatchSource`'s batches.
 
     Make and build it in the scope of the strategy it trains under. It is a Keras model so that
-    Keras callbacks can work on it; the steps come from `tfasr.training.step.TimedStep`. With an
+    Keras callbacks can work on it; `tfasr.training.step.TimedStep` takes the steps. With an
     ``intermediate_loss_weight`` the recogniser needs
     `tfasr.models.recurrent.Network.call_with_intermediate`.
     """
@@ -124,7 +124,7 @@ class CtcModel(keras.Model):
         self.output_lengths = output_lengths
         self.accumulation_steps = accumulation_steps
         self.intermediate_loss_weight = intermediate_loss_weight
-        self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of workers' rounds
+        self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of local rounds
         self._step: Callable | None = None
         self.built = True
 
@@ -138,7 +138,7 @@ class CtcModel(keras.Model):
         return self._ctc_losses(batch, logits), logits
 
     def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the CTC losses in training and the minimised losses, both ``(batch,)``."""
+        """Returns the CTC losses in training and the losses to minimise, both ``(batch,)``."""
         weight = self.intermediate_loss_weight
         if not weight:
             losses, _ = self.utterance_losses(batch, training=True)
@@ -155,11 +155,11 @@ class CtcModel(keras.Model):
     def loss_gradients(
         self, batch: Batch, part: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns a share's losses ``(batch,)`` and its part of the gradients of the global mean.
+        """Returns losses ``(batch,)`` and gradients of one device's share of a global batch.
 
-        The gradients have the optimizer's loss scale; their sum over replicas is that of the whole
-        batch. ``part`` is the share's part of the batch's utterances; by default all shares are
-        equal.
+        Summed over devices, the gradients are those of the global batch's mean loss, times the
+        optimizer's loss scale. ``part`` is the fraction of the global batch's utterances in this
+        share; by default all shares are equal.
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
 
@@ -189,11 +189,11 @@ class CtcModel(keras.Model):
         }
 
     def global_step(self, element_spec: Any) -> Callable[[Batch], dict[str, tf.Tensor]]:
-        """The step on a global batch, traced once for all shapes of this spec."""
+        """Returns the step on a global batch, traced once for all shapes of this spec."""
         return self.traced(self._global_step, [element_spec])
 
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
-        """A step as a function that is traced once, until `retrace`."""
+        """Returns ``step`` as a TensorFlow function, which stays traced until `retrace`."""
         if self._step is None:
             # One signature with open dimensions, so that no batch's shape is traced anew.
             self._step = tf.function(step, input_signature=signature)

@@ -46,7 +46,7 @@ class EvaluationResult:
         return values
 
     def write_hypotheses(self, path: Path) -> None:
-        """Writes one JSON object an utterance: id, reference, hypothesis, score, speaker.
+        """Writes a line of JSON per utterance: id, reference, hypothesis, score, speaker.
 
         A second decoder's hypothesis comes last, under the decoder's name.
         """
@@ -109,8 +109,8 @@ class PendingEvaluation:
 class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    ``second`` is another decoder with its name. Each of the ``workers`` evaluates different shards,
-    and all get the whole result.
+    ``second`` is the name of a second decoder, and the decoder. Each of the ``workers`` evaluates
+    different shards, and all get the whole result.
     """
 
     def __init__(
@@ -142,9 +142,9 @@ class Evaluator:
         return self._forward.experimental_get_tracing_count()
 
     def start(self, advance: Callable[[int], None] | None = None) -> PendingEvaluation:
-        """Runs the forward passes of the whole split and leaves the decoder at work.
+        """Runs the forward passes of the whole split, while a thread decodes their outputs.
 
-        ``advance`` gets the number of utterances of each batch once they are decoded.
+        ``advance`` is called with each batch's number of utterances once they are decoded.
         """
         batches, losses = [], []
         for positions, log_probs, lengths, loss in self.forward_passes():
@@ -160,7 +160,7 @@ class Evaluator:
     def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Yields the model's outputs for each batch of the split.
 
-        They are the utterances' positions in the split ``(batch,)``, float32 log-probabilities
+        These are the utterances' positions in the split ``(batch,)``, float32 log-probabilities
         ``(batch, frames, classes)``, valid frames ``(batch,)`` and CTC losses ``(batch,)``.
         """
         for batch in Reading(self._batches, self._source.split):

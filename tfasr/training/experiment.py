@@ -1,4 +1,4 @@
-"""What is measured: the configs of one experiment, saved with its run."""
+"""The configs of an experiment, which are saved with its run."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 
-# An older tfasr's behaviour, as values for settings that its ``experiment.json`` lacks.
+# An older tfasr's behaviour, as values of settings that its ``experiment.json`` doesn't have.
 BEFORE = {
     # Keras's momentum, 0.99 a step; evaluation of the last step's weights, never of averages.
     "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
@@ -54,13 +54,13 @@ class TrainingConfig:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
         num_replicas: devices of this process that share each batch; 1 in a cluster, where each
-            device has its process.
+            device has a process of its own.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
         start_from: the folder of a run, or of an export to Keras, whose weights this run begins
-            with: those of layers with equal names and shapes, and those of the output layer where
-            the alphabet is the same. "" begins with random weights. docs/training.md has the rules.
+            with: those of layers with equal names and shapes, except for the output layer if the
+            alphabet differs. "" begins with random weights. docs/training.md has the rules.
         freeze: pairs of a layer's name and the number of epochs, from the first on, in which it
             does not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
         learning_rates: pairs of a layer's name and a factor that multiplies the optimizer's
@@ -68,24 +68,24 @@ class TrainingConfig:
         initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
             step; below 0 the network begins with fewer blanks. The model's ``output_layer()``
             returns that layer, see `tfasr.models.model`.
-        zero_output_layer: whether the kernel of that layer begins at 0, so that no frame prefers a
-            class before the first step. Fewer runs then stay for epochs on
-            the plateau that CTC begins with (docs/recipes.md).
+        zero_output_layer: whether the last layer's kernel begins at 0, so that no frame prefers a
+            class before the first step. Fewer runs then stay for epochs on the plateau of high loss
+            that CTC begins with (docs/recipes.md).
         intermediate_loss_weight: the weight of a second CTC loss, computed from a middle layer's
             outputs with the same last layer: 0.3 minimises 0.3 of it plus 0.7 of the usual loss.
             For models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
-            losses and the trained model's cost do not change.
+            losses and the cost of inference do not change.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut. They
             go through the model one after the other, which saves memory. Gradients are added up,
             clipped and applied once per global batch, so that steps and schedules do not change.
             Batch normalisation takes the statistics of each part.
         batch_norm_window_utterances: how far back the moving statistics of batch normalisation
-            reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. At most
-            half of the training split. 0 keeps the layers' momentum, 0.99 a step in Keras. Layers
-            with a momentum other than their class's default always keep it, unless the model's
-            config says otherwise (`tfasr.models.model.keeps_momentum`).
-        batch_norm_synchronised: whether batch normalisation takes its statistics over all replicas
-            and workers, as one device would of the whole batch, instead of over each share.
+            reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
+            the training split is the longest window. 0 keeps the layers' momentum, 0.99 a step in
+            Keras. Layers with a momentum other than their class's default always keep it, unless
+            the model's config decides otherwise (`tfasr.models.model.keeps_momentum`).
+        batch_norm_synchronised: whether batch normalisation takes its statistics over the whole
+            batch, from all replicas and workers, instead of over each device's share.
         gradient_exchange: the type in which the workers of a cluster send and sum gradients.
             "bfloat16" halves the bytes: each worker rounds its gradients to 8 bits of mantissa, and
             each partial sum is rounded again on its way round the workers. The sum is float32 again
@@ -94,35 +94,34 @@ class TrainingConfig:
         exchange: how the workers of a cluster train together. "synchronous": they sum their
             gradients in every step. "local": each takes ``exchange_every_steps`` steps on its
             share of the batches by itself, then all continue from the mean of their weights.
-            "asynchronous": each change is added when it arrives, and no worker waits for the
-            slowest unless it is ``most_staleness`` rounds ahead of it. "local" with rounds of one
-            step and the outer optimizer "average" trains as "synchronous". One process ignores all
-            of this.
-        exchange_every_steps: a round's steps; fewer before a checkpoint and at an epoch's end.
-        local_from_epoch: local rounds have one step before this epoch (post-local SGD).
+            "asynchronous": each worker's change is added when it arrives; a worker waits for the
+            slowest only if it is ``most_staleness`` rounds ahead. "local" with rounds of one step
+            and the outer optimizer "average" trains like "synchronous". One process ignores this.
+        exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
+        local_from_epoch: before this epoch, local rounds have one step (post-local SGD).
         outer_optimizer: how the mean change of the weights in a local round is applied: "average"
             as it is, "nesterov" as a gradient for SGD with Nesterov momentum.
         outer_learning_rate: of "nesterov"; by default DiLoCo's.
         outer_momentum: of "nesterov"; by default DiLoCo's.
         most_staleness: how many rounds a worker may be ahead of the slowest one. While it trains a
             round, each other worker adds at most 2 * most_staleness + 1 changes to the weights.
-        worker_timeout_s: how long the chief waits for a worker before the others go on without it,
-            until it answers again.
+        worker_timeout_s: how long the others wait for a worker before they go on without it, until
+            it answers again.
         share_by_speed: whether a worker's share of the batches in "local" and "asynchronous"
             follows its speed in its last round, instead of being the same for all.
-        evaluate_averaged: whether evaluations and users of the trained model take the averaged
-            weights of an optimizer that keeps them: with Keras's ``use_ema``, and with
+        evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
+            weights if the optimizer keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training continues with its own weights.
         averaged_statistics_utterances: how many training utterances, in whole batches, are used to
             estimate batch normalisation's moving statistics for the averaged weights: the same
-            ones at every checkpoint until masks begin or the batch size changes. 0 uses the
-            statistics of training.
-        sentences_every_steps: steps between printed sentences; 0 for none.
+            ones at every checkpoint until augmentation's masks begin or the batch size changes. 0
+            uses the statistics of training.
+        sentences_every_steps: steps between prints of example sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
-        target_window: epochs whose median must meet a target.
+        target_window: how many epochs' median must meet a target.
         evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
             the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
             checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
@@ -133,18 +132,18 @@ class TrainingConfig:
         evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
             "swapped": by another model, loaded from the epoch's checkpoint, for which the training
             model leaves the device, as in the paper. "beside": by another process, while training
-            goes on. Scores and weights are the same.
-        evaluation_devices: the devices of the process of "beside", such as ("cpu:3",) or
+            goes on. Scores and weights are the same for all three.
+        evaluation_devices: the other process's devices for "beside", such as ("cpu:3",) or
             ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
         second_decoder: a decoder, such as "word_beam", whose error rates every evaluation adds as
             "word_beam_wer" and so on; ``DecoderConfig`` sets its beam width and the like. Targets,
             the best checkpoint and comparability follow ``DecoderConfig.name``. "" for none.
         stop_at_targets: whether training ends as soon as all targets are met.
         stop_after_hours: training ends with the epoch in which so many hours have passed since the
-            creation of the model, whatever the forecast. 0 for no limit.
+            creation of the model. 0 for no limit.
         give_up_after_hours: the budget, in hours since the creation of the model: training ends at
-            an epoch's end once it is spent, or once a forecast is 95 % certain that a target will
-            be met later. 0 for no budget.
+            an epoch's end once it is spent, or once a forecast is 95 % certain that a target won't
+            be met within it. 0 for no budget.
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
@@ -275,7 +274,7 @@ class Experiment:
         return dataclasses.replace(self.decoder, name=name) if name else None
 
     def continued(self, run_dir: Path) -> "Experiment":
-        """These configs, with an older tfasr's behaviour for settings unknown to the saved run."""
+        """Returns these configs, with the old behaviour for settings that the saved run lacks."""
         path = run_dir / EXPERIMENT_FILE
         if not path.is_file():
             return self
@@ -288,7 +287,7 @@ class Experiment:
         return dataclasses.replace(self, **changed)
 
     def to_json(self) -> dict:
-        """Returns the configs as JSON; the optimizer by its settings, the model by its name too."""
+        """Returns the configs as JSON, with the optimizer's settings and the model's name."""
         content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
         content["recogniser"] = model_source(self.model)
         optimizer = self.training.optimizer().get_config()

@@ -1,4 +1,4 @@
-"""From gin files to an experiment."""
+"""Reads an experiment from gin files."""
 
 import functools
 import inspect
@@ -25,7 +25,7 @@ from tfasr.tta.costs import HardwareConfig
 def fastest_precision() -> str:
     """The precision in which tfasr's recurrent layers train fastest on this machine.
 
-    "mixed_bfloat16" where they multiply in tiles of bfloat16 (Intel's AMX), "float32" elsewhere:
+    "mixed_bfloat16" if they can multiply in tiles of bfloat16 (Intel's AMX), "float32" otherwise:
     other processors emulate such products, or are no faster at them, and on GPUs it has not been
     measured. A run keeps the precision it began with, which ``experiment.json`` holds.
 
@@ -34,7 +34,7 @@ def fastest_precision() -> str:
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] != "amx":
         return "float32"
-    import tensorflow as tf  # the layers need it anyway; listing devices starts nothing
+    import tensorflow as tf  # needed anyway; listing devices initialises none
 
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
 
@@ -68,7 +68,7 @@ def _check(make: object) -> None:
 
 def _make_known(name: str, make: Callable[..., Any]) -> None:
     if inspect.isclass(make):
-        # Without it, Keras could not find the class when it reads a saved config.
+        # Without this, Keras could not find the class when it reads a saved config.
         keras.saving.register_keras_serializable("own", name)(make)
     if name in _known_to_gin:  # a cell of a notebook that is run again
         return
@@ -80,8 +80,8 @@ def _make_known(name: str, make: Callable[..., Any]) -> None:
 OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_make_known)
 """Optimizers and schedules in addition to Keras's, by their gin names.
 
-``@OPTIMIZERS.register("Sgd2")`` above a class, and ``TrainingConfig.optimizer = @Sgd2`` trains with
-it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
+With ``@OPTIMIZERS.register("Sgd2")`` above a class, ``TrainingConfig.optimizer = @Sgd2`` trains
+with it, and ``Sgd2.learning_rate = 0.1`` binds one of its parameters.
 """
 
 
@@ -94,7 +94,7 @@ class LoadedConfig:
     given: str  # the files' text, includes in place, and the extra bindings
     operative: str  # every value in use, as gin
     hardware: HardwareConfig | None = None  # the machine, if a preset describes it
-    # the copies that ``tfasr prepare`` makes, if a binding describes them
+    # the noisy copies that ``tfasr prepare`` makes, if a binding describes them
     noise: NoiseConfig | None = None
     # which characters ``tfasr prepare`` chooses
     alphabet: AlphabetConfig = field(default_factory=AlphabetConfig)
@@ -121,7 +121,7 @@ def load_config(
 
     Raises:
         UsageError: for a missing file, an unknown name, a wrong type or value, or a binding that
-            nothing uses. It names file and line.
+            nothing uses. The message names file and line.
     """
     files = [gin_file] if isinstance(gin_file, str) else gin_file or []
     know_models()
@@ -150,7 +150,7 @@ def trains_in_rounds(gin_file: Sequence[str] | None, bindings: Sequence[str]) ->
 
 
 def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingConfig:
-    """Replaces gin's reference by a function that no longer depends on gin's state."""
+    """Replaces gin's reference to the optimizer with a function that is independent of gin."""
     try:
         optimizer = training.optimizer()
         if not isinstance(optimizer, keras.optimizers.Optimizer):

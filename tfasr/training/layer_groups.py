@@ -14,7 +14,7 @@ from tfasr.training.private_keras import group_updates
 def named_layers(model: Any) -> dict[str, Any]:
     """Returns a model's layers that have weights, by name.
 
-    Keras's default names count a class's layers in the process; here they count those of the model.
+    Keras numbers a class's layers throughout the process; default names here number the model's.
     """
     layers: dict[str, Any] = {}
     counts: Counter[str] = Counter()

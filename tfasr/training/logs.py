@@ -1,4 +1,4 @@
-"""Where a run's scalars can go while it trains, by name."""
+"""Logs that a run's scalars can go to while it trains: TensorBoard, MLflow, W&B, your own."""
 
 import importlib
 import math
@@ -24,7 +24,7 @@ class Log(Protocol):
     """
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Writes values that belong to an optimizer step and to a time of the run."""
+        """Writes values of an optimizer step; ``useful_s``: the run's seconds without lost work."""
 
     def flush(self) -> None:
         """Makes written values survive a crash; may do nothing if `write` sends them at once."""
@@ -72,7 +72,7 @@ def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict[str, An
 
 
 class MlflowLog(Log):
-    """Logs metrics at optimizer steps, ``useful_seconds`` too, to ``MLFLOW_TRACKING_URI``.
+    """Logs scalars and ``useful_seconds`` by optimizer step to ``MLFLOW_TRACKING_URI``.
 
     A resumed run continues the MLflow run that it began, whose id is kept in its folder; steps that
     were lost and repeated appear there twice.
@@ -146,9 +146,9 @@ class TensorBoardLog:
 
 
 class _EventFile:
-    """An event file that begins with its predecessors' records up to a time.
+    """An event file that begins with the records of earlier sessions' files, up to a time.
 
-    Steps up to ``kept_step`` stay too: the last one is written after its checkpoint.
+    Steps up to ``kept_step`` stay too: the last one was written after the checkpoint of that step.
     """
 
     def __init__(self, folder: Path, kept_until_s: float, kept_step: int = 0):
@@ -157,7 +157,7 @@ class _EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         self._protos = tf.compat.v1
         old = sorted(folder.glob(_PATTERN))
-        # A process killed right here leaves both files behind: a record is written once.
+        # A process killed here leaves two files with the same records; write each only once.
         records = dict.fromkeys(
             record
             for path in old

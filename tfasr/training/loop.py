@@ -11,7 +11,7 @@ from tfasr.training.workers.step import average_statistics
 
 
 class Hook:
-    """A run's additional work. Every method does nothing by default.
+    """Additional work during a run, such as showing progress. By default, methods do nothing.
 
     All hooks of the run are called in the order of their list. A hook must not change the run's
     state; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run. If
@@ -27,13 +27,13 @@ class Hook:
         """Called before an epoch's first step, or its first remaining step after a resume."""
 
     def on_step_begin(self, run: TrainingRun) -> None:
-        """Called before each attempt to fetch a batch, also the last one, which fails."""
+        """Called before each attempt to fetch a batch, also before the last, which finds none."""
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step, before its checkpoint, which includes changes to the model."""
+        """Called after each step, before its checkpoint, which saves changes to the model too."""
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step's checkpoint, when finished evaluations have been booked."""
+        """Called after each step's checkpoint, when finished evaluations have been recorded."""
 
     def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
         """Called after an evaluation within an epoch; 2.5 is the middle of the third."""
@@ -71,7 +71,7 @@ class Loop:
         self._checkpoints = checkpoints
 
     def train(self) -> None:
-        """Trains; raises RunInterruptedError if a signal ended the run, once it is saved."""
+        """Trains; raises RunInterruptedError after saving the run if a signal ended it."""
         run = self._run
         self._evaluations.begin(run)
         for hook in self._hooks:
@@ -105,7 +105,7 @@ class Loop:
         run.interruption.agree_between(run.team.workers)  # on signals during the evaluation
         self._stop_if_interrupted()
         if not run.state.epoch_trained:
-            self._evaluate_within()  # if the previous session was killed during that evaluation
+            self._evaluate_within()  # if the previous session was killed while evaluating
         # A resumed epoch may lack only its evaluation, during which the last session was killed.
         batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
         while batches is not None and not (run.stop_requested and run.take_step.settled):

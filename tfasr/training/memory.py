@@ -94,7 +94,7 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
     frames = pipeline.max_frames
     if pipeline.padding == "bucketed":
         step_s = experiment.features.step_samples / experiment.features.sample_rate_hz
-        # If the length is not limited, about that of the paper's longest utterance.
+        # Without a limit on length: `max_frames`, about the paper's longest utterance.
         frames = round(loaded.shards.max_duration_s / step_s) or pipeline.max_frames
     return buffer_need(experiment, max(pipeline.batch_sizes), frames)
 
@@ -173,7 +173,7 @@ def synthetic_batch(
     """Makes a batch of noise in the shape of speech, like those of `BatchSource`.
 
     The first utterance has all ``frames``, to which others are padded, and ``labels`` characters of
-    ``alphabet``, by default as many as are spoken in the time. From the first to the last
+    ``alphabet``, by default as many as are spoken in that time. From the first to the last
     utterance, lengths fall evenly, by the fraction ``length_spread`` in all. Raises ValueError if
     an utterance has fewer output frames than labels.
     """
@@ -218,7 +218,7 @@ def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
     }
 
 
-# Above this share of the memory an estimate is not enough.
+# If an estimate exceeds this share of the memory, the need is measured.
 _CERTAIN_SHARE = 0.5
 _PROBED_BATCHES = (2, 4)
 
@@ -287,7 +287,7 @@ def check_memory(
     First it checks that the prefetched batches fit into the host's memory. On a GPU, it then tries
     a step on the longest batch. On a CPU, the kernel would kill a process whose step is too large,
     without a message, so the memory is only estimated. If the estimate is missing, or more than
-    half of the memory, another process takes steps of 2 and 4 utterances, and a straight line
+    half of the memory, another process takes steps on 2 and 4 utterances, and a straight line
     through their peaks predicts the need of the longest batch.
 
     ``available`` is how many more bytes this process may use, by default what the system reports.
@@ -313,7 +313,7 @@ def check_host_memory(
 ) -> MemoryNeed:
     """`check_memory` without a GPU; it needs no model in this process.
 
-    ``parameters`` is by default the lower bound from the model's config, which is close.
+    ``parameters`` is by default the model config's lower bound, which is close to their number.
     """
     batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
@@ -364,7 +364,7 @@ def try_on_device(
     batch: LongestBatch,
     step: Callable[[Experiment, LongestBatch], None],
 ) -> None:
-    """Tries a ``step`` on the longest batch; the RunError names the batch that would fit."""
+    """Tries a ``step`` on the longest batch; RunError, with a size that fits, if it doesn't fit."""
 
     def fits(utterances: int) -> bool:
         try:
@@ -377,7 +377,7 @@ def try_on_device(
         if fits(batch.utterances):
             return
         replicas = experiment.training.num_replicas
-        least, most = 0, batch.utterances // replicas  # of one device: fits, does not fit
+        least, most = 0, batch.utterances // replicas  # of one device: least fits, most doesn't
         while most - least > 1:
             middle = (least + most) // 2
             least, most = (middle, most) if fits(middle * replicas) else (least, middle)

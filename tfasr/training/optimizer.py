@@ -1,4 +1,4 @@
-"""The optimizer of a run: Keras's, fused, its loss scaled, its gradients clipped as a whole."""
+"""A run's optimizer: Keras's with fewer operations, loss scale and clipping over replicas."""
 
 import functools
 import inspect
@@ -17,8 +17,8 @@ log = logging.getLogger("tfasr")
 
 
 class FusedAdadelta(keras.optimizers.Adadelta):
-    """Keras's Adadelta: same config, states and, to rounding, results. Source: Zeiler 2012,
-    Algorithm 1.
+    """Keras's Adadelta in one operation per weight; config, states and, to rounding, results are
+    the same. Source: Zeiler 2012, Algorithm 1.
     """
 
     def update_step(self, gradient, variable, learning_rate) -> None:
@@ -67,7 +67,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
     class FusedMuon(_MUON):
         """Keras's Muon; config, saved states and, to rounding, results are the same.
 
-        A matrix is never transposed in memory, and what Adam updates takes one operation.
+        A matrix is never transposed in memory, and a weight that Adam updates takes one operation.
 
         Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024; J.
         Liu et al., Muon is Scalable for LLM Training, 2025, section 2.2 (the size of an update).
@@ -94,7 +94,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             self.assign_sub(variable, rate * self._orthogonal(direction))
 
         def _orthogonal(self, matrix: tf.Tensor) -> tf.Tensor:
-            """About the nearest matrix with orthonormal rows, or columns if they are fewer.
+            """Approximates the closest matrix with orthonormal rows, or columns if they are fewer.
 
             Newton-Schulz: X <- (a + b G + c G G) X with G = X X', or from the right with G = X' X.
             """
@@ -116,10 +116,10 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
     class PublishedScheduleFreeAdamW(DecayInUpdateStep, keras.optimizers.ScheduleFreeAdamW):
         """Keras's ScheduleFreeAdamW with the published update; config and states are the same.
 
-        On TensorFlow, Keras 3.15 reads z (its momentum) for the old average x only after the
-        gradient has changed it, so that each step moves x, by (1 - beta_1) / beta_1 of itself, in
-        the direction of the gradient instead of against it; and its weight decay leaves out z. As
-        in Keras, every iterate weighs the same in the average, those of the warm-up too.
+        On TensorFlow, Keras 3.15 computes the old average x from z (its momentum) only after the
+        gradient has changed z. So each step moves x along the gradient instead of against it, by
+        (1 - beta_1) / beta_1 of the step's size. Its weight decay also leaves out z. As in Keras,
+        every iterate weighs the same in the average, those of the warm-up too.
 
         Source: A. Defazio et al., The Road Less Scheduled, 2024, Algorithm 1.
         """
@@ -152,12 +152,12 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns an optimizer that does the same with fewer operations.
 
-    It is returned unchanged if it is already built, its class has no variant here, or its config
-    lacks some of its settings.
+    ``optimizer`` itself is returned if it is already built, its class has no variant here, or its
+    config lacks some of its settings.
     """
-    # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on 2 cores:
-    # AdaDelta 82 ms against 30 in one operation each, Adam 63 against 18; of 256 x 1024: 9.1
-    # against 4.0 and 7.8 against 3.7. A step of the paper's model takes 3900, of an4's 195 ms.
+    # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on 2 cores take
+    # 82 ms with AdaDelta, fused 30; with Adam 63, fused 18. Of 256 x 1024: 9.1, fused 4.0; 7.8,
+    # fused 3.7. A whole step takes 3900 ms with the paper's model, 195 ms with an4.gin's.
     cls = _FUSED.get(type(optimizer))
     if cls is None:
         return optimizer
@@ -168,7 +168,7 @@ def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         reason = str(error).split("\n")[0]
         log.info("%s: updated by Keras; its config cannot be read back: %s", cls.__name__, reason)
         return optimizer
-    # A learning rate that is a function is only a number in the config.
+    # The config would turn a learning rate that is a function into a number.
     same_variables = len(plain.variables) == len(optimizer.variables)
     if not same_variables or vars(plain).keys() != vars(optimizer).keys():
         log.info("%s: updated by Keras; its config does not hold all settings", cls.__name__)
@@ -207,9 +207,9 @@ _THRESHOLDS = ("clipnorm", "global_clipnorm", "clipvalue")
 def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     """Makes a run's optimizer in the current strategy's scope.
 
-    Give it gradients that went through `summed_gradients`; in the scope of a strategy over several
-    workers, sums over all of them. Raises UsageError if it accumulates gradients by itself, or its
-    learning rate is not a finite number above 0.
+    Pass it gradients from `summed_gradients`; under a strategy over several workers, pass their
+    sums over all workers. Raises UsageError if the optimizer accumulates gradients by itself, or
+    its learning rate is not a finite number above 0.
     """
     optimizer = fused(training.optimizer())
     if optimizer.gradient_accumulation_steps:
@@ -244,9 +244,9 @@ def summed_gradients(
 ) -> list[tf.Tensor]:
     """Prepares one replica's gradients for an optimizer of `make_optimizer`.
 
-    Keras clips, and looks for infinite gradients, before it sums over replicas: on each replica's
-    share alone. If the optimizer does either, each replica gets the mean here instead. Clipping it
-    equals clipping the sum, as `make_optimizer` divides thresholds by the number of replicas.
+    Keras clips, and looks for infinite gradients, before it sums over replicas, so it sees only a
+    replica's share. If the optimizer does either, this returns the mean over replicas instead.
+    Clipping it equals clipping the sum, as `make_optimizer` divides thresholds by the replicas.
     """
     context = tf.distribute.get_replica_context()
     inner = inner_optimizer(optimizer)
@@ -257,7 +257,7 @@ def summed_gradients(
 
 
 def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer whose loss is scaled, or the optimizer itself."""
+    """Returns the optimizer inside a `LossScaleOptimizer`, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -265,7 +265,7 @@ def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
     """Lets an optimizer take gradients as they are, instead of summing them over the workers.
 
     Keras clips before it sums, so workers would have to exchange all gradients twice; and it sums
-    in the gradients' own type.
+    in the gradients' own type instead of ``gradient_exchange``.
     """
     name = "_all_reduce_sum_gradients"
     if not hasattr(optimizer, name):

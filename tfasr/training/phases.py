@@ -60,7 +60,7 @@ class Checkpoints:
                 for_use = self._for_use(state)
         with ledger.interval("checkpoint", **where):
             try:
-                # The ledger first: after a power loss, no checkpoint may be newer than its lines.
+                # The ledger first: after a power loss, no checkpoint may be newer than the ledger.
                 ledger.sync()
                 keep, mark = run.training.keep_checkpoints, ledger.mark()
                 self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
@@ -76,8 +76,8 @@ class Evaluations:
     """Evaluates every epoch on the validation split and keeps the best checkpoint.
 
     Evaluations in parallel with training are recorded once their scores are known: between two
-    steps, in the epochs' order. Those in this process are recorded before the next checkpoint at
-    the latest; those in another process, when too many are under way or training ends.
+    steps, in the epochs' order. Training waits for those in this process before it saves the next
+    checkpoint; for those in another process, if too many are under way, and at the end.
     """
 
     def __init__(self, placement: Placement):
@@ -112,7 +112,7 @@ class Evaluations:
 
     def settle(self, run: TrainingRun) -> None:
         """Records the scores that the next checkpoint must contain."""
-        # Of every epoch, unless a later session can resume their evaluations.
+        # All scores, unless a later session can resume evaluations under way.
         (self.collect if self._placement.outlives_checkpoints else self.finish)(run)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where epochs are evaluated: by the model in training, in its place, or in another process."""
+"""Where epochs are evaluated: in the training model, a second model, or another process."""
 
 import contextlib
 import logging
@@ -44,7 +44,7 @@ class Devices:
     gpus: tuple[int, ...]
 
     def environment(self) -> dict[str, str]:
-        """Variables that show a child process only these GPUs."""
+        """Returns environment variables that show a child process only these GPUs."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
         return {"CUDA_VISIBLE_DEVICES": ",".join(names) or "-1"}
@@ -109,16 +109,16 @@ class PendingScores:
         """Writes the hypotheses behind the scores, unless they are there already."""
 
     def booked(self) -> None:
-        """Called once the scores are on disk and nothing else is needed."""
+        """Called once the scores are on disk; files kept for the evaluation may then go."""
 
 
 class Placement:
     most_pending: int = 0  # evaluations under way while training goes on
-    outlives_checkpoints: bool = False  # whether a checkpoint may be saved in the meantime
+    outlives_checkpoints: bool = False  # whether checkpoints may be saved before the scores come
     traces: int | None = None  # of the forward pass; None if unknown
 
     def start(self, epoch: float, checkpoint: Path) -> PendingScores:
-        """Starts to evaluate the current weights, which are also in a checkpoint."""
+        """Starts to evaluate the current weights, which ``checkpoint`` holds too."""
         raise NotImplementedError
 
     def begin(self, unscored: Sequence[float]) -> list[PendingScores]:
@@ -126,7 +126,7 @@ class Placement:
         return []
 
     def close(self) -> None:
-        """Releases everything; evaluations under way are given up."""
+        """Releases everything; evaluations under way are abandoned."""
 
 
 @dataclass
@@ -155,7 +155,7 @@ class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
     Averaged weights are read from the epoch's checkpoint for the forward passes; training then
-    continues with its own weights, bit for bit. Both swaps are recorded as ``swap``.
+    continues with its own weights, bit for bit. Each way is recorded as ``swap``.
     """
 
     model: CtcModel
@@ -197,7 +197,7 @@ class SwappedModel(Placement):
     memory is freed; the evaluation model is loaded from the epoch's checkpoint and runs the forward
     passes; its memory is freed and the training values are copied back, bit for bit. Both models'
     functions stay traced: a swap only copies, but the first one also builds the evaluation model.
-    Each way is recorded as ``swap``. Without an accelerator it gains nothing.
+    Each way is recorded as ``swap``. Without an accelerator, swapping gains nothing.
 
     Source: the paper, section 4.4.2 and Figure 6.
     """
@@ -276,7 +276,7 @@ def _components(model: keras.Model) -> list[tf.Variable]:
 
 
 def _assign(component: tf.Variable, value: np.ndarray) -> None:
-    # `assign` would reject another shape, even for a variable that holds nothing any more.
+    # `assign` would reject another shape, even for a variable that `release` has emptied.
     with tf.device(component.device):
         content = tf.constant(value, component.dtype)
         tf.raw_ops.AssignVariableOp(resource=component.handle, value=content)
@@ -330,7 +330,7 @@ class OtherProcess(Placement):
 
     An epoch's checkpoint keeps a second name until its scores are recorded, so that newer ones do
     not remove it and a resumed run finds what is still to be evaluated. A process that dies is
-    started again, up to three times over one checkpoint.
+    started again; its third death over the same checkpoint ends the run.
 
     Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
     """

@@ -48,7 +48,7 @@ from tfasr.training.workers.team import Team
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
-    An epoch's first batch has to wait for a full shuffle buffer (0.24 s with AN4).
+    An epoch's first batch waits for a full shuffle buffer (0.24 s with AN4), so start it early.
     """
 
     source: BatchSource
@@ -71,7 +71,7 @@ class EpochBatches:
         return Reading(self.dataset(state), self.source.split)
 
     def dataset(self, state: TrainingState) -> Any:
-        """The remaining batches of a state's epoch, over all replicas; nothing is read yet."""
+        """Returns the remaining batches of a state's epoch, for all replicas; reads nothing yet."""
         replicas = self.training.num_replicas
         position = self.training.seed, state.epoch, state.step_in_epoch
         if self.share is not None:
@@ -83,7 +83,7 @@ class EpochBatches:
 
 
 class NoBatches(EpochBatches):
-    """Replaces an epoch's batches if the training step reads its batches by itself."""
+    """Yields no batches, for a training step that reads them by itself (rounds of workers)."""
 
     def prefetch(self, epoch: int) -> None:
         pass
@@ -113,12 +113,12 @@ class TrainingRun:
     experiment: Experiment
     run_dir: Path
     splits: dict[str, ShardedSplit]  # "train" and "validation"
-    sources: dict[str, BatchSource]  # the batches of each
+    sources: dict[str, BatchSource]  # each split's batches
     alphabet: Alphabet
     team: Team
-    dictionary: list[str] | None = None  # the words of a file, if one was given
+    dictionary: list[str] | None = None  # the words of the user's lexicon file, if any
     ledger: Ledger = field(init=False)  # this worker's
-    interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
+    interruption: Interruption | AgreedInterruption = field(init=False)  # a signal to any worker
     started_from: dict[str, Any] | None = field(init=False, default=None)  # as in the ledger
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)
@@ -126,8 +126,8 @@ class TrainingRun:
     own_momentum: int = field(init=False)  # how many batch normalisations keep their own momentum
     link: Link | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
-    clock: RunClock = field(init=False)  # the chief's alone
-    # how it was extended after it had finished
+    clock: RunClock = field(init=False)  # only in the chief
+    # how the run was extended after it had finished
     extended: list[dict[str, Any]] = field(init=False, default_factory=list)
     stop_requested: bool = field(init=False, default=False)
 
@@ -235,8 +235,8 @@ def build(
 ) -> None:
     """Builds a run's model, batches and training step; all workers call it.
 
-    A run without a ``checkpoint``, and every worker but the chief, starts from initial weights. The
-    ledger gets ``model_creation`` and, with several workers, the interval ``link``.
+    Without a ``checkpoint``, the chief starts from initial weights; other workers get the chief's.
+    The ledger gets ``model_creation`` and, with several workers, the interval ``link``.
     """
     experiment, training, team = run.experiment, run.training, run.team
     strategy = team.strategy or make_strategy(training.num_replicas)

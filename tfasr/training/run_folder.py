@@ -1,4 +1,4 @@
-"""A run's folder: who may write it, and how its record begins and ends."""
+"""A run's folder: which process may write it, and what a resumed run must keep."""
 
 import contextlib
 import json
@@ -62,9 +62,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunInterruptedError(RunError):
-    """A signal ended the process; a checkpoint was saved, the run can be resumed.
+    """A signal ended the process; the run was saved and can be resumed.
 
-    Its ``exit_code`` is 128 and the signal's number, as in shells: 143 for SIGTERM, 130 for SIGINT.
+    ``exit_code`` is 128 plus the signal's number, as in shells: 143 for SIGTERM, 130 for SIGINT.
     """
 
     def __init__(self, message: str, received: signal.Signals):
@@ -73,7 +73,7 @@ class RunInterruptedError(RunError):
 
 
 class Interruption:
-    """Notes a first SIGTERM or SIGINT while its block runs; a second one works as it did before.
+    """Notes a first SIGTERM or SIGINT while its block runs; a second one has its usual effect.
 
     Outside the main thread, where Python can't set handlers, it does nothing.
     """
@@ -110,8 +110,8 @@ class Interruption:
         self._before = {}
 
 
-# What tfasr train writes before the first step, besides every run's files. The files that mark the
-# folder as its own are removed last: the experiment, then the ledger.
+# What tfasr train writes before the first step, in addition to every run's files. The files that
+# mark the folder as its own are removed last: the experiment, then the ledger.
 _START = (
     *(ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
     *(GIN_OPERATIVE_FILE, ENERGY_FILE, EXPERIMENT_FILE),
@@ -200,7 +200,7 @@ def claim_run_folder(
     then = Experiment.completed(saved)
     now = json.loads(json.dumps(experiment.to_json()))
     for content in (then, now):
-        # Keras adds a number that depends on what else the process has created.
+        # Keras's name for it has a number that depends on what else the process has created.
         content["training"]["optimizer"].pop("name", None)
         rate = content["training"]["optimizer"].pop("learning_rate", None)
         content["training"]["optimizer.learning_rate"] = rate
@@ -258,7 +258,7 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
 
 
 def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
-    """The metrics of each evaluation of a finished run, else None."""
+    """Returns the metrics of each evaluation of a finished run; None if it isn't finished."""
     if not is_finished(events):
         return None
     by_epoch = {
@@ -304,7 +304,7 @@ def record_sources(
 ) -> None:
     """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
 
-    ``own_words``: whether the words in ``lexicon.txt`` are others than the training transcripts'.
+    ``own_words``: whether ``lexicon.txt`` has other words than the training transcripts.
     """
     mean, deviation = statistics
     content = {
@@ -317,7 +317,7 @@ def record_sources(
     write_whole(run_dir / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
-# The files that determine a run, besides its shards and the code.
+# The files that determine a run, in addition to its shards and the code.
 _SETTINGS = (EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PLUGINS_FILE)
 _SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
 
@@ -332,7 +332,7 @@ def checkpoint_hashes(run_dir: Path) -> dict[str, str]:
 
 
 def recorded_lexicon(run_dir: Path) -> Path | None:
-    """The file of a run's words, if they are not those of the training transcripts."""
+    """Returns the run's lexicon file if its words aren't the training transcripts', else None."""
     own_words = "dictionary" in object_or_empty(run_dir / RUN_FILE)
     return run_dir / LEXICON_FILE if own_words else None
 

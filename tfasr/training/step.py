@@ -85,9 +85,9 @@ class StepResult:
     audio_s: float
     frames: int  # feature frames, without padding
     padded_frames: int  # with padding
-    input_wait_s: float  # until the batch was there
-    compile_s: float  # of the step if anything was traced or compiled in it, else 0
-    train_s: float  # of the step if nothing was, else 0
+    input_wait_s: float  # until the batch arrived
+    compile_s: float  # the step's time if it traced or compiled anything, else 0
+    train_s: float  # the step's time if it didn't, else 0
     lost_utterances: int = 0  # of workers that were left out since the step before; not trained on
 
 

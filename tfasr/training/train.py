@@ -69,7 +69,7 @@ _FINISHED = (
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
-    """The events that describe a run and decide with which others it may be compared."""
+    """Returns the events that describe a run and decide which runs it can be compared with."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
     compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
@@ -106,7 +106,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
 
 
-# The settings of rounds that make results comparable.
+# Settings of rounds: results are comparable only if these are equal.
 _OF_ROUNDS = ("exchange", "exchange_every_steps", "share_by_speed")
 _OF_EXCHANGE = {
     "local": ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum"),
@@ -137,10 +137,7 @@ def comparability(
     start: str | None = None,
     noisy: bool = False,
 ) -> dict[str, Any]:
-    """The facts that make two times-to-accuracy comparable, and a hash of them.
-
-    Among them are split, longest duration, text, alphabet, decoder and target rule.
-    """
+    """Returns the facts that must be equal for times to be comparable, and a hash of them."""
     references = hashlib.sha256()
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
@@ -156,7 +153,7 @@ def comparability(
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
-        # Open runs leave this out, as older ones do, and so stay comparable with those.
+        # Runs with other recipes leave this out, as runs of older versions do, to stay comparable.
         **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
     }
     training = experiment.training
@@ -206,18 +203,18 @@ def train(
             reports refuse to rank it with runs that were not extended in the same way.
         gin_texts: text files to write into ``run_dir`` too, by file name: gin's configuration as
             given and as used.
-        hardware: the machine's price, for the ledger.
+        hardware: the machine's description, with its price, for the ledger.
         memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
             into memory, see `tfasr.training.memory.check_memory`.
-        log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that
-            get the scalars too while the run trains.
+        log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that also get
+            the scalars while the run trains.
         callbacks: ordinary Keras callbacks, called as `fit` calls them. See
             `tfasr.training.hooks.keras.KerasCallbacks` for the ``logs`` they are given
             and for what a resumed run restores.
-        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
+        lexicon: a text file with one word per line, word beam search's dictionary; by default the
             training transcripts' words. A resumed run keeps the words that it began with.
-        own_process: whether this process was started for this training alone, as the command line
-            does. Its age, which includes the imports, is then written into the ledger.
+        own_process: whether this process was started for this training alone, as by the command
+            line. Its age, which includes the imports, is then written into the ledger.
         team: from `tfasr.training.workers.team.joined`, if several workers train together. Each
             calls this function with the same configuration and data; the chief alone writes the
             run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
@@ -231,7 +228,7 @@ def train(
             log needs is not installed.
         RunError: if the longest batch does not fit into memory, the loss is not finite or the disk
             is full, or another worker fails; checkpoints are kept.
-        RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
+        RunInterruptedError: a RunError; a signal ended the run, which can be resumed.
     """
     team, run_dir = team or Team(), Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
@@ -247,7 +244,7 @@ def train(
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
-            open_start(experiment)  # reports its faults before anything is written
+            open_start(experiment)  # reports errors in start_from before anything is written
         if team.share is None:  # in a cluster nothing may be built before the workers have met
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
@@ -267,7 +264,7 @@ def train(
         session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
         checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
         with ledger.interval("init"):
-            # A trial step would need all workers, and one that fails would leave them waiting.
+            # Not with several workers: if a trial step failed on one, the others would wait for it.
             probed = memory_probe and team.share is None
             if probed and not on_gpu():
                 # This may take steps in another process. They don't count towards the time to
@@ -286,7 +283,7 @@ def train(
             if probed and on_gpu():
                 source, spec = run.sources["train"], run.batches.dataset(run.state).element_spec
                 check_memory(experiment, run.model, source, run.alphabet, lambda: spec)
-        # MLPerf's rules: no data may be read before run_start. So far only the indices were.
+        # MLPerf's rules: no data may be read before run_start. So far only shards' indices were.
         machine = {} if hardware is None else {"hardware": to_json(hardware)}
         session.begin_training(run_facts(run, machine))
         for name in ("train", "validation") if claim.session else ("validation",):

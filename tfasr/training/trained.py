@@ -48,7 +48,7 @@ def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run's configuration; weights, words and data are read when they are asked for.
+    """A run's configuration; weights, words and data are read when first needed.
 
     Every method raises UsageError if something in the folder is missing, damaged, or doesn't fit.
     """
@@ -62,27 +62,27 @@ class TrainedRun:
         return load_feature_statistics(self.path, self.experiment.features.num_features)
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
-        """The training transcripts' words if a decoder needs them, otherwise []."""
+        """Returns the run's dictionary if the decoder needs one, otherwise []."""
         return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
         return find_checkpoint(self.path, which)
 
     def decoder(self, **changes: Any) -> DecoderConfig:
-        """The run's decoder with other values; None keeps the run's."""
+        """Returns the run's decoder config with changes; None keeps the run's value."""
         changes = {name: value for name, value in changes.items() if value is not None}
         with wrong_values_are_wrong_use():
             return dataclasses.replace(self.experiment.decoder, **changes)
 
     def model(self, checkpoint: str = "best", *, precision: str | None = None) -> CtcModel:
-        """The model with a checkpoint's weights, averaged ones where it holds them."""
+        """Returns the model with a checkpoint's weights: averaged ones if it holds any."""
         path = self.checkpoint(checkpoint)  # before the model is built, which takes a while
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
         return model
 
     def untrained_model(self, *, precision: str | None = None) -> CtcModel:
-        """A model like the one that the run trains, with random weights."""
+        """Returns a model like the one that the run trains, with random weights."""
         experiment = self.experiment
         if precision is not None:
             training = dataclasses.replace(experiment.training, precision=precision)
@@ -97,9 +97,9 @@ class TrainedRun:
         checked: bool = True,
         part: int = 0,
     ) -> BatchSource:
-        """Batches of a prepared split, normalised as in training; ``checked`` reads all of it.
+        """Returns batches of a prepared split, normalised as in training; ``checked`` verifies it.
 
-        ``part`` takes so many of its utterances, see `ShardedSplit.part`; 0 takes all.
+        ``part`` takes only so many of its utterances, see `ShardedSplit.part`; 0 takes all.
         """
         prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
         if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
@@ -178,12 +178,12 @@ def evaluate(
     Args:
         run_dir: a folder that `tfasr train` wrote.
         split: a prepared split.
-        shard_dir: where it is; the run's own by default.
+        shard_dir: the folder with the split; the run's own by default.
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
-        recombine: of word beam search; the run's own by default.
-        lexicon: a text file with a word a line, the dictionary of word beam search; by default the
-            run's, which holds the training transcripts' words.
+        recombine: whether word beam search drops beams that can't win; the run's own by default.
+        lexicon: a text file with one word per line, word beam search's dictionary; by default the
+            run's: its training transcripts' words, or those of the lexicon that it trained with.
         language_model: scores the words of word beam search in addition to the model; it must know
             all words of the dictionary.
         checkpoint: "best" (by validation CER), "last", or a file.

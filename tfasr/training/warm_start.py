@@ -1,4 +1,4 @@
-"""A start from a trained run or an export: which weights a new run begins with, and their cost."""
+"""Starts a run from a trained run or an export: the weights it begins with, and their cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ _SPEC, _KERAS, _SUMS = "recogniser.json", "model.keras", "SHA256SUMS"
 
 @dataclass(frozen=True)
 class Start:
-    """What a run begins with, opened and checked; its weights are read by `layers`."""
+    """The run or export that a run starts from, opened and checked; `layers` reads its weights."""
 
     file: Path  # which holds the weights
     alphabet: Alphabet
@@ -48,7 +48,7 @@ class Start:
     fact: dict[str, Any]  # what the ledger records about this start
 
     def layers(self) -> dict[str, list[np.ndarray]]:
-        """The weights of each layer, by name; UsageError if they cannot be used."""
+        """Returns each layer's weights, by name; UsageError if they can't be used."""
         if self.experiment is None:
             recogniser = keras.saving.load_model(self.file, compile=False).recogniser
         else:
@@ -148,7 +148,7 @@ def _of_run(folder: Path) -> Start:
         )
     energy = measured_energy(run).use(run, math.inf)
     costs = {"seconds": run.wall_s, "joules": None if energy is None else energy.total_joules}
-    before = run.fact("start_from")  # the cost includes that of the run it began with
+    before = run.fact("start_from")  # the cost includes that of the run from which this one began
     for name, cost in costs.items():
         earlier = before.get(name) if before else 0.0
         costs[name] = None if cost is None or earlier is None else round(cost + earlier, 3)
