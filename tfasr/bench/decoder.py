@@ -1,4 +1,4 @@
-"""Seconds, errors and memory of decoders over beam widths, on a model's log-probabilities."""
+"""Seconds, errors and memory of decoders at several beam widths, on a model's log-probabilities."""
 
 import dataclasses
 import json
@@ -42,8 +42,8 @@ class DecoderBenchConfig:
     decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
     # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
-    recombine: bool = False  # whether word beam search is also measured with recombination
-    num_threads: int = 1  # of word beam search and of TensorFlow
+    recombine: bool = False  # also measures word beam search with recombination of equal beams
+    num_threads: int = 1  # threads of word beam search, and of TensorFlow
 
     def check(self) -> None:
         require(self.num_threads > 0, self, "num_threads", "at least 1 (--num_threads)")
@@ -60,8 +60,8 @@ class LogProbs:
     references: list[str]
     audio_s: np.ndarray  # float64 ``(utterances,)``
     alphabet: Alphabet
-    lexicon: tuple[str, ...] = ()  # for decoders that need it
-    forward_s: float | None = None  # wall-clock time of the forward passes, if known
+    lexicon: tuple[str, ...] = ()  # words for decoders with a dictionary
+    forward_s: float | None = None  # wall-clock seconds of all forward passes, if known
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
@@ -183,12 +183,12 @@ class DecoderRow:
 
     config: DecoderConfig
     build_s: float  # wall-clock seconds to create the decoder and its dictionary
-    cpu_s: float  # of one pass over all utterances, summed over threads
-    wall_s: float  # of the same pass
-    passes: int  # measured; the seconds are medians over passes
+    cpu_s: float  # CPU seconds to decode all utterances, summed over threads
+    wall_s: float  # wall-clock seconds of the same work
+    passes: int  # how often all utterances were decoded; seconds are medians
     audio_hours: float  # of all utterances
     counts: ErrorCounts
-    peak_memory_mib: float | None = None  # of the measuring process, if known
+    peak_memory_mib: float | None = None  # of the row's process, if known
     memory_before_mib: float | None = None  # before the decoder was created
 
     @property
@@ -258,7 +258,7 @@ def measure(
 ) -> DecoderRow:
     """Decodes all utterances and measures errors and seconds.
 
-    Passes are repeated for half a second, at most ten times.
+    Decoding is repeated for half a second, at most ten times.
     """
     began = time.perf_counter()
     decoder = make()
@@ -301,7 +301,7 @@ def run_log_probs(context: Context) -> LogProbs:
     began = time.perf_counter()
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(positions.tolist(), log_probs, lengths, strict=True):
-            answered[position] = rows[:length].copy()  # a view would keep the entire batch
+            answered[position] = rows[:length].copy()  # a view would keep the whole batch
     forward_s = time.perf_counter() - began
     utterances = source.split.utterances
     missing = [utterance.id for utterance in utterances if utterance.position not in answered]

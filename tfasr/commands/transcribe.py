@@ -193,7 +193,7 @@ def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
 
 
 LIMITS = (
-    ("max_streams", 16, "simultaneous streams; also simultaneous files"),
+    ("max_streams", 16, "simultaneous streams, and simultaneous files"),
     ("max_stream_s", 3600.0, "seconds of a stream, or of a file's upload"),
     ("max_upload_mb", 500.0, "millions of bytes of a file"),
     ("max_upload_s", 14400.0, "seconds of audio in a file"),

@@ -25,7 +25,7 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the slowest device's seconds over the median device's, as a median over rounds."""
+    """Returns the median, over rounds, of the slowest device's seconds over the median device's."""
     return statistics.median(
         max(seconds) / statistics.median(seconds) if statistics.median(seconds) > 0 else 1.0
         for seconds in seconds_of_replicas
