@@ -47,7 +47,7 @@ class BackendsConfig:
     # memory layouts of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes per backend; backends take turns
-    steps: int = 10  # measured per model in each process
+    steps: int = 10  # measured steps per model in each process
     warmup_steps: int = 3  # steps per model in each process, left out of results
     keyword_batch_size: int = 64  # utterances per step of the keyword spotter
     acoustic_batch_size: int = 16  # utterances per step; 0 leaves the acoustic model out
@@ -229,7 +229,7 @@ class AxesTask:
     frames: tuple[int, ...]  # lengths of utterances, growing
     batch: int  # utterances
     steps: int  # measured per network and length
-    warmup: int  # steps before them, left out of results
+    warmup: int  # steps before the measured ones, left out of results
     runtime: str = "tensorflow"  # a key of `RUNTIMES`
     # numbers of threads (OpenMP, within an operation, parallel operations); () for the defaults
     threads: tuple[int, ...] = ()
@@ -339,9 +339,9 @@ def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[s
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))
     notes = [
-        f"Each backend runs in {config.rounds} processes, in alternation: medians of the "
-        f"processes' medians over {config.steps} steps, without the first {config.warmup_steps} "
-        "steps. A step is forward, loss, backward and update, timed to its end.",
+        f"Each backend runs in {config.rounds} processes; backends take turns. Medians of the "
+        f"processes' medians over {config.steps} steps, without the first {config.warmup_steps}. "
+        "A step is forward pass, loss, backward pass and update, timed to their end.",
         f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
         f"{versions}. TensorFlow runs graphs with tfasr's LSTM; JAX compiles the whole step and "
         "PyTorch is eager, both with Keras's LSTM. Of the fastest: the step's time divided by that "

@@ -256,10 +256,7 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
 def measure(
     load: LogProbs, config: DecoderConfig, make: Callable[[], Decoder], *, batch_size: int = 64
 ) -> DecoderRow:
-    """Decodes all utterances and measures errors and seconds.
-
-    Decoding is repeated for half a second, at most ten times.
-    """
+    """Measures errors and seconds of decoding, repeated for half a second, at most ten times."""
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began

@@ -25,7 +25,7 @@ from tfasr.telemetry.machine import peak_bytes
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
 EXPORTED = "exported"  # the run_dir itself, if it is an exported model
-_FOR_P99 = 100  # requests
+_FOR_P99 = 100  # requests from which on the p99 is shown
 _log = logging.getLogger(__name__)
 
 
@@ -321,8 +321,8 @@ def inference_tables(
     measured: Sequence[BackendLatencies], left_out: Mapping[str, str] | None = None
 ) -> list[Table]:
     notes = [
-        "A request goes from samples in memory to text with word times; for a chunk, it is one "
-        f"push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
+        "A request takes samples in memory and returns text with word times; for chunks, it is "
+        f"one push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
         "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
         "uses one core; Keras and PyTorch split the work of every recording."
     ]

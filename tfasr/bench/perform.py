@@ -21,7 +21,7 @@ from tfasr.telemetry.system import describe_system
 
 @dataclass(frozen=True)
 class Measured:
-    tables: list[Table]  # tables for readers
+    tables: list[Table]  # for readers
     values: dict[str, Any]  # the entire ``results.json``
 
     def to_format(self, output_format: str) -> str:

@@ -48,7 +48,7 @@ class SweepConfig:
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     calls: int = 200  # measured inference calls for each size
     steps: int = 10  # measured training steps for each size
-    warmup: int = 4  # calls and steps before them, left out of results
+    warmup: int = 4  # calls and steps before the measured ones, left out of results
     frames: int = 1000  # feature frames of each utterance
     labels: int = 120  # characters in each transcript
     memory_share: float = 0.8  # fraction of free memory that training may use
@@ -347,8 +347,8 @@ def _training(analysis: SweepAnalysis) -> Table:
     )
     notes = [
         f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
-        "Batches grow until memory would be full. Errors are those of inference in the same "
-        "precision.",
+        "Batches grow as long as they fit into memory. Errors are those of inference in the "
+        "same precision.",
         *_common_notes(analysis),
     ]
     title = "Training over batch sizes and precisions"

@@ -147,8 +147,7 @@ def _inference(arguments: argparse.Namespace) -> str:
 
     Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
     and the same weights in PyTorch's layers. Measures batches, chunks of a stream, cold starts and
-    memory.
-    The output lists backends that are not installed or can't run the model.
+    memory. The output lists backends that are not installed or can't run the model.
     """
     with wrong_values_are_wrong_use():
         config = InferenceConfig(

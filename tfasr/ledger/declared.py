@@ -185,10 +185,7 @@ def study_sentence(folder: Path) -> str:
 
 
 def check_study(folder: Path) -> StudyCheck:
-    """Compares a study's runs with its sealed plans and its list of starts.
-
-    Raises UsageError if ``starts.jsonl`` is damaged or has no plan.
-    """
+    """Compares a study's runs with its plans and starts; UsageError if these are damaged."""
     check = StudyCheck()
     events = read_events(folder / STARTS_FILE)
     hashes = chain_of(folder / STARTS_FILE)

@@ -48,8 +48,8 @@ A training run writes, in order:
   "layers" (copied), "new_layers"}``; ``comparability`` has the first 16 digits of ``sha256``.
 - if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
   if the budget was spent without a forecast)}``, metadata ``epoch_num``.
-- with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``
-  (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
+- with a second decoder (fact ``second_decoder``): ``metrics``, which declares its rates,
+  ``second_decode_work`` (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
 - if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
   ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
   per evaluation, when the averages replace the training weights and when these come back.
@@ -67,7 +67,7 @@ A training run writes, in order:
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
 "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``. The last three are
-seconds that end at the event. ``compile_s`` is the entire step if it traced a new shape, else 0.
+seconds before the event. ``compile_s`` is the entire step if it traced a new shape, else 0.
 If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost work.
 
 If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
@@ -80,14 +80,15 @@ Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the s
 `tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
 ``epoch``, ``eval_forward`` and ``decode``.
 
-If they train in rounds, the chief's ``train_step`` counts its own utterances; the last step of a
+If workers train in rounds, the chief's ``train_step`` counts the chief's utterances; the last of a
 segment (`tfasr.training.workers.hub`) also counts all that the others trained on in that segment.
-``exchange_start/_stop`` and ``wait_start/_stop`` enclose those intervals. ``exchanged`` precedes
-that step: ``{"outer_steps" (so far), "utterances", "lost_utterances", "waited_s", "waited_for" (the
-rank that came last, or None), "workers": [{"rank", "utterances", "staleness", "train_s",
-"link_s"}]}``, an entry per round of each worker. ``worker_left`` (``{"rank", "why"}``),
-``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its work came too late and
-was dropped) report on workers. Workers write ``worker_round`` instead of ``worker_step``.
+``exchange_start/_stop`` and ``wait_start/_stop`` enclose the intervals of these names. Each such
+last step follows an ``exchanged``: ``{"outer_steps" (so far), "utterances", "lost_utterances",
+"waited_s", "waited_for" (the rank that came last, or None), "workers": [{"rank", "utterances",
+"staleness", "train_s", "link_s"}]}``, an entry per round of each worker. ``worker_left``
+(``{"rank", "why"}``), ``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its
+work came too late and was dropped) report on workers, which write ``worker_round`` instead of
+``worker_step``.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -494,10 +495,7 @@ class Ledger:
     def begin_session(
         self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
     ) -> None:
-        """Writes ``session_start``, the first event of every process.
-
-        ``declared`` is a study's declaration of this run, see `tfasr.ledger.declared`.
-        """
+        """Writes ``session_start``, each process's first event; see `tfasr.ledger.declared`."""
         value = {
             "session": self.session,
             "resumed_from_step": resumed_from_step,
@@ -508,10 +506,7 @@ class Ledger:
         self.event("session_start", value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
-        """Waits until all events so far are on disk.
-
-        Raises RunError if the file was removed or replaced.
-        """
+        """Waits until all events are on disk; RunError if the file was removed or replaced."""
         if self.inherited:
             return
         with self._mutex, named_in_errors(self._path):

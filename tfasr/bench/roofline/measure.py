@@ -44,7 +44,7 @@ class RooflineConfig:
     memory_megabytes: int = 0  # of each array; 0: four times the last-level cache, at least 256
     # operations per element of the intensity sweep, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of that sweep's elements
+    sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the intensity sweep's elements
     sweep_s: float = 0.3  # seconds to measure each intensity
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
@@ -60,7 +60,7 @@ class RooflineConfig:
     # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
     # Toolkit; () for powers of 4 from 4 KiB to memory_megabytes
     working_set_bytes: tuple[int, ...] = ()
-    experiments: int = 5  # repetitions of working_set_bytes, like ERT_NUM_EXPERIMENTS; 0 skips it
+    experiments: int = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS); 0 skips it
     # other machines to draw for comparison: (name, precision, GFLOP/s)
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
@@ -380,7 +380,7 @@ def measure_model(
 @dataclass(frozen=True)
 class Point:
     model: str
-    name: str  # the name of a module, a step or a kernel
+    name: str  # name of a module, a step or a kernel
     flops: float
     moved_bytes: float  # read and written, if there were no caches
     seconds: float

@@ -257,7 +257,7 @@ class _Fit:
     """A curve fitted to each draw (row) of the logarithms of utterances."""
 
     offset: np.ndarray  # ``(rows,)``
-    slope: np.ndarray  # ``(rows,)``: 1 / critical batch, or the power
+    slope: np.ndarray  # ``(rows,)``: 1 / critical batch (in units of ``sizes``), or the power
     squares: np.ndarray  # sum of squared residuals, ``(rows,)``
     fitted: np.ndarray  # ``(rows, points)``
 

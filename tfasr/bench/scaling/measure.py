@@ -44,7 +44,7 @@ class ScalingConfig:
     labels: int = 200  # characters in each transcript
     precision: str = "float32"  # Keras's dtype policy of the layers
     loader: bool = True  # also measures weak scaling with batches read from shards
-    sorting_loader: bool = True  # also with batches sorted by length while training waits
+    sorting_loader: bool = True  # also measures batches sorted by length while training waits
     sorted_batches: int = 4  # global batches that the sorting loader sorts together
     module_rounds: int = 10  # measurements of each module; 0 skips modules
     link_gigabytes_per_s: float = 0.0  # bandwidth of a device, for the prediction; 0 to measure

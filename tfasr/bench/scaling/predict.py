@@ -351,11 +351,11 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
         f"bootstrap. A step takes {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} "
         f"ms per row, from steps with {listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
-        f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
+        f"{' and '.join(sources)}; {100 * measured.overlap:.0f} % of it is hidden.",
     ]
     if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
-        growth = "; a single size can't show their growth with the batch"
+        growth = "; a single batch size can't show how their number grows with it"
         critical = prediction.critical_batch
         if critical is not None:
             batches = (critical.low, critical.middle, critical.high)
