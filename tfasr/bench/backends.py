@@ -34,7 +34,7 @@ RUNTIMES = {
 NATIVE = "native_torch"  # PyTorch without Keras, as PyTorch users write a keyword spotter
 KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
 NUM_CLASSES, _AXES_CLASSES = 29, 30
-_REASON = 160  # characters
+_REASON = 160  # characters shown
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ class BackendTimes:
     backend: str  # Keras's backend, or `NATIVE`
     batch_size: int  # utterances
     first_s: list[float | None]  # the first step of each process, which compiles
-    forward_ms: list[list[float]]  # of each forward pass, one list per process
-    step_ms: list[list[float]]  # of each step, one list per process
+    forward_ms: list[list[float]]  # time of each forward pass, a list per process
+    step_ms: list[list[float]]  # time of each step, a list per process
     reason: str = ""  # why times are missing, or ""
 
     def joined(self, others: "Sequence[BackendTimes]") -> "BackendTimes":
@@ -243,9 +243,9 @@ class AxesTimes:
     network: str
     frames: int  # feature frames of each utterance
     parameters: int = 0  # trainable parameters
-    inference_s: list[float] = field(default_factory=list)  # of each forward pass alone
+    inference_s: list[float] = field(default_factory=list)  # seconds of each inference call
     training_s: list[float] = field(default_factory=list)  # seconds of each training step
-    first_s: float | None = None  # of the first training step, which compiles
+    first_s: float | None = None  # seconds of the first training step, which compiles
     reason: str = ""  # why it was not run, or ""
 
     @property

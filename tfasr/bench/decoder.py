@@ -29,7 +29,7 @@ from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
 
-_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # of a panel, and of a line of text
+_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # heights of a panel and of a line of text
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
 _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class DecoderBenchConfig:
     decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
     # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
-    recombine: bool = False  # also measures word beam search with recombination of equal beams
+    recombine: bool = False  # also measures word beam search that merges equal beams
     num_threads: int = 1  # threads of word beam search, and of TensorFlow
 
     def check(self) -> None:
@@ -186,10 +186,10 @@ class DecoderRow:
     cpu_s: float  # CPU seconds to decode all utterances, summed over threads
     wall_s: float  # wall-clock seconds of the same work
     passes: int  # how often all utterances were decoded; seconds are medians
-    audio_hours: float  # of all utterances
+    audio_hours: float  # duration of all utterances together
     counts: ErrorCounts
-    peak_memory_mib: float | None = None  # of the row's process, if known
-    memory_before_mib: float | None = None  # before the decoder was created
+    peak_memory_mib: float | None = None  # of the process that measured this row, if known
+    memory_before_mib: float | None = None  # peak memory before the decoder was created
 
     @property
     def cpu_s_per_audio_hour(self) -> float:

@@ -81,9 +81,9 @@ class DeepMarkConfig:
 
     batch_size: int = 32  # utterances per batch on each device, if `search_batches` is empty
     search_batches: tuple[int, ...] = ()  # sizes to try, growing; the fastest is used
-    search_lengths_s: tuple[int, ...] = ()  # of utterances, to compare sizes; empty: all
+    search_lengths_s: tuple[int, ...] = ()  # utterances with which sizes are compared; empty: all
     search_rounds: int = 2  # measurements of each size and length
-    cliff_tolerance: float = 0.05  # an utterance this share slower in a larger batch is a cliff
+    cliff_tolerance: float = 0.05  # an utterance slower by this share in a larger batch is a cliff
     memory_share: float = 0.8  # fraction of free memory that the search may use
     warmup_steps: int = 1  # untimed passes for each batch shape
     num_devices: int = 1  # each gets a batch; several only on TensorFlow
@@ -106,9 +106,9 @@ class DeepMarkConfig:
 class LengthMeasurement:
     length_s: int  # seconds of an utterance
     sizes: Sequence[int]  # utterances in each batch; empty if this length was not run
-    forward_s: Sequence[float]  # of network and loss, in each batch
-    backward_s: Sequence[float]  # of gradients, after the forward pass
-    total_s: Sequence[float]  # of forward and backward in one step
+    forward_s: Sequence[float]  # seconds of network and loss, for each batch
+    backward_s: Sequence[float]  # seconds of the gradients alone, for each batch
+    total_s: Sequence[float]  # seconds of forward and backward in one step
 
     @property
     def utterances(self) -> int:
@@ -124,7 +124,7 @@ class LengthMeasurement:
 class DeepMarkMeasurement:
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
-    lengths: Sequence[LengthMeasurement]  # of 1, 2, ... 15 s
+    lengths: Sequence[LengthMeasurement]  # one for utterances of each length, 1 to 15 s
     timed_apart: bool = True  # False if backward_s is total_s minus forward_s
 
     @property
@@ -232,7 +232,7 @@ class BatchTried:
 class Search:
     tried: Sequence[BatchTried]
     lengths_s: Sequence[int]  # of the utterances with which batch sizes were compared
-    tolerance: float  # an utterance this share slower in a larger batch is a cliff
+    tolerance: float  # an utterance slower by this share in a larger batch is a cliff
 
     @property
     def fastest(self) -> BatchTried | None:

@@ -76,13 +76,13 @@ class Latency:
 
 @dataclass(frozen=True)
 class BackendLatencies:
-    backend: str  # of `BACKENDS`
+    backend: str  # one of `BACKENDS`, or `EXPORTED`
     latencies: list[Latency]  # batches first, then chunks
     cannot_stream: str | None  # why there are no chunks, or None
     load_s: float  # to load the model and transcribe two seconds of silence, without imports
-    peak_memory_bytes: int | None  # of the measuring process, if known
+    peak_memory_bytes: int | None  # of the process that measured this backend, if known
     cold_start_s: float | None  # of a tfasr transcribe process; None until measured
-    model_bytes: int  # of the weights' file
+    model_bytes: int  # size of the weights' file
     text: str  # transcript of the first recording
 
 

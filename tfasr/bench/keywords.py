@@ -86,7 +86,7 @@ class KeywordData:
     words: list[str]
     splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
     source: str  # description for readers
-    identity: str  # the same only for the same utterances
+    identity: str  # identifies the utterances: equal only if they are
 
 
 def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) -> KeywordData:

@@ -29,7 +29,7 @@ class StepConfig:
     bindings: tuple[str, ...] = ()  # gin lines that override the file
     batches: tuple[int, ...] = (16,)  # utterances per batch
     frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
-    labels: int | None = None  # in the longest transcript; None for an estimate
+    labels: int | None = None  # characters in the longest transcript; None for an estimate
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # compared
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # fraction by which the shortest utterance is below the longest
@@ -53,7 +53,7 @@ class StepTiming:
     precision: str  # Keras's dtype policy
     batch: int  # utterances
     frames: int  # length to which utterances are padded
-    labels: int  # of the longest transcript
+    labels: int  # characters in the longest transcript
     length_spread: float  # fraction by which the shortest utterance is below the longest
     accumulation_steps: int  # parts into which the batch is split for gradient accumulation
     lstm_kernels: list[str]  # implementations of the recurrence
@@ -62,10 +62,10 @@ class StepTiming:
     forward_s: float  # to compute the loss in training mode
     forward_backward_s: float  # to compute the loss and its gradients
     step_s: float
-    audio_s: float  # of the batch
+    audio_s: float  # audio in the batch
     flops: int | None  # of the step's matrix products; None if the model doesn't count them
     ceiling_flops_per_s: float  # of large matrix products in this precision, in the same process
-    first_step_s: float  # with tracing and compilation
+    first_step_s: float  # seconds of the first step, which traces and compiles
     warm_up_calls: int  # of each part of a step, left out of results
     warm_up_s: float  # their total time
     traces: int  # how often TensorFlow has traced the step, after all rounds

@@ -54,14 +54,14 @@ class SweepConfig:
     memory_share: float = 0.8  # fraction of free memory that training may use
     networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
     network_units: int = 0  # width of networks; 0: as their configs say
-    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # to compare networks in, if installed
+    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # for comparing networks, if installed
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames in comparisons of networks
     axes_batch: int = 8  # utterances per step in comparisons of networks
     axes_steps: int = 10  # measured steps in comparisons of networks
     # each entry (threads of OpenMP and MKL, within an operation, operations in parallel) is
     # measured in a process of TensorFlow and in one of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
-    threads_network: str = "acoustic_model"  # for ``threads``, at the longest length
+    threads_network: str = "acoustic_model"  # measured with ``threads``, at the longest length
     # fraction; an utterance that is slower by more in a larger batch is flagged as a cliff
     cliff_tolerance: float = 0.05
 
@@ -88,14 +88,14 @@ class SweepConfig:
 @dataclass(frozen=True)
 class SweepRow:
     mode: str  # "inference" or "training"
-    precision: str  # of `tfasr.kit.config.swept`
+    precision: str  # one of `tfasr.kit.config.swept`
     batch: int  # utterances
     p50_s: float | None  # median seconds of a batch; None if it was not run
     p90_s: float | None = None
     p99_s: float | None = None
     calls: int = 0  # how many were measured, after the warm-up
-    peak_memory_mib: float | None = None  # of the process, so far (smaller sizes ran before)
-    device_memory_mib: float | None = None  # of TensorFlow on the GPU, with this size alone
+    peak_memory_mib: float | None = None  # of the process, smaller sizes included
+    device_memory_mib: float | None = None  # of TensorFlow on the GPU, for this size alone
     reason: str = ""  # why it was not run, or ""
     cliff: bool = False  # whether an utterance takes longer than in a smaller batch
 
@@ -260,7 +260,7 @@ class SweepAnalysis:
     rows: Sequence[SweepRow]  # inference, then training, by growing batch size
     errors: dict[str, dict[str, Any]] | None  # of a run, by precision; None without a run
     logit_errors: dict[str, float]  # relative to float32, by precision, with random weights
-    frames: int  # of each utterance
+    frames: int  # feature frames of each utterance
     frame_s: float  # seconds between frames
     calls: int  # measured inference calls per batch size
     warmup: int  # calls and steps left out before each measurement

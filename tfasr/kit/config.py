@@ -21,7 +21,7 @@ else:
 
 
 _Class = TypeVar("_Class", bound=type)
-MOST_LAYERS = 128  # in a model, whose layers share 1000 seeds
+MOST_LAYERS = 128  # most in a model, as its layers share 1000 seeds
 _SHOWN = 500  # characters shown of a wrong value
 
 
@@ -127,8 +127,8 @@ def to_json(config: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Precision:
-    label: str  # in tables and figures
-    dtype: str  # of matrix products
+    label: str  # shown in tables and figures
+    dtype: str  # type of numbers in matrix products
     trains: bool = False  # whether Keras can train with it, as a dtype policy
     litert: bool = False  # whether LiteRT runs it, for inference only
 

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from tfasr.errors import UsageError
 
-MOST_BYTES = 1 << 30  # of a file that is read in one piece
+MOST_BYTES = 1 << 30  # limit for a file that is read in one piece
 
 
 def why_unreadable(path: Path) -> str | None:

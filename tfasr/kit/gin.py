@@ -37,7 +37,7 @@ _PARAMETER_ALONE = re.compile(r"\w+\s*=")
 @dataclass(frozen=True)
 class Line:
     path: Path | str  # or COMMAND_LINE
-    number: int  # of the line in its file, or of the binding on the command line, from 1
+    number: int  # the line's in its file, or the binding's on the command line, from 1
     text: str  # without the line's end
     # The higher, the later gin applies the line: after those of included and of earlier files;
     # the command line comes last.
@@ -68,7 +68,7 @@ class Statement:
     selector: str  # the imported module, the included file or the bound class or macro
     scope: str = ""
     parameter: str = ""  # "" for a macro
-    value: Any = None  # with a `Reference` for each name that it refers to
+    value: Any = None  # with a `Reference` in place of each @name and %name
     in_block: bool = False  # a binding within a block
 
     @property

@@ -495,7 +495,7 @@ class Ledger:
     def begin_session(
         self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
     ) -> None:
-        """Writes ``session_start``, each process's first event; see `tfasr.ledger.declared`."""
+        """Writes ``session_start``, each process's first event, with `declaration`'s result."""
         value = {
             "session": self.session,
             "resumed_from_step": resumed_from_step,

@@ -39,7 +39,7 @@ class Timeline:
         self.events = events
         self._of: dict[tuple[str, ...], list[int]] = {}
         self._counted: dict[tuple[frozenset[str], bool], np.ndarray] = {}
-        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}  # by `tfasr.tta.policies`
+        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}  # for `tfasr.tta.policies`
 
     @cached_property
     def keys(self) -> list[str]:

@@ -41,7 +41,7 @@ class RooflineConfig:
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
     ceiling_s: float = 2.0  # seconds to measure each ceiling
     matmul_size: int = 0  # rows and columns of a matrix; 0 for 2048, or 8192 on a GPU
-    memory_megabytes: int = 0  # of each array; 0: four times the last-level cache, at least 256
+    memory_megabytes: int = 0  # size of each array; 0: 4 times the last-level cache, at least 256
     # operations per element of the intensity sweep, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the intensity sweep's elements
@@ -154,7 +154,7 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    size_bytes: int  # of the array that all threads together read and write repeatedly
+    size_bytes: int  # size of the array that all threads together read and write repeatedly
     bytes_per_s: list[float]  # the fastest call of each experiment
 
 

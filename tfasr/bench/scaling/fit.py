@@ -306,7 +306,7 @@ class MeasuredStep:
     """A worker's step, without the exchange."""
 
     rows: float  # the worker's utterances
-    seconds: float  # with input wait
+    seconds: float  # including input wait
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ class PredictedRun:
     step_s: Interval
     exchange_s: Interval  # the part of the step that is not hidden
     efficiency: Interval  # one worker's step_s with as many rows, over this step_s
-    utterances: Interval | None = None  # to the target; None if no run met one
+    utterances: Interval | None = None  # needed for the target; None if no run met one
     target_s: Interval | None = None
     beyond: list[str] = field(default_factory=list)  # what lies outside the measured range
 

@@ -50,7 +50,7 @@ class ScalingConfig:
     link_gigabytes_per_s: float = 0.0  # bandwidth of a device, for the prediction; 0 to measure
     link_latency_us: float = 0.0  # per message, if link_gigabytes_per_s is set
     overlap: float = 0.0  # assumed fraction of the all-reduce hidden behind the backward pass
-    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # to predict
+    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # counts to predict
 
     def check(self) -> None:
         sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
@@ -95,7 +95,7 @@ def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    # As in the scaling study: 180 steps on one device, 720 on four.
+    # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak)]
     if config.loader:
@@ -113,8 +113,8 @@ def task_of(
 @dataclass(frozen=True)
 class LoadTimes:
     load: Load
-    step_s: list[float]  # of every step, without input wait
-    input_wait_s: list[float]  # before every step
+    step_s: list[float]  # seconds of every step, without input wait
+    input_wait_s: list[float]  # seconds waited before every step
     use: list[DeviceUse] = field(default_factory=list)  # of the devices during training
 
     @property
@@ -137,7 +137,7 @@ class ScalingAnswer:
     kind: str  # "GPU" or "logical CPU"
     loads: list[LoadTimes]
     peak_device_bytes: list[int | None]  # TensorFlow's, by device; None if unknown
-    peak_memory_mib: float | None  # of the process
+    peak_memory_mib: float | None  # memory of the process
     gradient_bytes: int  # of all gradients in float32
     modules: ModuleTimes | None = None  # None if skipped
     # seconds of the forward and backward pass together, ``(rounds, devices)``
@@ -288,7 +288,7 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
 @dataclass(frozen=True)
 class ScalingRow:
     mode: str  # "weak" (a full batch per device) or "strong" (one batch shared by all)
-    loader: str  # of `LOADERS`
+    loader: str  # one of `LOADERS`
     devices: int
     per_device_batch: int  # utterances
     steps: int  # including the first ones
