@@ -16,9 +16,9 @@ _ADDRESS = re.compile(r"[^\s:\[\]/]+:(?P<port>\d{1,5})")
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a run: processes that each train on part of every batch."""
+    """The workers of a run: processes that train one model together."""
 
-    addresses: tuple[str, ...]  # host:port of each worker's TensorFlow server, by rank
+    addresses: tuple[str, ...]  # host:port of each worker, by rank
     rank: int  # of this process; rank 0 is the chief, which writes the run's files
 
     def __post_init__(self):

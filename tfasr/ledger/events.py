@@ -67,7 +67,7 @@ A training run writes, in order:
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
 "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``. The last three are
-seconds before the event. ``compile_s`` is the entire step if it traced a new shape, else 0.
+the seconds up to the event, in order. ``compile_s`` is the whole step if that traced, else 0.
 If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost work.
 
 If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
@@ -205,7 +205,7 @@ def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
         text = line[:-_FIELD_BYTES]
         head = _hash(head, text)
         if line[-_FIELD_BYTES:] != _FIELD + head + b'"}':
-            raise _damaged(path, index + 1, "it does not continue the line before")
+            raise _damaged(path, index + 1, "its hash does not follow from the line before")
         lines[index] = text + b"}"
     cut = bool(last) or before_zeros < len(content)
     return _Lines(lines, end, cut, first < len(lines), head)

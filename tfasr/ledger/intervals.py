@@ -160,7 +160,7 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     return value
 
 
-_LARGEST_AMOUNT = 1e15  # per step
+_LARGEST_AMOUNT = 1e15  # of anything that a step counts
 
 
 @dataclass(eq=False)
