@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 class BackendsConfig:
     """The comparison's backends, sizes and repetitions."""
 
-    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's and `NATIVE`, if installed
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's backends and `NATIVE`, if installed
     # memory layouts of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes per backend; backends take turns

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class DecoderBenchConfig:
     """Decoders and beam widths to measure, in all combinations."""
 
-    decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
+    decoders: tuple[str, ...] = ("word_beam", "greedy")  # to measure, in the table's order
     # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
     recombine: bool = False  # also measures word beam search that merges equal beams

@@ -86,7 +86,7 @@ class DeepMarkConfig:
     cliff_tolerance: float = 0.05  # an utterance slower by this share in a larger batch is a cliff
     memory_share: float = 0.8  # fraction of free memory that the search may use
     warmup_steps: int = 1  # untimed passes for each batch shape
-    num_devices: int = 1  # each gets a batch; several only on TensorFlow
+    num_devices: int = 1  # devices, each with a batch; several only on TensorFlow
     seed: int = 0  # of initial weights and random data
 
     def check(self) -> None:

@@ -36,7 +36,7 @@ class InferenceConfig:
     backends: tuple[str, ...] = BACKENDS  # Keras, exported models, PyTorch's own layers
     batches: tuple[int, ...] = (1, 2, 4)  # recordings per request
     chunks_ms: tuple[int, ...] = (100, 250, 500, 1000)  # audio per push into a stream
-    recordings: int = 40  # how many, evenly spread over the folder
+    recordings: int = 40  # number of recordings, evenly spread over the folder
     rounds: int = 3  # how often each batch and chunk size transcribes each recording
     cold_starts: int = 5  # starts of tfasr transcribe per backend
 

@@ -39,7 +39,7 @@ class KeywordTrainingConfig:
     target_window: int = 3  # epochs whose median must meet the target
     # "keras" on the current backend, or "torch", PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-    # see `tfasr.models.keyword_spotter.LAYOUTS`; some backends support only one
+    # memory layout of images (`tfasr.models.keyword_spotter.LAYOUTS`); some backends lack one
     layout: Literal["NHWC", "NCHW"] = "NHWC"
     # synthetic training utterances, before taking a fraction; as many as in Speech Commands 1
     num_train: int = 51088

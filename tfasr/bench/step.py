@@ -30,7 +30,7 @@ class StepConfig:
     batches: tuple[int, ...] = (16,)  # utterances per batch
     frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
     labels: int | None = None  # characters in the longest transcript; None for an estimate
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # compared
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # to compare
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # fraction by which the shortest utterance is below the longest
 

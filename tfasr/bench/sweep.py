@@ -62,7 +62,7 @@ class SweepConfig:
     # measured in a process of TensorFlow and in one of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
     threads_network: str = "acoustic_model"  # measured with ``threads``, at the longest length
-    # fraction; an utterance that is slower by more in a larger batch is flagged as a cliff
+    # an utterance slower by this share in a larger batch is flagged as a cliff
     cliff_tolerance: float = 0.05
 
     def check(self) -> None:

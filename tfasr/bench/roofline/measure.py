@@ -37,8 +37,8 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 class RooflineConfig:
     """Sizes and durations of all measurements."""
 
-    thread_counts: tuple[int, ...] = ()  # empty: powers of 2 and all cores; with a GPU, all cores
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
+    thread_counts: tuple[int, ...] = ()  # of the CPU; empty: powers of 2 and all cores (GPU: all)
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # to compare
     ceiling_s: float = 2.0  # seconds to measure each ceiling
     matmul_size: int = 0  # rows and columns of a matrix; 0 for 2048, or 8192 on a GPU
     memory_megabytes: int = 0  # size of each array; 0: 4 times the last-level cache, at least 256

@@ -34,11 +34,11 @@ LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 class ScalingConfig:
     """Loads and sizes of the scaling measurement."""
 
-    # must include 1; empty for 1, 2, 4 and so on up to all GPUs, or 2 slices of the processor
+    # numbers of devices, 1 among them; empty: 1, 2, 4, ... up to all GPUs, or 2 processor slices
     device_counts: tuple[int, ...] = ()
     weak_utterances: int = 150  # batch of each device in weak scaling
     strong_utterances: int = 160  # global batch in strong scaling; divisible by each device count
-    steps: int = 180  # per measurement; weak scaling multiplies this by the devices
+    steps: int = 180  # per measurement, times the devices in weak scaling
     warmup_steps: int = 4  # first steps, shown but left out of every result
     frames: int = 1670  # feature frames of each utterance
     labels: int = 200  # characters in each transcript
