@@ -201,8 +201,8 @@ def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
     add("--window", type=int, help="evaluations whose median must meet the target")
     add("--workers", default="1,2,4,8,16", help="default: %(default)s")
-    add("--global_batch_size", metavar="N,...", help="of all workers; default: the runs'")
-    add("--rows_per_worker", metavar="N,...", help="utterances of each worker, as an alternative")
+    add("--global_batch_size", metavar="N,...", help="utterances of all; default: the runs'")
+    add("--rows_per_worker", metavar="N,...", help="or: utterances of each worker")
     add("--link_gbit_s", type=float, help="of each worker's link; default: the runs'")
     add("--link_latency_us", type=float, default=0.0, help="per message; default: %(default)s")
     loopback = "the runs used no network: add the link's time to their exchanges"
