@@ -1,4 +1,4 @@
-"""The same training steps on TensorFlow, JAX and PyTorch, in alternation."""
+"""The same training steps on TensorFlow, JAX and PyTorch, which take turns."""
 
 import logging
 import statistics
@@ -31,10 +31,10 @@ RUNTIMES = {
     "jax": "JAX (XLA)",
     "torch": "PyTorch eager",
 }
-NATIVE = "native_torch"  # PyTorch without Keras: the keyword spotter as its users write it
+NATIVE = "native_torch"  # PyTorch without Keras, as PyTorch users write a keyword spotter
 KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
 NUM_CLASSES, _AXES_CLASSES = 29, 30
-_REASON = 160  # characters
+_REASON = 160  # characters shown
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
 
@@ -43,15 +43,15 @@ _log = logging.getLogger(__name__)
 class BackendsConfig:
     """The comparison's backends, sizes and repetitions."""
 
-    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's and `NATIVE`, if installed
-    # of the keyword spotter's images
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's backends and `NATIVE`, if installed
+    # memory layouts of the keyword spotter's images
     layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
-    rounds: int = 3  # processes of each backend, in alternation
-    steps: int = 10  # of each model in each process
-    warmup_steps: int = 3  # of each model in each process, left out
-    keyword_batch_size: int = 64  # utterances
-    acoustic_batch_size: int = 16  # utterances; 0 leaves the acoustic model out
-    acoustic_frames: int = 600  # feature frames of its utterances
+    rounds: int = 3  # processes per backend; backends take turns
+    steps: int = 10  # measured steps per model in each process
+    warmup_steps: int = 3  # steps per model in each process, left out of results
+    keyword_batch_size: int = 64  # utterances per step of the keyword spotter
+    acoustic_batch_size: int = 16  # utterances per step; 0 leaves the acoustic model out
+    acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
 
     def check(self) -> None:
         for name in ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames"):
@@ -65,15 +65,15 @@ class BackendsConfig:
 
 @dataclass(frozen=True)
 class BackendTimes:
-    """One model on one backend; medians are over the processes' medians, None if not run."""
+    """One model on one backend. Medians are those of the processes' medians; None if not run."""
 
     model: str
-    layout: str  # of its images; "" for other inputs
-    backend: str  # Keras's, or `NATIVE`
+    layout: str  # of image inputs; "" for other models
+    backend: str  # Keras's backend, or `NATIVE`
     batch_size: int  # utterances
     first_s: list[float | None]  # the first step of each process, which compiles
-    forward_ms: list[list[float]]  # forward passes, one list per process
-    step_ms: list[list[float]]  # steps, one list per process
+    forward_ms: list[list[float]]  # time of each forward pass, a list per process
+    step_ms: list[list[float]]  # time of each step, a list per process
     reason: str = ""  # why times are missing, or ""
 
     def joined(self, others: "Sequence[BackendTimes]") -> "BackendTimes":
@@ -114,11 +114,11 @@ def _median(processes: Sequence[Sequence[float]]) -> float | None:
     return statistics.median(medians) if medians else None
 
 
-Answer = tuple[dict[str, Any], list[BackendTimes]]  # of `describe_backend`, for models and layouts
+Answer = tuple[dict[str, Any], list[BackendTimes]]  # `describe_backend` and the times
 
 
 def measure(backend: str, config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
-    """Measures the models in this process; `NATIVE` has only the keyword spotter."""
+    """Measures the models in this process; on `NATIVE`, only the keyword spotter."""
     described = describe_backend()
     if backend == NATIVE:
         described |= {"name": NATIVE, "versions": {"torch": metadata.version("torch")}}
@@ -196,7 +196,7 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     return counted(profile(lambda: stepper.update(placed), steps), network, batch)
 
 
-# Which parts of the network an operation computes; oneDNN's operations start with _MklNative.
+# Parts of the network that an operation computes. oneDNN's names also start with _MklNative.
 _PARTS = {
     "Conv2D": [spotter.FORWARD],
     "Conv2DBackpropFilter": [spotter.OF_FILTERS],
@@ -212,7 +212,7 @@ _PARTS = {
 
 
 def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
-    """Adds operations and bytes to the spotter's convolutions and products, found by name."""
+    """Adds FLOPs and bytes to kernels whose names are those of convolutions or matrix products."""
     cost, with_costs = spotter.step_cost(network, batch), []
     for kernel in kernels.kernels:
         if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
@@ -224,28 +224,28 @@ def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kern
 
 @dataclass(frozen=True)
 class AxesTask:
-    networks: dict[str, RecogniserConfig]  # by name
-    num_features: int  # per frame
-    frames: tuple[int, ...]  # lengths, growing
+    networks: dict[str, RecogniserConfig]
+    num_features: int  # values per frame
+    frames: tuple[int, ...]  # lengths of utterances, growing
     batch: int  # utterances
-    steps: int  # measured for each
-    warmup: int  # unmeasured steps before those
-    runtime: str = "tensorflow"  # of `RUNTIMES`
+    steps: int  # measured per network and length
+    warmup: int  # steps before the measured ones, left out of results
+    runtime: str = "tensorflow"  # a key of `RUNTIMES`
     # numbers of threads (OpenMP, within an operation, parallel operations); () for the defaults
     threads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class AxesTimes:
-    runtime: str  # of `RUNTIMES`
+    runtime: str  # a key of `RUNTIMES`
     batch: int  # utterances
     threads: tuple[int, ...]  # see `AxesTask`
     network: str
     frames: int  # feature frames of each utterance
-    parameters: int = 0  # trainable ones
-    inference_s: list[float] = field(default_factory=list)  # of each forward pass
-    training_s: list[float] = field(default_factory=list)  # of each step
-    first_s: float | None = None  # of the first training step, which compiles
+    parameters: int = 0  # trainable parameters
+    inference_s: list[float] = field(default_factory=list)  # seconds of each inference call
+    training_s: list[float] = field(default_factory=list)  # seconds of each training step
+    first_s: float | None = None  # seconds of the first training step, which compiles
     reason: str = ""  # why it was not run, or ""
 
     @property
@@ -258,7 +258,7 @@ class AxesTimes:
 
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
-    """Measures every network and length, with the cross entropy of output frames as the loss."""
+    """Measures every network and length; the loss is the cross entropy of output frames."""
     if task.threads and keras.backend.backend() == "torch":
         import torch
 
@@ -339,9 +339,9 @@ def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[s
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))
     notes = [
-        f"Each backend runs in {config.rounds} processes, in alternation: medians of the "
-        f"processes' medians over {config.steps} steps, without the first {config.warmup_steps} "
-        "steps. A step is forward, loss, backward and update, timed to its end.",
+        f"Each backend runs in {config.rounds} processes; backends take turns. Medians of the "
+        f"processes' medians over {config.steps} steps, without the first {config.warmup_steps}. "
+        "A step is forward pass, loss, backward pass and update, timed to their end.",
         f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
         f"{versions}. TensorFlow runs graphs with tfasr's LSTM; JAX compiles the whole step and "
         "PyTorch is eager, both with Keras's LSTM. Of the fastest: the step's time divided by that "

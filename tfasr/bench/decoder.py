@@ -1,4 +1,4 @@
-"""Seconds, errors and memory of decoders over beam widths, on a model's log-probabilities."""
+"""Seconds, errors and memory of decoders at several beam widths, on a model's log-probabilities."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
 
-_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # of a panel, and of a line of text
+_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # heights of a panel and of a line of text
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
 _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ _log = logging.getLogger(__name__)
 class DecoderBenchConfig:
     """Decoders and beam widths to measure, in all combinations."""
 
-    decoders: tuple[str, ...] = ("word_beam", "greedy")  # in the order of the table
+    decoders: tuple[str, ...] = ("word_beam", "greedy")  # to measure, in the table's order
     # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
-    recombine: bool = False  # whether word beam search is also measured with recombination
-    num_threads: int = 1  # of word beam search and of TensorFlow
+    recombine: bool = False  # also measures word beam search that merges equal beams
+    num_threads: int = 1  # threads of word beam search, and of TensorFlow
 
     def check(self) -> None:
         require(self.num_threads > 0, self, "num_threads", "at least 1 (--num_threads)")
@@ -60,8 +60,8 @@ class LogProbs:
     references: list[str]
     audio_s: np.ndarray  # float64 ``(utterances,)``
     alphabet: Alphabet
-    lexicon: tuple[str, ...] = ()  # for decoders that need it
-    forward_s: float | None = None  # wall-clock time of the forward passes, if known
+    lexicon: tuple[str, ...] = ()  # words for decoders with a dictionary
+    forward_s: float | None = None  # wall-clock seconds of all forward passes, if known
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
@@ -183,13 +183,13 @@ class DecoderRow:
 
     config: DecoderConfig
     build_s: float  # wall-clock seconds to create the decoder and its dictionary
-    cpu_s: float  # of one pass over all utterances, summed over threads
-    wall_s: float  # of the same pass
-    passes: int  # measured; the seconds are medians over passes
-    audio_hours: float  # of all utterances
+    cpu_s: float  # CPU seconds to decode all utterances, summed over threads
+    wall_s: float  # wall-clock seconds of the same work
+    passes: int  # how often all utterances were decoded; seconds are medians
+    audio_hours: float  # duration of all utterances together
     counts: ErrorCounts
-    peak_memory_mib: float | None = None  # of the measuring process, if known
-    memory_before_mib: float | None = None  # before the decoder was created
+    peak_memory_mib: float | None = None  # of the process that measured this row, if known
+    memory_before_mib: float | None = None  # peak memory before the decoder was created
 
     @property
     def cpu_s_per_audio_hour(self) -> float:
@@ -256,10 +256,7 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
 def measure(
     load: LogProbs, config: DecoderConfig, make: Callable[[], Decoder], *, batch_size: int = 64
 ) -> DecoderRow:
-    """Decodes all utterances and measures errors and seconds.
-
-    Passes are repeated for half a second, at most ten times.
-    """
+    """Measures errors and seconds of decoding, repeated for half a second, at most ten times."""
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began
@@ -301,7 +298,7 @@ def run_log_probs(context: Context) -> LogProbs:
     began = time.perf_counter()
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(positions.tolist(), log_probs, lengths, strict=True):
-            answered[position] = rows[:length].copy()  # a view would keep the entire batch
+            answered[position] = rows[:length].copy()  # a view would keep the whole batch
     forward_s = time.perf_counter() - began
     utterances = source.split.utterances
     missing = [utterance.id for utterance in utterances if utterance.position not in answered]

@@ -77,13 +77,13 @@ def num_gpus() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
-PROCESS = "CPU, this process"  # the device name for this process's use of all cores
+PROCESS = "CPU, this process"  # names this process's CPU use among devices
 
 
 @dataclass(frozen=True)
 class DeviceUse:
     device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
-    seconds: list[float] = field(default_factory=list)  # time of each sample, from 0
+    seconds: list[float] = field(default_factory=list)  # time of each sample from the start
     percent: list[float] = field(default_factory=list)  # utilisation since the previous sample
     memory_bytes: float | None = None  # a GPU's peak memory
 
@@ -94,7 +94,7 @@ class DeviceUse:
 
 @contextmanager
 def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
-    """Samples the process every 0.03 s and GPUs every 0.1 s while the body runs."""
+    """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s."""
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
@@ -131,8 +131,8 @@ def growing_batches(
 ) -> Iterator[tuple[int, Any, str]]:
     """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
-    Yields ``(size, measure(size), "")`` for each size that fits. For the
-    first that doesn't, yields ``(size, None, reason)`` and stops.
+    Yields ``(size, measure(size), "")`` for each size that fits, and at last
+    ``(size, None, reason)`` for the first that doesn't.
     """
     batches: list[int] = []
     peaks: list[float] = []
@@ -170,7 +170,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) -> bool:
-    """Whether an utterance takes longer in a batch of this size than in a smaller one.
+    """Whether an utterance takes over ``tolerance`` longer in this batch than in a smaller one.
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
     """

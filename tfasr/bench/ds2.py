@@ -1,4 +1,4 @@
-"""DeepMark's Deep Speech 2: forward and backward passes over an epoch of utterance lengths."""
+"""DeepMark's Deep Speech 2: forward and backward passes on utterances of 1 to 15 s."""
 
 import contextlib
 import dataclasses
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def utterance_counts(fraction: float) -> list[int]:
-    """Returns the numbers of utterances of 1, 2, ... 15 s, rounded by the largest remainder.
+    """Returns the numbers of utterances of 1, 2, ... 15 s; the largest remainders are rounded up.
 
     Source: DeepMark's issue 1 for the counts, its torch/audio/Dataset.lua for the rounding.
     """
@@ -56,7 +56,7 @@ def batch_sizes(count: int, batch_size: int) -> list[int]:
 
 
 class RandomBlock:
-    """Random features and labels, drawn once for all batches; larger batches repeat them."""
+    """Random features and labels, drawn once for all batches; large batches repeat utterances."""
 
     def __init__(self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int):
         random = np.random.default_rng(seed)
@@ -80,14 +80,14 @@ class DeepMarkConfig:
     """
 
     batch_size: int = 32  # utterances per batch on each device, if `search_batches` is empty
-    search_batches: tuple[int, ...] = ()  # growing; the fastest one is used
-    search_lengths_s: tuple[int, ...] = ()  # lengths for comparing the sizes; empty for all
-    search_rounds: int = 2  # measurements of each length for a size
-    cliff_tolerance: float = 0.05  # an utterance this much slower in a larger batch is a cliff
-    memory_share: float = 0.8  # fraction of the free memory for the search
+    search_batches: tuple[int, ...] = ()  # sizes to try, growing; the fastest is used
+    search_lengths_s: tuple[int, ...] = ()  # utterances with which sizes are compared; empty: all
+    search_rounds: int = 2  # measurements of each size and length
+    cliff_tolerance: float = 0.05  # an utterance slower by this share in a larger batch is a cliff
+    memory_share: float = 0.8  # fraction of free memory that the search may use
     warmup_steps: int = 1  # untimed passes for each batch shape
-    num_devices: int = 1  # each with its own batch; several only on TensorFlow
-    seed: int = 0  # of weights and data
+    num_devices: int = 1  # devices, each with a batch; several only on TensorFlow
+    seed: int = 0  # of initial weights and random data
 
     def check(self) -> None:
         for field in ("batch_size", "warmup_steps", "num_devices", "search_rounds"):
@@ -105,10 +105,10 @@ class DeepMarkConfig:
 @dataclass(frozen=True)
 class LengthMeasurement:
     length_s: int  # seconds of an utterance
-    sizes: Sequence[int]  # utterances in each batch; empty if none of this length were run
-    forward_s: Sequence[float]  # network and loss, for each batch
-    backward_s: Sequence[float]  # gradients, after the forward pass
-    total_s: Sequence[float]  # forward and backward in one step
+    sizes: Sequence[int]  # utterances in each batch; empty if this length was not run
+    forward_s: Sequence[float]  # seconds of network and loss, for each batch
+    backward_s: Sequence[float]  # seconds of the gradients alone, for each batch
+    total_s: Sequence[float]  # seconds of forward and backward in one step
 
     @property
     def utterances(self) -> int:
@@ -124,8 +124,8 @@ class LengthMeasurement:
 class DeepMarkMeasurement:
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
-    lengths: Sequence[LengthMeasurement]  # of 1, 2, ... 15 s
-    timed_apart: bool = True  # False if backward is both passes minus a separate forward pass
+    lengths: Sequence[LengthMeasurement]  # one for utterances of each length, 1 to 15 s
+    timed_apart: bool = True  # False if backward_s is total_s minus forward_s
 
     @property
     def num_batches(self) -> int:
@@ -157,7 +157,7 @@ class DeepMarkMeasurement:
 
     @property
     def epoch_s(self) -> float:
-        """Seconds for all 128 000 utterances; a length that was not run uses the others' rate."""
+        """Seconds for all 128 000 utterances; lengths that were not run use the mean rate."""
 
         def utterance_s(length: LengthMeasurement) -> float:
             if length.utterances:
@@ -203,7 +203,7 @@ _AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUN
 @dataclass(frozen=True)
 class BatchTried:
     batch: int  # utterances
-    utterance_s: dict[int, float]  # seconds per utterance, by its seconds of audio
+    utterance_s: dict[int, float]  # seconds per utterance, by length in seconds
     reason: str = ""  # why it was not run, or ""
 
     @property
@@ -231,8 +231,8 @@ class BatchTried:
 @dataclass(frozen=True)
 class Search:
     tried: Sequence[BatchTried]
-    lengths_s: Sequence[int]  # utterances' lengths on which the batch sizes were compared
-    tolerance: float  # an utterance this much slower in a larger batch is a cliff
+    lengths_s: Sequence[int]  # of the utterances with which batch sizes were compared
+    tolerance: float  # an utterance slower by this share in a larger batch is a cliff
 
     @property
     def fastest(self) -> BatchTried | None:
@@ -275,7 +275,7 @@ class DeepMarkTimer:
             model.build()
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
-        # Larger batches repeat 64 utterances; they take as long as different ones.
+        # Batches repeat 64 utterances; different ones would take as long.
         sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
         self._block = RandomBlock(*sizes, bench.seed)
 

@@ -1,4 +1,4 @@
-"""Latency of a trained recogniser: batches, chunks of a stream, cold start, memory."""
+"""How long a trained recogniser takes: batches, chunks of a stream, cold start, memory."""
 
 import dataclasses
 import logging
@@ -24,8 +24,8 @@ from tfasr.telemetry.machine import peak_bytes
 
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
-EXPORTED = "exported"  # the backend of a folder that is already exported
-_FOR_P99 = 100  # requests
+EXPORTED = "exported"  # the run_dir itself, if it is an exported model
+_FOR_P99 = 100  # requests from which on the p99 is shown
 _log = logging.getLogger(__name__)
 
 
@@ -35,10 +35,10 @@ class InferenceConfig:
 
     backends: tuple[str, ...] = BACKENDS  # Keras, exported models, PyTorch's own layers
     batches: tuple[int, ...] = (1, 2, 4)  # recordings per request
-    chunks_ms: tuple[int, ...] = (100, 250, 500, 1000)  # of a stream
-    recordings: int = 40  # evenly spread over those in the folder
-    rounds: int = 3  # how often each recording is transcribed in each way
-    cold_starts: int = 5  # of the command line
+    chunks_ms: tuple[int, ...] = (100, 250, 500, 1000)  # audio per push into a stream
+    recordings: int = 40  # number of recordings, evenly spread over the folder
+    rounds: int = 3  # how often each batch and chunk size transcribes each recording
+    cold_starts: int = 5  # starts of tfasr transcribe per backend
 
     def check(self) -> None:
         valid = bool(self.backends) and set(self.backends) <= set(BACKENDS)
@@ -53,7 +53,7 @@ class InferenceConfig:
 class Latency:
     kind: str  # "batch" or "chunk"
     size: int  # recordings of a batch, or milliseconds of a chunk
-    requests: int  # measured
+    requests: int  # how many were measured
     p50_s: float
     p90_s: float
     p99_s: float
@@ -76,14 +76,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class BackendLatencies:
-    backend: str  # of `BACKENDS`
-    latencies: list[Latency]  # of batches, then of chunks
+    backend: str  # one of `BACKENDS`, or `EXPORTED`
+    latencies: list[Latency]  # batches first, then chunks
     cannot_stream: str | None  # why there are no chunks, or None
-    load_s: float  # after imports, to load the model and transcribe two seconds of silence
-    peak_memory_bytes: int | None  # of the measuring process, if known
-    cold_start_s: float | None  # of a command-line process; None until measured
-    model_bytes: int  # of the weights' file
-    text: str  # of the first recording
+    load_s: float  # to load the model and transcribe two seconds of silence, without imports
+    peak_memory_bytes: int | None  # of the process that measured this backend, if known
+    cold_start_s: float | None  # of a tfasr transcribe process; None until measured
+    model_bytes: int  # size of the weights' file
+    text: str  # transcript of the first recording
 
 
 def measure_backend(
@@ -115,7 +115,7 @@ def measure_backend(
 def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int) -> Latency:
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     groups = [group for group in groups if len(group) == size] or [samples]
-    recogniser.transcribe_many(groups[0], batch_size=size)  # warm-up, not counted
+    recogniser.transcribe_many(groups[0], batch_size=size)  # warm-up, not measured
     seconds, audio_s = [], 0.0
     for _ in range(rounds):
         for group in groups:
@@ -133,7 +133,7 @@ def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) ->
             for start in range(0, len(recording), count):
                 chunk = recording[start : start + count]
                 push_s = seconds_of(stream.push, chunk)
-                if turn:  # the first one warms up
+                if turn:  # the first turn warms up
                     seconds.append(push_s)
                     audio_s += len(chunk) / recogniser.sample_rate_hz
             stream.finish()
@@ -141,7 +141,7 @@ def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) ->
 
 
 def cold_start_s(folder: Path, recording: str, count: int) -> float:
-    """Returns the median seconds of a ``tfasr transcribe`` process; RunError if it fails."""
+    """Returns the median seconds of ``tfasr transcribe`` processes; RunError if one fails."""
     command = ("tfasr.cli", "transcribe", recording, "--run_dir", folder)
     seconds = []
     for _ in range(count):
@@ -153,7 +153,7 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
     return float(np.median(seconds))
 
 
-# Where PyTorch's gates (LSTM i, f, g, o; GRU r, z, n) are in ONNX's order (i, o, f, c; z, r, h).
+# Each of PyTorch's gates (LSTM i, f, g, o; GRU r, z, n): its index in ONNX (i, o, f, c; z, r, h).
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
 
 
@@ -165,7 +165,7 @@ def check_torch() -> None:
 class TorchTwin:
     """An exported graph in PyTorch's own layers; raises UsageError for other kinds of models."""
 
-    batches_at_once = 1  # PyTorch splits one batch between the cores
+    batches_at_once = 1  # PyTorch uses all cores for one batch
 
     def __init__(self, graph: Path):
         import onnx
@@ -235,7 +235,7 @@ def _tensors(*arrays: np.ndarray) -> list[Any]:
 
 
 def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
-    """Measures one backend after another; an exported folder has only one."""
+    """Measures one backend after another; an exported model has only one."""
     if context.run_dir is None or context.corpus_dir is None:
         raise UsageError(
             "The workload 'inference' needs a trained run and a folder of recordings. "
@@ -271,7 +271,7 @@ def _measured(
     folder, size = call(prepared, *options, show_messages=False)
     task = {"task": f"Measuring {backend}", "show_messages": False}
     latencies = call(measure_backend, backend, folder, recordings, config, size, **task)
-    if backend == TORCH:  # tfasr transcribe doesn't support it
+    if backend == TORCH:  # tfasr transcribe doesn't support this backend
         return latencies
     cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
     _log.info("%s: cold start %.2f s", backend, cold_s)
@@ -298,7 +298,7 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     return folder, exported.model_bytes(folder / exported.MODEL_FILES[runtime])
 
 
-# Each row is a backend with one of its latencies.
+# Each row is a pair: a backend and one of its latencies.
 _REQUESTS = [
     Column("backend", "", lambda row: row[0].backend),
     Column("request", "", lambda row: row[1].name),
@@ -321,8 +321,8 @@ def inference_tables(
     measured: Sequence[BackendLatencies], left_out: Mapping[str, str] | None = None
 ) -> list[Table]:
     notes = [
-        "A request goes from samples in memory to text with word times; for a chunk, it is one "
-        f"push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
+        "A request takes samples in memory and returns text with word times; for chunks, it is "
+        f"one push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
         "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
         "uses one core; Keras and PyTorch split the work of every recording."
     ]

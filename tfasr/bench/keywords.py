@@ -1,4 +1,4 @@
-"""A small network on single words: memory, time to accuracy, confusions."""
+"""A small network that recognises single words: memory, time to accuracy, confusions."""
 
 import hashlib
 import itertools
@@ -31,20 +31,20 @@ from tfasr.tta.run import Run, load_run
 class KeywordTrainingConfig:
     """Training settings of the keyword spotter."""
 
-    batch_size: int = 64  # utterances of an update
+    batch_size: int = 64  # utterances per update
     epochs: int = 20  # passes over the training data
-    learning_rate: float = 0.003  # of Adam
-    seed: int = 0  # of weights, order and synthetic data
-    target_error: float = 0.1  # fraction of wrong validation words to reach
+    learning_rate: float = 0.003  # of the Adam optimizer
+    seed: int = 0  # of initial weights, order and synthetic data
+    target_error: float = 0.1  # target: fraction of wrong validation words
     target_window: int = 3  # epochs whose median must meet the target
-    # "keras", on the current backend, or "torch": PyTorch without Keras
+    # "keras" on the current backend, or "torch", PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-    # of `tfasr.models.keyword_spotter.LAYOUTS`; some backends lack one
+    # memory layout of images (`tfasr.models.keyword_spotter.LAYOUTS`); some backends lack one
     layout: Literal["NHWC", "NCHW"] = "NHWC"
-    # synthetic utterances (before taking a fraction), as many as in Speech Commands 1
+    # synthetic training utterances, before taking a fraction; as many as in Speech Commands 1
     num_train: int = 51088
-    num_validation: int = 6798  # synthetic utterances, as many as in its validation split
-    num_test: int = 6835  # synthetic utterances, as many as in its test split
+    num_validation: int = 6798  # synthetic validation utterances, as in Speech Commands 1
+    num_test: int = 6835  # synthetic test utterances, as in Speech Commands 1
 
     def check(self) -> None:
         counts = ("num_train", "num_validation", "num_test")
@@ -86,11 +86,11 @@ class KeywordData:
     words: list[str]
     splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
     source: str  # description for readers
-    identity: str  # differs for other utterances
+    identity: str  # identifies the utterances: equal only if they are
 
 
 def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) -> KeywordData:
-    """Makes utterances: a word's smooth, shifted pattern plus a second, weaker one and noise."""
+    """Makes utterances: a word's smooth pattern, shifted, plus a weaker one and noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
@@ -126,7 +126,7 @@ def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Reads the first second of the 30 words' recordings; UsageError for wrong sizes or folder."""
+    """Reads the first second of recordings of 30 words; UsageError for a wrong size or folder."""
     from tfasr.corpora.speech_commands import read_speech_commands
 
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
@@ -181,7 +181,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
                 for channels, filters, (kernel, _) in shapes
             )
-            self.normalisations = torch.nn.ModuleList(  # PyTorch's momentum is 1 minus Keras's
+            self.normalisations = torch.nn.ModuleList(  # Keras's momentum is 1 minus PyTorch's
                 torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1) for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
@@ -203,7 +203,7 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 
 
 class TorchSpotterStepper(TorchStepper):
-    """PyTorch without Keras: eager, with Keras's kinds of optimizer and loss."""
+    """Eager PyTorch without Keras, with the same optimizer and loss as in Keras."""
 
     def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
         torch.manual_seed(seed)
@@ -253,7 +253,7 @@ def make_spotter(
 def train_keywords(
     network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
 ) -> np.ndarray:
-    """Trains a network and returns its confusion matrix, spoken words by recognised ones.
+    """Trains a network; returns its confusion matrix, with a row for each spoken word.
 
     Raises UsageError if ``run_dir`` has a run, RunError if the loss isn't finite.
     """

@@ -22,7 +22,7 @@ UPDATE = "update"
 
 
 class Replicas:
-    """Runs the same work on every device of a strategy, with separate values."""
+    """Runs the same work on every device of a strategy, each with separate values."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy
@@ -34,10 +34,10 @@ class Replicas:
         return self.strategy.experimental_distribute_values_from_function(lambda _: make())
 
     def compiled(self, work: Callable[..., list], *arguments: Any) -> Callable[[], None]:
-        """Returns a function that runs the work on all devices at once and waits for its end."""
+        """Returns a function that runs ``work`` on all devices at once and waits for its end."""
 
         def on_device(*arguments):
-            # The one returned number depends on all results, so nothing can be pruned.
+            # The returned number depends on all results, so TensorFlow can't skip any.
             return after(tf.zeros(()), work(*arguments))
 
         @tf.function
@@ -67,10 +67,10 @@ def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any,
 
 @dataclass(frozen=True)
 class Module:
-    name: str  # of a stage of the model, or "loss"
+    name: str  # the name of a stage of the model, or "loss"
     # takes the previous module's output and the batch
     forward: Callable[[tf.Tensor, Batch], tf.Tensor]
-    variables: list  # trainable ones
+    variables: list  # trainable variables
     input_channels: int  # last dimension of its input; 0 for the first module
 
 
@@ -105,17 +105,17 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
 
 @dataclass(frozen=True)
 class StagedTimes:
-    forward_s: list[float]  # of each module, 0 for the update
+    forward_s: list[float]  # of each module; 0 for the update
     backward_s: list[float]  # of each module; for the update, with the exchange of gradients
-    host_s: float  # the rest of the call; in the first call mostly tracing
+    host_s: float  # the rest of the step; in the first step mostly tracing
 
 
 class StagedStep:
     """A training step on one batch, with times for each module.
 
     The graph reads the clock after every forward and backward pass. Each pass waits for the reading
-    before it, and each reading for its pass. So the intervals don't overlap and add up to the
-    step, but two modules never run at the same time.
+    before it, and each reading for its pass. So the intervals don't overlap, and add up to the
+    step; but two modules can't run at the same time, as they may in a normal step.
     """
 
     def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):
@@ -183,7 +183,7 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
     # The host can't read a number before the device has computed it.
     with tf.device("CPU:0"):
         finished = tf.identity(finished)
-        # Reading the clock has side effects, so TensorFlow keeps this wait.
+        # Reading the clock counts as a side effect, so TensorFlow keeps this wait.
         with tf.control_dependencies([finished]):
             return tf.timestamp()
 
@@ -192,7 +192,7 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 class ModuleSeconds:
     module: str
     alone_s: float  # forward and backward on random input, without the other modules
-    forward_s: float  # within the step; 0 for the update
+    forward_s: float  # within a step; 0 for the update
     backward_s: float
     first_s: list[float]  # forward and backward, in each of the process's first steps
 
@@ -204,7 +204,7 @@ class ModuleSeconds:
 @dataclass(frozen=True)
 class ModuleTimes:
     modules: list[ModuleSeconds]  # in order, the update last
-    first_host_s: list[float]  # rest of each first step, outside the modules
+    first_host_s: list[float]  # `StagedTimes.host_s` of each first step
 
     @property
     def step_s(self) -> float:
@@ -243,7 +243,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
     size = batch["features"].shape
     steps = int(model.output_lengths(size[1]))
-    # Normal noise, because a normalised layer's output is approximately standard normal.
+    # Normal noise, because the output of a normalised layer is roughly standard normal.
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
     inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))

@@ -1,4 +1,4 @@
-"""Runs a workload, in this process or in another one on its backend."""
+"""Runs a workload, in this process or in one with the Keras backend that it needs."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,13 +71,13 @@ def draw(figures: Mapping[str, Callable[[], Any]], folder: Path) -> None:
 @dataclass(frozen=True)
 class LoadedBench:
     bench: BenchConfig  # names the workload
-    configs: list[Any]  # the workload's configs, in its order
+    configs: list[Any]  # one of each of the workload's config_types, in order
 
 
 def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     """Reads a workload's preset and extra bindings; raises UsageError if one is invalid."""
     lines = read_gin([gin_file], bindings)
-    # The workload decides which other names gin must know; finding it imports its modules.
+    # Finding the workload imports its modules, which define the names that gin must know.
     workload = find_workload(peek(BenchConfig, lines).workload)
     classes = (BenchConfig, *workload.config_types)
     know_models()
@@ -136,7 +136,7 @@ def run_workload(
     check_format(output_format)
     out = None if out is None else Path(out).resolve()
     if out is not None:
-        # Fails before the work if it can't be written to.
+        # Fails before the measurements if results can't be written there.
         check_results_folder(out)
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         context = context if is_file(out) else dataclasses.replace(context, out=out)
@@ -161,7 +161,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
         values = {
             "workload": name,
             "system": describe_system(),
-            # A workload that compares backends lists them in its values.
+            # Workloads that compare backends list them in their own values.
             "backend": describe_backend() if workload.backends else None,
             "fraction": context.fraction,
             "configs": {type(config).__name__: to_json(config) for config in configs},

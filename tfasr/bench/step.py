@@ -17,7 +17,7 @@ from tfasr.kit.process import call
 from tfasr.telemetry.compiled import require_extensions
 from tfasr.telemetry.machine import peak_bytes
 
-WARM_UPS = 2  # the first call compiles, the second may still auto-tune
+WARM_UPS = 2  # the first call compiles; in the second, kernels may still be tuned
 _log = logging.getLogger(__name__)
 
 
@@ -26,13 +26,13 @@ class StepConfig:
     """Sizes to measure: each batch size with all numbers of frames and precisions."""
 
     experiment: str = ""  # a preset or gin file of model and optimizer; "" for the paper's
-    bindings: tuple[str, ...] = ()  # gin lines that override it
-    batches: tuple[int, ...] = (16,)  # utterances
-    frames: tuple[int, ...] = (600,)  # to which a batch is padded
-    labels: int | None = None  # of the longest transcript; None estimates it
+    bindings: tuple[str, ...] = ()  # gin lines that override the file
+    batches: tuple[int, ...] = (16,)  # utterances per batch
+    frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
+    labels: int | None = None  # characters in the longest transcript; None for an estimate
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # to compare
     rounds: int = 5  # how often each part of a step is measured
-    length_spread: float = 0.0  # fraction by which the shortest utterance is shorter
+    length_spread: float = 0.0  # fraction by which the shortest utterance is below the longest
 
     def check(self) -> None:
         for field, flag in (("batches", "--batch"), ("frames", "--frames")):
@@ -53,24 +53,24 @@ class StepTiming:
     precision: str  # Keras's dtype policy
     batch: int  # utterances
     frames: int  # length to which utterances are padded
-    labels: int  # of the longest transcript
-    length_spread: float  # fraction by which the shortest utterance is shorter
+    labels: int  # characters in the longest transcript
+    length_spread: float  # fraction by which the shortest utterance is below the longest
     accumulation_steps: int  # parts into which the batch is split for gradient accumulation
     lstm_kernels: list[str]  # implementations of the recurrence
     parameters: int
     rounds: int
-    forward_s: float  # in training mode, with the loss
-    forward_backward_s: float  # the loss and its gradients
+    forward_s: float  # to compute the loss in training mode
+    forward_backward_s: float  # to compute the loss and its gradients
     step_s: float
-    audio_s: float  # of the batch
+    audio_s: float  # audio in the batch
     flops: int | None  # of the step's matrix products; None if the model doesn't count them
     ceiling_flops_per_s: float  # of large matrix products in this precision, in the same process
-    first_step_s: float  # with tracing and compilation
-    warm_up_calls: int  # of each part, left out
+    first_step_s: float  # seconds of the first step, which traces and compiles
+    warm_up_calls: int  # of each part of a step, left out of results
     warm_up_s: float  # their total time
-    traces: int  # of the step, after all rounds
+    traces: int  # how often TensorFlow has traced the step, after all rounds
     peak_memory_bytes: int | None  # of the process, or of the GPU's allocator; None if unknown
-    memory_before_bytes: int | None  # the same before the model was built
+    memory_before_bytes: int | None  # peak memory before the model was built
     peak_memory_of: str  # "process" or "GPU"
 
     @property
@@ -110,7 +110,7 @@ class StepTiming:
 def measure_step(
     experiment: Any, config: StepConfig, batch: int, frames: int, precision: str, ceiling_s=2.0
 ) -> StepTiming:
-    """Measures training on a synthetic batch on one device, with this process's peak memory.
+    """Measures training steps on a synthetic batch on one device, and peak memory.
 
     Matrix products are measured for ``ceiling_s``. Raises ValueError for too few frames.
     """
@@ -191,7 +191,7 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
 
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
-    """Returns the peak memory, at least ``at_least``, and whether it is a process's or a GPU's."""
+    """Returns the peak memory, ``at_least`` or more, and whether it is the process's or a GPU's."""
     from tfasr.bench.synthetic import gpu_peak_bytes
 
     if (peak := gpu_peak_bytes()) is not None:

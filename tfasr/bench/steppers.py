@@ -1,4 +1,4 @@
-"""Training steps on any Keras backend, with each part timed to its end, and their kernels."""
+"""Training steps on any Keras backend, which wait until each part has ended, and their kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from tfasr.errors import UsageError
 
-# A process uses one framework; importing another is slow and may take the GPU's memory.
+# Only the used framework is imported; others load slowly and may take the GPU's memory.
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
@@ -36,8 +36,8 @@ Loss = Callable[..., Any]
 class Batch:
     """A batch as arrays, or as tensors once `Stepper.place` has moved it to the device."""
 
-    inputs: tuple[Any, ...]  # of the model, each ``(batch, ...)``
-    targets: tuple[Any, ...]  # of the loss, after the model's outputs
+    inputs: tuple[Any, ...]  # of the model, each of shape ``(batch, ...)``
+    targets: tuple[Any, ...]  # the loss function's arguments after the model's outputs
 
     def mapped(self, function: Callable[[Any], Any]) -> Batch:
         return Batch(tuple(map(function, self.inputs)), tuple(map(function, self.targets)))
@@ -47,7 +47,7 @@ class Stepper:
     """Runs parts of a Keras model's training step; every method waits for its work to end.
 
     ``place(batch)`` moves arrays to the device, or splits them over devices. ``forward`` computes
-    the mean loss in training mode, ``gradients`` also all gradients, and ``update`` also changes
+    the mean loss in training mode; ``gradients`` also all gradients, and ``update`` also changes
     the weights; each returns the loss. ``apart`` returns the seconds of the forward and of the
     following backward pass, or None on several devices, which can't wait in between. ``predict``
     returns the model's outputs in inference mode.
@@ -63,7 +63,7 @@ class Stepper:
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
-    """Returns a value that depends on the tensors; NaN if the sum of their first elements is NaN.
+    """Returns ``value``, computed after the tensors; NaN if the sum of their first elements is NaN.
 
     A control dependency isn't enough, because TensorFlow drops operations whose results are unused
     and that have no side effects.
@@ -75,7 +75,7 @@ def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
 
 
 def ctc_losses(logits, logit_lengths, labels, label_lengths):
-    """Returns the CTC loss ``(batch,)`` by the backend's own kernel, or on JAX by Keras's.
+    """Returns the CTC loss ``(batch,)`` by the backend's own kernel; on JAX, by Keras's.
 
     ``logits``: ``(batch, frames, classes)`` with the blank last. ``labels``: int32
     ``(batch, labels)``, right-padded. Lengths count valid frames and labels.
@@ -100,7 +100,7 @@ class TensorflowStepper(Stepper):
         self._strategy = strategy
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
-        # XLA needs exact shapes, so each gets its own trace.
+        # XLA needs exact shapes, so each shape is traced.
         compiled = partial(tf.function, reduce_retracing=not xla, jit_compile=xla or None)
         self._forward, gradients, update = (
             compiled(partial(self._everywhere, step))
@@ -174,7 +174,7 @@ class TensorflowStepper(Stepper):
 
 
 class JaxStepper(Stepper):
-    """XLA compiles each step for every shape of a batch."""
+    """Compiled by XLA, once for each shape of a batch."""
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
         super().__init__(model, loss, optimizer)
@@ -185,7 +185,7 @@ class JaxStepper(Stepper):
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)
-        # The first program returns the second one's argument: the backward pass with its values.
+        # The first program returns the backward pass with its values, an argument of the second.
         self._linearised = jax.jit(self._linearise)
         self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
         self._predict = jax.jit(
@@ -355,11 +355,11 @@ class Kernel:
     calls: float
     seconds: float  # summed over threads or streams, without nested kernels
     flops: float | None = None  # floating-point operations, if counted from shapes
-    moved_bytes: float | None = None  # read and written if there were no caches, if counted
+    moved_bytes: float | None = None  # read and written without caches, if counted from shapes
 
     @property
     def kind(self) -> str:
-        """Which of `tfasr.models.costs.KINDS` it computes, judging by its name."""
+        """Which of `tfasr.models.costs.KINDS` the kernel computes, judging by its name."""
         return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
 
 
@@ -377,7 +377,7 @@ class Kernels:
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
-    """Profiles steps; calls and seconds are per step."""
+    """Runs ``step`` under the profiler ``steps`` times; returns calls and seconds per step."""
     if keras.backend.backend() == "torch":
         return _profile_torch(step, steps)
     try:

@@ -1,4 +1,4 @@
-"""Batch sizes and precisions: speed, memory, and the errors that a precision adds."""
+"""Batch sizes and precisions: speed, memory, and how many errors a precision adds."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -41,28 +41,28 @@ Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class SweepConfig:
     """Precisions, batch sizes, networks and threads of the sweep."""
 
-    # float32 and others of `tfasr.kit.config.swept`
+    # float32 and others named in `tfasr.kit.config.swept`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
-    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances
-    # utterances, as far as they fit into memory
+    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances per call
+    # utterances per step, growing until memory is full
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    calls: int = 200  # of inference, for each size
-    steps: int = 10  # of training, for each size
-    warmup: int = 4  # calls and steps before the measured ones, left out of the results
+    calls: int = 200  # measured inference calls for each size
+    steps: int = 10  # measured training steps for each size
+    warmup: int = 4  # calls and steps before the measured ones, left out of results
     frames: int = 1000  # feature frames of each utterance
-    labels: int = 120  # of each utterance
-    memory_share: float = 0.8  # fraction of the free memory for training
-    networks: tuple[str, ...] = ()  # to compare, of `tfasr.models.model.MODELS`
-    network_units: int = 0  # width of all networks; 0 for the sizes of each network's config
-    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # in which networks are compared, if installed
-    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames of those comparisons
-    axes_batch: int = 8  # utterances in those comparisons
-    axes_steps: int = 10  # steps in those comparisons
-    # numbers of threads (OpenMP and MKL, within an operation, parallel operations), each measured
-    # in a process of TensorFlow and of PyTorch
+    labels: int = 120  # characters in each transcript
+    memory_share: float = 0.8  # fraction of free memory that training may use
+    networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
+    network_units: int = 0  # width of networks; 0: as their configs say
+    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # for comparing networks, if installed
+    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames in comparisons of networks
+    axes_batch: int = 8  # utterances per step in comparisons of networks
+    axes_steps: int = 10  # measured steps in comparisons of networks
+    # each entry (threads of OpenMP and MKL, within an operation, operations in parallel) is
+    # measured in a process of TensorFlow and in one of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
-    threads_network: str = "acoustic_model"  # measured with those threads, at the longest length
-    # an utterance this much slower in a larger batch is a cliff (a fraction)
+    threads_network: str = "acoustic_model"  # measured with ``threads``, at the longest length
+    # an utterance slower by this share in a larger batch is flagged as a cliff
     cliff_tolerance: float = 0.05
 
     def check(self) -> None:
@@ -88,13 +88,13 @@ class SweepConfig:
 @dataclass(frozen=True)
 class SweepRow:
     mode: str  # "inference" or "training"
-    precision: str  # of `tfasr.kit.config.swept`
+    precision: str  # one of `tfasr.kit.config.swept`
     batch: int  # utterances
-    p50_s: float | None  # of a batch; None if it was not run
+    p50_s: float | None  # median seconds of a batch; None if it was not run
     p90_s: float | None = None
     p99_s: float | None = None
-    calls: int = 0  # after the warm-up
-    peak_memory_mib: float | None = None  # of the process, including all smaller sizes
+    calls: int = 0  # how many were measured, after the warm-up
+    peak_memory_mib: float | None = None  # of the process, smaller sizes included
     device_memory_mib: float | None = None  # of TensorFlow on the GPU, for this size alone
     reason: str = ""  # why it was not run, or ""
     cliff: bool = False  # whether an utterance takes longer than in a smaller batch
@@ -257,14 +257,14 @@ def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> 
 
 @dataclass(frozen=True)
 class SweepAnalysis:
-    rows: Sequence[SweepRow]  # of inference, then of training, with growing batch sizes
-    errors: dict[str, dict[str, Any]] | None  # of a run in every precision; None without a run
-    logit_errors: dict[str, float]  # relative to float32, with random weights
-    frames: int  # of each utterance
+    rows: Sequence[SweepRow]  # inference, then training, by growing batch size
+    errors: dict[str, dict[str, Any]] | None  # of a run, by precision; None without a run
+    logit_errors: dict[str, float]  # relative to float32, by precision, with random weights
+    frames: int  # feature frames of each utterance
     frame_s: float  # seconds between frames
-    calls: int  # of inference
+    calls: int  # measured inference calls per batch size
     warmup: int  # calls and steps left out before each measurement
-    split: str | None  # on which errors were counted
+    split: str | None  # the split on which errors were counted
 
     def of(self, mode: str) -> list[SweepRow]:
         return [row for row in self.rows if row.mode == mode]
@@ -347,8 +347,8 @@ def _training(analysis: SweepAnalysis) -> Table:
     )
     notes = [
         f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
-        "Batches grow until memory would be full. Errors are those of inference in the same "
-        "precision.",
+        "Batches grow as long as they fit into memory. Errors are those of inference in the "
+        "same precision.",
         *_common_notes(analysis),
     ]
     title = "Training over batch sizes and precisions"
@@ -546,7 +546,7 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
     if context.run_dir is not None:
         experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
-    errors = _errors(config, context)  # first, to report an unsuitable run at once
+    errors = _errors(config, context)  # first, so that an unsuitable run is reported at once
     calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
@@ -595,7 +595,7 @@ def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes
     return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
 
 
-# Variables that libraries read when loaded: OpenMP, MKL, TensorFlow's two pools.
+# Read by libraries when they load: OpenMP, MKL, TensorFlow's two thread pools.
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -625,7 +625,7 @@ def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths
 
 
 def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
-    """Returns a network of ``config.network_units``; UsageError if its size is fixed."""
+    """Returns a network of width ``config.network_units``; UsageError if its size is fixed."""
     network = MODELS[name]()
     if not config.network_units:
         return network

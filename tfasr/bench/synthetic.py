@@ -18,7 +18,7 @@ _SHARD = 64
 
 
 def noise_batch(batch: int, frames: int, labels: int, num_features: int) -> dict[str, np.ndarray]:
-    """Returns a batch like those of `tfasr.data.batches.BatchSource`, all of full length."""
+    """Returns a batch like one of `tfasr.data.batches.BatchSource`, all utterances equally long."""
     generator = np.random.default_rng(1)
     return {
         "features": generator.standard_normal((batch, frames, num_features), dtype=np.float32),
@@ -70,10 +70,10 @@ def write_noise_split(
 
 
 def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
-    """Measures operations per second of square matrix products in their fastest repetition."""
+    """Measures the FLOP/s of square matrix products; the fastest repetition counts."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     size = size or (8192 if on_gpu else 2048)
-    # A GPU has a queue: waiting for each result would time the transfer, too.
+    # A GPU queues work: waiting for each result would add the time of its transfer.
     in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
     shape, seeds = (size, size), ((0, 0), (0, 1))

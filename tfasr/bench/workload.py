@@ -26,11 +26,11 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 @config_class
 class BenchConfig:
-    """Names a preset's workload and how to run it."""
+    """Names the workload that a preset runs, and how to run it."""
 
     workload: str = ""  # a name of `WORKLOADS`
-    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's
-    fraction: float = 1.0  # share of the workload's data to run; the distribution stays the same
+    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's backend
+    fraction: float = 1.0  # share of the workload's data to run, with unchanged proportions
 
     def check(self) -> None:
         # `find_workload` checks the name.
@@ -41,7 +41,7 @@ class BenchConfig:
 class Context:
     """A workload's input in addition to its configs; each workload uses what it needs."""
 
-    backend: str = "tensorflow"  # Keras's, already chosen in this process
+    backend: str = "tensorflow"  # Keras's backend, already chosen in this process
     fraction: float = 1.0  # share of the data to run
     corpus_dir: Path | None = None  # recordings to use instead of synthetic data
     # folder for further files, such as a trained run; the caller writes the `Result`
@@ -59,7 +59,7 @@ class Context:
 class Result:
     tables: Sequence[Table]  # for readers
     values: dict[str, Any]  # for programs, as JSON values; None for anything not measurable
-    warmup_steps: int  # run first and left out of all results
+    warmup_steps: int  # run first, and left out of all results
     # by file name without suffix; drawn only with --out
     figures: dict[str, "Callable[[], Chart | Figure]"] = field(default_factory=dict)
 
@@ -70,8 +70,8 @@ class Workload:
 
     Attributes:
         run: called with one config of each of ``config_types``, in that order, and the `Context`.
-            It returns a `Result`, or yields growing ones, which keeps measurements made before a
-            failure.
+            It returns a `Result`, or yields ever larger ones, so measurements made before a failure
+            are kept.
         config_types: config classes that its presets may bind. `ModelConfig` stands for the config
             of the model named in ``ModelConfig.name``.
         backends: Keras backends that it supports, each in a separate process. Empty if it runs in

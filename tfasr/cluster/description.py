@@ -16,10 +16,10 @@ _ADDRESS = re.compile(r"[^\s:\[\]/]+:(?P<port>\d{1,5})")
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a run: processes that each train on part of every batch."""
+    """The workers of a run: processes that train one model together."""
 
-    addresses: tuple[str, ...]  # host:port of each worker's TensorFlow server, by rank
-    rank: int  # of this process; rank 0 is the chief, which writes the run
+    addresses: tuple[str, ...]  # host:port of each worker, by rank
+    rank: int  # of this process; rank 0 is the chief, which writes the run's files
 
     def __post_init__(self):
         listed = ",".join(self.addresses)
@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def plan(self) -> str:
-        """A hash of all addresses, by which workers of one cluster recognise each other."""
+        """A hash of all addresses, which shows that workers belong to the same cluster."""
         return hashlib.sha256(",".join(self.addresses).encode()).hexdigest()
 
     @property
@@ -72,11 +72,11 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-# Without reserved ports (``srun --resv-ports``), a job uses some of these, chosen by its number.
+# Without reserved ports (``srun --resv-ports``), the job's number chooses some of these ports.
 FIRST_PORT, PORTS = 20000, 12000
 _COUNT = re.compile(r"(?P<tasks>\d{1,6})(\(x(?P<nodes>\d{1,6})\))?")
 _RANGE = re.compile(r"(?P<first>\d{1,18})(-(?P<last>\d{1,18}))?")
-_MOST_NODES = 100_000  # also the most tasks of all nodes together
+_MOST_NODES = 100_000  # also the largest total of tasks
 
 
 def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
@@ -113,7 +113,7 @@ def expand_nodes(text: str) -> list[str]:
     names: list[str] = []
     for part in re.split(r",(?![^\[\]]*\])", text):  # at commas outside of brackets
         pieces = re.split(r"\[([^\[\]]*)\]", part)
-        # Odd items were in brackets.
+        # Items at odd indices were in brackets.
         if any(sign in piece for piece in pieces for sign in "[]") or not part.strip():
             raise _no_nodes(text)
         expanded = [""]
@@ -145,7 +145,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def _numbers(piece: str, text: str) -> list[str]:
-    """Expands the ranges of a bracket, with the leading zeros of each range's first number."""
+    """Expands the ranges in a bracket; numbers get as many digits as the first of their range."""
     numbers: list[str] = []
     for part in piece.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -183,7 +183,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) -> None:
-    """Rejects tasks distributed to nodes in turn, as each must know where the others are."""
+    """Raises UsageError unless tasks fill node after node, from which addresses are computed."""
     total = sum(tasks)
     if rank >= total:
         raise UsageError(
@@ -227,7 +227,7 @@ def named_cluster(
 ) -> Cluster | None:
     """Returns the cluster that ``--cluster`` and ``--rank`` describe; None without ``--cluster``.
 
-    Raises UsageError if the flags are inconsistent. Only addresses need a rank.
+    Raises UsageError if the flags are inconsistent. ``--rank`` is only for a list of addresses.
     """
     if name is None:
         if rank is not None:
@@ -256,7 +256,7 @@ def named_cluster(
 
 
 def from_tf_config(environment: Mapping[str, str]) -> Cluster:
-    """Reads the cluster from ``TF_CONFIG``; the "chief" comes before the "worker"s.
+    """Reads the cluster from ``TF_CONFIG``; a "chief" gets rank 0, each "worker" a later one.
 
     Source: tensorflow.org/guide/distributed_training, "TF_CONFIG" (the format).
     """

@@ -1,4 +1,4 @@
-"""Starts workers on this machine, shows their output, and ends all when one fails."""
+"""Starts workers on this machine, shows their output, and ends or restarts them on failure."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from tfasr.kit.process import start_module, usable_cores
 
 log = logging.getLogger("tfasr")
 
-# A worker notices by itself that another has ended and names it; after this time it is stopped.
+# When a worker ends, the others notice, name it and stop; SIGTERM is sent if they haven't by then.
 NOTICE_S = 20.0
 END_S = 15.0
 _LOOK_S = 0.1
@@ -57,8 +57,8 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
     end by themselves; then they get SIGTERM and, `END_S` later, SIGKILL. SIGTERM and SIGINT are
     passed on to all.
 
-    With ``restarts``, for workers that train in rounds, a process that fails ends no other, and is
-    started again at most so many times, except for the first, with which all end.
+    With ``restarts``, for workers that train in rounds, a process that fails is started again, at
+    most so many times, and the others go on. Only when rank 0 ends, all end.
 
     Returns:
         0, or the exit code of the first process that failed (128 plus the number of a signal).
@@ -74,7 +74,7 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # Its own session, so Ctrl-C reaches only this process, which passes it on once.
+            # In another session, Ctrl-C reaches only the launcher, which passes it on once.
             start_new_session=hasattr(os, "setsid"),
         )
         for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
@@ -90,7 +90,7 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
         for rank in range(count):
             workers.processes.append(begin(rank))
         return workers.wait()
-    except (OSError, RuntimeError) as error:  # limits on files, processes or threads
+    except (OSError, RuntimeError) as error:  # a limit on files, processes or threads
         raise RunError(
             f"Worker {len(workers.processes)} of {count} could not start ({error}), so the others "
             "were ended. Start fewer, or raise the limits (ulimit -n, ulimit -u)."
@@ -165,7 +165,7 @@ def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
         target.flush()
 
 
-BEGIN_S = 120.0  # how long TensorFlow may take to connect workers that have met
+BEGIN_S = 120.0  # how long TensorFlow may take to connect workers once all are up
 _CONNECT_S = 3.0
 
 
@@ -192,8 +192,8 @@ _TIMES = 3
 class PeerWatch:
     """Checks every ``every_s`` seconds that the other workers' ports answer.
 
-    On a loss, it calls ``on_lost`` once, in its thread, with the ranks that have gone. Other
-    workers end soon after, so ``lost`` contains only those that went first.
+    When some don't, its thread calls ``on_lost`` once with their ranks, and stops checking: other
+    workers end soon after, and ``lost`` names only those that ended first.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class PeerWatch:
         self._thread.start()
 
     def look(self) -> list[int]:
-        """Checks at once and returns the ranks that went first."""
+        """Checks at once and returns the ranks that ended first, if any."""
         with self._round:
             if not self.lost:
                 self.lost = self._gone()

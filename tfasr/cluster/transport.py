@@ -1,4 +1,4 @@
-"""Encrypted messages between a run's chief and its workers, which prove that they know a secret."""
+"""Encrypted messages between a run's chief and its workers, which prove to share a secret."""
 
 import contextlib
 import datetime
@@ -28,12 +28,12 @@ log = logging.getLogger("tfasr")
 
 SECRET = "TFASR_CLUSTER_SECRET"
 TRUSTED = "TFASR_CLUSTER_TRUSTED"
-START_S = 480.0  # how long workers wait at the start for each other
+START_S = 480.0  # how long workers wait for each other at the start
 _FEWEST_CHARACTERS = 16
 _CONNECT_S = 5.0
 _TELL_S = 20.0
 _PAUSE_S = 0.25
-_SHORT = 4096  # bytes of the longest message from a peer that hasn't proved the secret yet
+_SHORT = 4096  # most bytes of a message from a peer that hasn't yet proved to know the secret
 _SIZE = struct.Struct(">Q")
 
 
@@ -41,7 +41,7 @@ def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: b
     """Returns the secret that all workers of a cluster know; b"" if there is none.
 
     Raises:
-        UsageError: if it is too short, or ``needed`` and missing although there are several hosts.
+        UsageError: if it is too short, or ``needed`` between several hosts and missing.
     """
     secret = environment.get(SECRET, "")
     if len(secret) >= _FEWEST_CHARACTERS or not (secret or (needed and not _on_loopback(cluster))):
@@ -91,7 +91,7 @@ class Link:
         self._connection.sendall(buffer.getbuffer())
 
     def receive(self) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Returns the next message and its arrays; OSError if the connection has ended."""
+        """Returns the next message and its arrays; raises OSError if the connection has ended."""
         text, buffer = (_SIZE.unpack(self._bytes(_SIZE.size))[0] for _ in range(2))
         if not self._trusts and (text > _SHORT or buffer):
             raise ConnectionError("its first message is too long for a worker's")
@@ -112,7 +112,7 @@ class Link:
         return bool(pending() or select.select([self._connection], [], [], max(timeout_s, 0))[0])
 
     def trust(self) -> None:
-        """Allows long messages and long silences, once the other end has proved the secret."""
+        """Allows long messages and silences, as the other end has proved to know the secret."""
         self._trusts = True
         self._connection.settimeout(None)
 
@@ -136,7 +136,7 @@ def _proof(secret: bytes, role: str, facts: Sequence[Any]) -> str:
 
 
 class Door:
-    """Where the chief lets its workers in, encrypted between hosts if they share a secret."""
+    """The chief's port, where workers connect; encrypted between hosts if they share a secret."""
 
     def __init__(self, cluster: Cluster, secret: bytes):
         self._cluster, self._secret = cluster, secret
@@ -155,9 +155,9 @@ class Door:
             return None
 
     def admit(self, connection: socket.socket) -> tuple[int, Link]:
-        """Returns the rank of the worker at a connection; ConnectionError if it isn't a worker.
+        """Returns a connecting worker's rank and link; raises ConnectionError for anything else.
 
-        Raises UsageError if it is a worker of this cluster with another version of tfasr.
+        Raises UsageError for a worker of this cluster with another version of tfasr.
         """
         connection.settimeout(_CONNECT_S)
         try:
@@ -210,7 +210,7 @@ def knock(
     """Connects a worker to its chief; each proves to the other that it knows the secret.
 
     Raises UsageError if the chief has another secret, list of addresses or version of tfasr;
-    RunError if no chief answers ``within_s`` seconds, or ``stopped`` becomes true.
+    RunError if no chief answers within ``within_s`` seconds, or ``stopped()`` becomes true.
     """
     address, deadline_s = cluster.addresses[0], time.monotonic() + within_s
     reason = "nothing answers there"

@@ -101,13 +101,13 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
     decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
     add("--decoders", default=_joined(defaults.decoders), help=decoders)
     add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
-    add("--recombine", action="store_true", help="measure recombination too, if supported")
+    add("--recombine", action="store_true", help="also measure with merged beams, if supported")
     add("--num_threads", type=int, default=1, help="default: %(default)s")
     add("--out", metavar="DIR", help="write decoder.png, results.json, table.md here")
 
 
 def _decoder(arguments: argparse.Namespace) -> str:
-    """``tfasr bench decoder``: seconds, errors and memory of decoders over beam widths.
+    """``tfasr bench decoder``: seconds, errors and memory of decoders at several beam widths.
 
     The log-probabilities come from a run's model on a split, or from a file.
     """
@@ -147,8 +147,7 @@ def _inference(arguments: argparse.Namespace) -> str:
 
     Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
     and the same weights in PyTorch's layers. Measures batches, chunks of a stream, cold starts and
-    memory.
-    The output lists backends that are not installed or can't run the model.
+    memory. The output lists backends that are not installed or can't run the model.
     """
     with wrong_values_are_wrong_use():
         config = InferenceConfig(
@@ -168,7 +167,7 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
     add("--gin_binding", action="append", default=[], help="overrides the file; repeatable")
     add("--batch", default="16", help="with commas; default: %(default)s")
     add("--frames", default="600", help="with commas; default: %(default)s")
-    add("--labels", type=int, help="default: a seventh of the frames")
+    add("--labels", type=int, help="of an utterance; default: a seventh of the frames")
     precisions = f"some of {', '.join(trained())}, with commas; default: %(default)s"
     add("--precision", default=_joined(StepConfig().precisions), help=precisions)
     add("--rounds", type=int, default=5, help="default: %(default)s")
@@ -202,21 +201,21 @@ def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
     add("--window", type=int, help="evaluations whose median must meet the target")
     add("--workers", default="1,2,4,8,16", help="default: %(default)s")
-    add("--global_batch_size", metavar="N,...", help="over all workers; default: the runs'")
-    add("--rows_per_worker", metavar="N,...", help="instead, grow the batch with the workers")
-    add("--link_gbit_s", type=float, help="between workers; default: as in the runs")
+    add("--global_batch_size", metavar="N,...", help="utterances of all; default: the runs'")
+    add("--rows_per_worker", metavar="N,...", help="or: utterances of each worker")
+    add("--link_gbit_s", type=float, help="of each worker's link; default: the runs'")
     add("--link_latency_us", type=float, default=0.0, help="per message; default: %(default)s")
     loopback = "the runs used no network: add the link's time to their exchanges"
     add("--over_loopback", action="store_true", help=loopback)
-    measure = "measure an exchange between two processes here, and add the link's time"
+    measure = "measure a gradient exchange of two processes here, and add the link's time"
     add("--measure_exchange", action="store_true", help=measure)
-    add("--gradient_mb", type=float, help="per step; default: the runs'")
-    add("--overlap", type=float, default=0.0, help="share of the exchange hidden by computing")
+    add("--gradient_mb", type=float, help="exchanged per step; default: the runs'")
+    add("--overlap", type=float, default=0.0, help="share of the exchange hidden by computation")
     add("--out", metavar="DIR|FILE.json", help="write tables, JSON and a figure here")
 
 
 def _scaling(arguments: argparse.Namespace) -> str:
-    """``tfasr bench scaling``: steps per second and time to accuracy of N workers, predicted.
+    """``tfasr bench scaling``: predicts steps per second and time to accuracy of N workers.
 
     The prediction uses recorded runs (how long their steps took, how many utterances they needed at
     their batch sizes) and the speed of the link between workers. To measure several devices in one

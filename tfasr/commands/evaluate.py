@@ -40,7 +40,7 @@ def add_decoder_arguments(add: Callable) -> None:
 
 @contextlib.contextmanager
 def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
-    """Draws a progress bar on a terminal; yields a function that counts one item, or several."""
+    """Draws a progress bar on a terminal; yields a function that adds 1, or N, to its count."""
     quiet = not logging.getLogger("tfasr").isEnabledFor(logging.INFO)
     if total < 2 or quiet or not sys.stderr.isatty():
         yield lambda _=1: None
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("run_dir", "split"):  # each is scored once
+    for name in ("run_dir", "split"):  # a repeated one is scored once
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
             )
         if not single:
             raise UsageError(
-                "--hypotheses must be of one run and one split. Received: "
+                "--hypotheses needs a single run and a single split. Received: "
                 f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
             )
     if arguments.out:  # fails now, not after the work, if the place can't be written to
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
         table = scores_table(rows)
         write_tables([table], folder)
         write_whole(folder / "scores.md", to_markdown([table]))
-        # last: its presence means that all are there
+        # last: if this file exists, all others do
         write_whole(folder / "scores.json", _collated(rows, "json"))
     if not single or arguments.format not in ("table", "markdown", "json"):
         print(_collated(rows, arguments.format), end="")
@@ -141,12 +141,12 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
 
 
 def decoder_name(arguments: argparse.Namespace) -> str | None:
-    """Returns the decoder that the flags choose: only word_beam uses a language model."""
+    """Returns the flags' decoder, which is word_beam with a language model; None: the run's own."""
     return arguments.decoder or ("word_beam" if arguments.language_model else None)
 
 
 def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
-    """Loads the model that the flags of `add_decoder_arguments` name; UsageError if it can't."""
+    """Loads the language model that the flags name; UsageError if it can't be loaded."""
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}

@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--to", choices=EXPORTS, required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
-    add("--int8", action="store_true", help="8-bit large weight matrices, for onnx, sherpa, litert")
+    add("--int8", action="store_true", help="large weight matrices in 8 bits: onnx, sherpa, litert")
     add("--checkpoint", default="best", help="best, last or a file")
-    add("--split", default="validation", help="to compare export and run; default: %(default)s")
+    add("--split", default="validation", help="to compare export and run on; default: %(default)s")
     add("--shard_dir", help="where the split is; default: the run's shards")
     add("--data_licence", help="of the training data, for the model card")
 

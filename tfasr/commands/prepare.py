@@ -1,4 +1,4 @@
-"""``tfasr prepare``: a corpus's audio and transcripts to shards of features and labels."""
+"""``tfasr prepare``: turns a corpus's audio and transcripts into shards of features and labels."""
 
 import argparse
 import contextlib
@@ -73,16 +73,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--split", help=f"{split}LibriSpeech; default: the first three")
     add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
-    add("--language", help="make the synthetic corpus in --corpus_dir first, such as de or cmn")
-    add("--voice", help="voices of espeak-ng for it, comma-separated; default: the language's")
+    add("--language", help="first make a synthetic corpus of it in --corpus_dir, such as de or cmn")
+    add("--voice", help="its espeak-ng voices, comma-separated; default: the language's")
     add_gin_arguments(add)
     add("--alphabet", metavar="NAME", help="english, auto (from the training text) or a file")
-    add("--mapping", metavar="FILE", help="lines of a text, a tab, and what is written instead")
+    add("--mapping", metavar="FILE", help="replacements, one a line: old text, tab, new text")
     add("--keep_case", action="store_true", default=None, help="keep upper case")
     add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
-    add("--units", metavar="N", help="sub-word units: how many, or a file of sentencepiece")
+    add("--units", metavar="N", help="sub-word units: how many, or a sentencepiece model's file")
     add("--units_kind", choices=("unigram", "bpe"), help="default: unigram")
-    bad = "fail if a larger share of the utterances is unusable, too long ones aside; "
+    bad = "fail if a larger share of the utterances is unusable (too long ones don't count); "
     add("--max_bad_fraction", type=float, default=0.01, help=f"{bad}default: %(default)s")
     add("--num_workers", type=int, help="default: all cores")
     scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"

@@ -1,4 +1,4 @@
-"""``tfasr record``: races a recipe against a track's record; writes a submission that shows it."""
+"""``tfasr record``: trains your recipe and a track's record in turns, and writes a submission."""
 
 import argparse
 from pathlib import Path
@@ -55,7 +55,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """``tfasr verify``: recomputes runs, studies and submissions; exits with 1 if one fails."""
+    """``tfasr verify``: checks runs, studies and submissions; exits with 1 if a check fails."""
     shards = arguments.shard_dir and Path(arguments.shard_dir)
     failed = False
     for path in map(Path, arguments.paths):

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     written_as = (*WRITERS, JSON, CARD, CARD_JSON)
     add("--format", choices=written_as, default="table", help="default: %(default)s")
     add_target_arguments(add, None)
-    add("--power", action="store_true", help="also estimate how many runs show a gap of 10 %%")
+    add("--power", action="store_true", help="also estimate how many runs prove a gap of 10 %%")
     add(
         "--force",
         action="store_true",

@@ -1,6 +1,6 @@
 """``tfasr settings``: what gin can bind, with type, default and meaning, or what a preset sets.
 
-Everything is read from source files: importing them would load TensorFlow.
+Settings are read from source files, because importing these would load TensorFlow.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Group:
 
 @functools.cache
 def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
-    """Returns tfasr's groups by their names, and those of plug-ins' files."""
+    """Returns the groups defined in tfasr and in plug-ins' ``files``, by name."""
     inside = [path for folder in _FOLDERS for path in sorted((_PACKAGE / folder).rglob("*.py"))]
     groups: dict[str, Group] = {}
     for path in (*inside, *files):
@@ -104,7 +104,7 @@ def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> G
         Setting(
             f"{node.name}.{name}",
             kind,
-            # A function is bound by reference.
+            # gin refers to a function as @name.
             constants.get(
                 default, f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
             ),
@@ -142,13 +142,13 @@ def _one_line(text: str) -> str:
 
 
 def known_settings() -> dict[str, Group]:
-    """Returns all groups, also those of the plug-ins that this process has imported."""
+    """Returns all groups: Keras's, tfasr's and those of imported plug-ins."""
     files = tuple(Path(plugin.file) for plugin in plugins())
     return optimizers() | own_settings(files)
 
 
 def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> None:
-    """Raises UsageError for a misspelt name or a wrong type, as if TensorFlow had been loaded."""
+    """Raises UsageError for a misspelt name or a wrong type, without loading TensorFlow."""
     files = [files] if isinstance(files, str) else files or []
     if not files and not bindings:
         return
@@ -164,7 +164,7 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
         name = statement.name.rpartition("/")[2]
         if types.get(name) and not any(references(statement.value)):
             try:
-                annotation = eval(types[name], dict(_TYPES))  # source code that runs anyway
+                annotation = eval(types[name], dict(_TYPES))  # comes from source that runs anyway
             except NameError:  # a type defined in a plug-in
                 continue
             if message := wrong_type(name, statement.value, annotation):

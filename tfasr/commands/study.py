@@ -1,4 +1,4 @@
-"""``tfasr study``: trains experiments with their seeds and writes the report on them."""
+"""``tfasr study``: trains a list of experiments, each with several seeds, and reports on them."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
     until = (
-        "train two experiments with no more seeds than needed to see which reaches its "
+        "train two experiments with no more seeds than needed to see which reaches the "
         "hardest target sooner: 3, 5, 8 or 12"
     )
     add("--until", choices=("decided",), default="", help=until)
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
         from tfasr.studies.steps import study_steps
 
         shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
-        # An upper limit: a decision skips the rest.
+        # With --until, all seeds are listed, but training stops once it's decided.
         load = load_until_plan if arguments.until else load_plan
         plan = load(arguments.gin_file, arguments.gin_binding)
         if arguments.until:

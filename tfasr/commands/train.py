@@ -23,7 +23,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
-    """``tfasr launch``: trains in several processes; without --restarts, ends all if one fails."""
+    """``tfasr launch``: trains in several processes; without --restarts, one failure ends all."""
     from tfasr.cluster.launcher import launch
 
     words = arguments.arguments

@@ -138,7 +138,7 @@ def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
 
 
 def _check_found(audio: Sequence[str | Path]) -> None:
-    """Raises UsageError if none of the recordings is there; otherwise missing ones are skipped."""
+    """Raises UsageError if no recording exists; if some do, missing ones are skipped later."""
     if not any(Path(path).exists() for path in audio):
         raise UsageError(f"Recordings must be files or folders. {received_path(audio[0])}")
 
@@ -170,7 +170,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     try:
         for chunk in chunks:
             _write_results(stream.push(chunk), arguments.format)
-    except ValueError as error:  # of the audio
+    except ValueError as error:  # the audio can't be read
         raise RunError(str(error)) from error
     _write_results(stream.finish(), arguments.format)
 
@@ -193,7 +193,7 @@ def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
 
 
 LIMITS = (
-    ("max_streams", 16, "simultaneous streams, and as many files"),
+    ("max_streams", 16, "simultaneous streams, and simultaneous files"),
     ("max_stream_s", 3600.0, "seconds of a stream, or of a file's upload"),
     ("max_upload_mb", 500.0, "millions of bytes of a file"),
     ("max_upload_s", 14400.0, "seconds of audio in a file"),

@@ -16,7 +16,7 @@ from tfasr.reports.numbers import ask
 from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.tta.published import find_logs
 
-SLOWER = 3  # the exit code if something became slower
+SLOWER = 3  # the exit code if some commit slowed training down
 _MOST_S = 1e9
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def add_history_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_history(args: argparse.Namespace) -> int:
-    """``tfasr history``: times to accuracy over commits, and which part of them became slower.
+    """``tfasr history``: times to accuracy over commits, and which part of training slowed down.
 
     Exit codes: 0 no slowdown, 3 a slowdown; 1 and 2 as for other commands.
     """
@@ -99,7 +99,7 @@ def _paths(names: list[str]) -> list[Path]:
         if not path.exists() or folder and (not any(path.iterdir()) or (path / LOCK_FILE).exists()):
             paths.append(path)
         else:
-            # A study keeps its runs deeper than a group of logs does.
+            # The runs of a study lie deeper than find_logs looks.
             paths += (folder and list(run_folders(path))) or find_logs(path)
     return list(dict.fromkeys(paths))
 

@@ -12,16 +12,16 @@ import gin
 from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform  # of typing from Python 3.11 on
+    from typing_extensions import dataclass_transform  # in typing from Python 3.11 on
 else:
 
     def dataclass_transform(**_):
-        """Tells type checkers alone that a decorator makes dataclasses."""
+        """Does nothing: only type checkers need the real one."""
         return lambda decorator: decorator
 
 
 _Class = TypeVar("_Class", bound=type)
-MOST_LAYERS = 128  # of a model; all its layers share 1000 seeds
+MOST_LAYERS = 128  # most in a model, as its layers share 1000 seeds
 _SHOWN = 500  # characters shown of a wrong value
 
 
@@ -89,7 +89,7 @@ def _check_types(self) -> None:
 def config_class(cls: _Class) -> _Class:
     """Makes a class a frozen, keyword-only dataclass that gin can bind by its name.
 
-    gin's bindings affect the instances that `tfasr.kit.gin` makes, not those made in Python. Types
+    gin's bindings don't affect instances made in Python, only those of `tfasr.kit.gin`. Types
     are checked (TypeError); a method ``check`` may raise ValueError for invalid values.
     """
     cls.__post_init__ = _check_types
@@ -104,7 +104,7 @@ def require(holds: bool, config: Any, field: str, rule: str) -> None:
 
 
 def require_within(config: Any, fewest: int, **most: int) -> None:
-    """Raises ValueError unless fields are at least ``fewest`` and at most their ``most``."""
+    """Raises ValueError unless each field named in ``most`` is from ``fewest`` to its value."""
     for field, value in most.items():
         rule = f"{'positive' if fewest else 'at least 0'}, and at most {value}"
         require(fewest <= getattr(config, field) <= value, config, field, rule)
@@ -127,9 +127,9 @@ def to_json(config: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Precision:
-    label: str  # its name in tables and figures
-    dtype: str  # of its matrix products
-    trains: bool = False  # whether it is one of Keras's dtype policies for training
+    label: str  # shown in tables and figures
+    dtype: str  # type of numbers in matrix products
+    trains: bool = False  # whether Keras can train with it, as a dtype policy
     litert: bool = False  # whether LiteRT runs it, for inference only
 
 

@@ -1,7 +1,7 @@
 """Atomic, durable file writes, and locks that a crash releases.
 
-A file is written next to its destination, synced and renamed, and its folder is synced. So its name
-always leads to the complete old or the complete new content, even after a power loss.
+A file is written next to its destination, synced and renamed, and the folder is synced. So the file
+always has either all of its old or all of its new content, even after a power loss.
 
 Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2 (why a rename
 needs these syncs).
@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from tfasr.errors import UsageError
 
-MOST_BYTES = 1 << 30  # of a file that is read in one piece
+MOST_BYTES = 1 << 30  # limit for a file that is read in one piece
 
 
 def why_unreadable(path: Path) -> str | None:
@@ -41,7 +41,7 @@ def why_unreadable(path: Path) -> str | None:
 
 
 def read_text(path: str | Path, remedy: str) -> str:
-    """Reads a UTF-8 file; raises UsageError with the path and the ``remedy`` if it can't."""
+    """Reads a UTF-8 file, or raises UsageError with the path, the cause and the ``remedy``."""
     try:
         cause = why_unreadable(Path(path))
         if cause is None:
@@ -54,7 +54,7 @@ def read_text(path: str | Path, remedy: str) -> str:
 
 
 def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Reads a JSON object with the ``required`` names; raises UsageError if it can't."""
+    """Reads a JSON object that has the ``required`` keys, or raises UsageError."""
     text = read_text(path, remedy)
     try:
         content = json.loads(text)
@@ -121,7 +121,7 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
         partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # on a full disk, it would take up space
+            partial.unlink(missing_ok=True)  # it would take up space on a full disk
         raise
     sync_folder(path.parent)
 
@@ -135,7 +135,7 @@ def check_replaceable(path: Path) -> None:
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Adds the file's name to OSErrors of a write or sync that lack it."""
+    """Adds the file's name to an OSError without one, as a write or sync raises."""
     try:
         yield
     except OSError as error:
@@ -166,7 +166,7 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's names are on disk; ignores file systems that can't do this."""
+    """Waits until a folder's list of files is on disk; ignored if the file system can't do this."""
     try:
         sync(folder)
     except OSError as error:
@@ -175,7 +175,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and its missing parents, and syncs their names."""
+    """Creates a folder and its missing parents, and waits until they are on disk."""
     above = [folder, *folder.parents]
     missing = [path for path in above if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,7 +212,7 @@ def check_owned(
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock that a crash releases; if it is taken, raises UsageError(``held``)."""
+    """Holds a lock that a crash releases; raises UsageError(``held``) if another process has it."""
     descriptor, owner = _acquire(path, held), os.getpid()
     try:
         yield
@@ -240,7 +240,7 @@ def _acquire(path: Path, held: str) -> int:
 
 
 def take_lock(descriptor: int, path: Path, held: str) -> None:
-    """Locks an open file until it is closed; if it is locked, raises UsageError(``held``)."""
+    """Locks an open file until it is closed; raises UsageError(``held``) if it has a lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -253,8 +253,8 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
 # The files in a run's folder.
 EVENTS_FILE = "events.jsonl"  # the ledger: all events, append-only; see `tfasr.ledger.events`
 WORKER_EVENTS = "events-worker-*.jsonl"  # each cluster worker's steps; see `worker_events_file`
-HEARTBEAT_FILE = "heartbeat"  # touched while the run lives; dates the end of a killed session
-LOCK_FILE = "lock"  # held by the process that writes the run, and then removed
+HEARTBEAT_FILE = "heartbeat"  # touched while the run lives; shows when a killed one ended
+LOCK_FILE = "lock"  # locked while a process writes the run, then removed
 EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
 RECORDER_FILE = "recorder.json"  # the settings of a run written by `tfasr.Recorder`
 ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`
@@ -277,7 +277,7 @@ def worker_events_file(rank: int) -> str:
 
 
 def epoch_name(epoch: float) -> str:
-    """Returns an epoch as text for file names, in sortable form: "0003", "0003-0.5000" for 2.5."""
+    """Returns an epoch for file names that sort correctly: "0003", "0003-0.5000" for 2.5."""
     within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
     return f"{math.ceil(epoch):04d}{within}"
 
@@ -290,7 +290,7 @@ _TYPE = "$type"
 
 
 def to_typed_json(value: Any) -> Any:
-    """Converts a value to JSON from which `from_typed_json` restores it; TypeError if it can't."""
+    """Converts a value to JSON for `from_typed_json`; TypeError for unsupported types."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
@@ -340,7 +340,7 @@ def from_typed_json(content: Any) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """Returns the "module:name" that `named` can import; TypeError if there is none (a lambda)."""
+    """Returns "module:name" for `named`; TypeError if it can't be imported, such as a lambda."""
     name = f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', None)}"
     try:
         importable = named(name) is thing

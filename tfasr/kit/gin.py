@@ -24,7 +24,7 @@ UNBOUND = "nothing, bind it"
 _LISTS = (
     "tfasr settings lists what can be bound; --import MODULE adds modules of yours that have more."
 )
-DROPPED = "# dropped, "  # how comments of bindings without effect begin
+DROPPED = "# dropped, "  # how comments on bindings without effect begin
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
 _NAMED = 6  # how many dropped bindings a message lists
@@ -37,10 +37,10 @@ _PARAMETER_ALONE = re.compile(r"\w+\s*=")
 @dataclass(frozen=True)
 class Line:
     path: Path | str  # or COMMAND_LINE
-    number: int  # of the line in its file, or of the binding on the command line, from 1
+    number: int  # the line's in its file, or the binding's on the command line, from 1
     text: str  # without the line's end
-    # Grows with precedence: a file comes after its includes and after the files named before it,
-    # the command line last.
+    # The higher, the later gin applies the line: after those of included and of earlier files;
+    # the command line comes last.
     source: tuple[int, int] = (0, 0)
 
     @property
@@ -68,8 +68,8 @@ class Statement:
     selector: str  # the imported module, the included file or the bound class or macro
     scope: str = ""
     parameter: str = ""  # "" for a macro
-    value: Any = None  # with a `Reference` for each name that it refers to
-    in_block: bool = False  # a binding below the head of a block
+    value: Any = None  # with a `Reference` in place of each @name and %name
+    in_block: bool = False  # a binding within a block
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ def presets_folder() -> Path:
 
 
 def find_preset(name: str) -> Path:
-    """Returns the absolute path of a gin file, from a path or a preset's name."""
+    """Returns the absolute path of a gin file, given its path or a preset's name."""
     for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
         if candidate.is_file():
             return candidate.resolve()
@@ -114,7 +114,7 @@ def find_preset(name: str) -> Path:
 
 
 def presets() -> dict[str, Path]:
-    """Returns the presets by their names, as --gin_file takes them: quick recipes first."""
+    """Returns the presets by their names for --gin_file, quick recipes first."""
     folder = presets_folder()
     order = ("fast", ".", "train", "models", "data", "hardware", "study", "track", "bench")
     paths = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
@@ -157,7 +157,7 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
             "TrainingConfig.optimizer = @Adam."
         ) from error
     starts = [statement.location.line_num for statement, _ in parsed]
-    # Before gin returns the first statement of a block, it has read all of the block's lines.
+    # gin reads all lines of a block before it returns the block's first statement.
     following = [*starts[1:], len(texts) + 1]
     ends = [min(end, start) for (_, end), start in zip(parsed, following, strict=False)]
     return [
@@ -296,19 +296,19 @@ def _place(error: Exception, texts: list[str], at: list[Line], next_line: int) -
 @dataclass(frozen=True)
 class Filled(Generic[_Configs]):
     configs: _Configs
-    given: str  # the lines as they were read, those without effect as comments
-    operative: str  # every value in use, as gin
+    given: str  # the lines as read; those without effect are commented out
+    operative: str  # every value in use, in gin's syntax
 
 
 def fill(
     text: GinText, build: Callable[[GinText], _Configs], *, imports: bool = True
 ) -> Filled[_Configs]:
-    """Builds configs under the bindings of gin files, and leaves no trace in gin.
+    """Builds configs with the bindings of gin files; gin's global state stays as it was.
 
-    An unused binding is a UsageError that names file and line, with one exception: a preset's
-    binding that was in use until a later file or the command line bound something else, such as
-    another optimizer. It is dropped, and logged. Without ``imports``, a file that imports a module
-    is rejected. ``build`` makes the configs with `make`, also from a text without the later files.
+    An unused binding is a UsageError that names file and line. But if a preset's binding was in use
+    until a later file or the command line bound something else, such as another optimizer, it is
+    only dropped and logged. Without ``imports``, a file that imports a module is rejected.
+    ``build`` makes configs with `make`; a second call, without later files, finds what was in use.
     """
     _import(text, imports)
     _check_macros(text.bindings)
@@ -324,7 +324,7 @@ def fill(
 
 
 def peek(cls: type, text: GinText) -> Any:
-    """Returns one config of gin files; bindings of names that are still unknown are skipped."""
+    """Returns one config of gin files; skips bindings of names that nothing has defined yet."""
     _import(text, True)
     _check_macros(text.bindings)
     gin.clear_config()
@@ -337,7 +337,7 @@ def peek(cls: type, text: GinText) -> Any:
 
 
 def bound_names(text: GinText) -> set[str]:
-    """Returns the names of the classes and functions that are bound; "macro" for macros."""
+    """Returns the names of the bound classes and functions, and "macro" if macros are bound."""
     return {_class_of(statement) for statement in text.bindings}
 
 
@@ -348,7 +348,7 @@ def bound_scopes(cls: type, text: GinText) -> list[str]:
 
 
 def make(cls: type, text: GinText, *, scope: str = "") -> Any:
-    """Makes a config with the bindings in force, those of ``scope`` first; errors name the line."""
+    """Makes a config with gin's bindings, ``scope``'s taking precedence; errors name the line."""
     try:
         with gin.config_scope(scope or None):
             return gin.get_configurable(cls)()
@@ -394,7 +394,7 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
     while ends := [name for name, others in needs.items() if not others & needs.keys()]:
         for name in ends:
             del needs[name]
-    for name, others in needs.items():  # gin would look it up endlessly
+    for name, others in needs.items():  # gin would never finish looking it up
         raise UsageError(
             f"{macros[name].place}: a macro must not refer to itself. Received: {name}, which "
             f"needs {', '.join(sorted(others))}. Set one of them to a value."
@@ -423,7 +423,7 @@ def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
 
 
 def registered() -> dict[str, set[str] | None]:
-    """Returns the last part of each name in gin's registry, with its parameters (None: any)."""
+    """Returns the parameters (None: any) of everything gin knows, by the last part of its name."""
     names: dict[str, set[str] | None] = {}
     for selector, configurable in gin.config._REGISTRY.items():  # noqa: SLF001 - no public way
         parameters = inspect.signature(configurable.wrapped).parameters.values()
@@ -452,7 +452,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
                 raise _unknown(statement, "@", name, known)
         name, parameter = _class_of(statement), statement.parameter
         if not parameter and statement.name not in used:
-            # Other files may use a file's macro; on the command line, the class was forgotten.
+            # In a file it may be a macro for other files; on the command line, it lacks a class.
             for group in known if statement.lines[0].path == COMMAND_LINE else ():
                 if near := nearest(statement.name, known[group] or ()):
                     raise _unknown(
@@ -532,7 +532,7 @@ def _dropped(
         until = tuple(statement for statement in text.statements if statement.source <= source)
         try:
             _, idle, _ = _build(replace(text, statements=until), build)
-        except UsageError:  # a file that needs the later ones
+        except UsageError:  # the earlier files don't work without the later ones
             continue
         waiting = [s for s in waiting if s.source > source or s in idle]
     if waiting:

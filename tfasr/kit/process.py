@@ -1,4 +1,4 @@
-"""Calls functions in new processes, with separate memory and Keras backend.
+"""Calls functions in new processes, which have their own memory and Keras backend.
 
 ``call(measure, request, backend="jax")`` computes ``measure(request)`` in another process.
 Arguments and results travel as typed JSON (see `tfasr.kit.files`); UsageError and RunError are
@@ -46,7 +46,7 @@ def quiet_stderr() -> Iterator[None]:
             os.close(before)
 
 
-# Before TensorFlow has read TF_CPP_MIN_LOG_LEVEL, it writes these lines whatever that level is.
+# TensorFlow writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, so that can't hide them.
 _NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
 | To\ enable\ the\ following\ instructions:
 | (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? [IW](\d{4}\ [\d:.]+\ +\d+)?\ \S+\.(cc|h):\d+\]
@@ -54,7 +54,7 @@ _NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
   (factory|cuInit|CUDA_ERROR_NO_DEVICE)
 | E\d{4}\ .*oneDNN\ supports\ DT_BOOL
 | INFO:\ Created\ TensorFlow\ Lite\ XNNPACK"""
-# Runs in a process of its own, so that messages written just before a crash still appear.
+# Runs in a separate process, so that messages written just before a crash still appear.
 _FILTER = """\
 import re, sys
 noise = re.compile(sys.argv[1].encode())
@@ -93,13 +93,13 @@ def without_noise() -> Iterator[None]:
         os.dup2(before, 2)
         os.close(before)
         reader.stdin.close()
-        # A process that was started meanwhile may still hold the pipe open.
+        # Processes started meanwhile may keep the pipe open, and with it the filter.
         with contextlib.suppress(subprocess.TimeoutExpired):
             reader.wait(_READS_WITHIN_S)
 
 
 def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow without its messages about devices; `tfasr` calls it."""
+    """Runs TensorFlow's import without its messages about devices; `tfasr` installs this."""
     with without_noise():
         execute(module)
         if not any(Path("/dev").glob("nvidia*")):
@@ -108,7 +108,7 @@ def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) ->
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow and lists its devices, without its lines about them."""
+    """Imports TensorFlow and lists its devices, without its messages about them."""
     backend = os.environ.get("KERAS_BACKEND")
     if backend not in (None, "", "tensorflow", "jax", "torch", "numpy", "openvino"):
         raise UsageError(f"KERAS_BACKEND must be a backend of Keras. Received: {backend!r}.")
@@ -140,7 +140,7 @@ _SAVES_WITHIN_S = 120.0
 
 
 class ChildError(RunError):
-    """A process ended without a result. The exit code is negative for a signal."""
+    """A process ended without a result. A negative exit code is the number of a signal."""
 
     def __init__(self, task: str, exit_code: int, messages: str):
         cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
@@ -167,7 +167,7 @@ def stream(
     task: str = "",
     show_messages: bool = True,
 ) -> Iterator[Any]:
-    """Calls a function in a new process; yields a generator's values, or the one return value.
+    """Calls a function in a new process; yields its return value, or a generator's values.
 
     UsageError and RunError are passed on; any other failure raises ChildError. The new process
     first loads ``plugins`` (by default, those of this process) and uses ``backend`` as its Keras
@@ -194,7 +194,7 @@ def stream(
 
 
 class Correspondence:
-    """A generator function in a new process; it reads from `received` and yields answers."""
+    """A generator function in a new process, which iterates over `received` and yields answers."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Correspondence:
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a typed value; ignored if the process has ended."""
+        """Sends a value (see `to_typed_json`); does nothing if the process has ended."""
         self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
@@ -240,7 +240,7 @@ class Correspondence:
         self._messages.close()
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # the next read reports how it ended
+        with contextlib.suppress(OSError):  # the next read raises an error with the cause
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
@@ -251,7 +251,7 @@ class Correspondence:
 
 
 def received() -> Iterator[Any]:
-    """Yields the values that a `Correspondence` sends to this process, until the sender ends."""
+    """Yields the values that a `Correspondence` sends to this process, until that is closed."""
     for line in sys.stdin:
         yield from_typed_json(json.loads(line))
 
@@ -291,7 +291,7 @@ def start_module(
 
 
 def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
-    """Runs a `module_command` to its end; options are those of `subprocess.run`."""
+    """Runs a `module_command` and waits for its end, with options of `subprocess.run`."""
     command = module_command(module, *arguments)
     return subprocess.run(command, check=False, env=child_environment(), **options)
 
@@ -299,7 +299,7 @@ def run_module(module: str, *arguments: str | Path, **options: Any) -> subproces
 def module_command(module: str, *arguments: str | Path) -> list[str]:
     """Returns a command like ``python -m MODULE`` without imports from the working directory.
 
-    Its process ends with this one, see `end_with`.
+    The new process ends when this one does; see `end_with`.
     """
     package, parent = Path(__file__).parents[1] / "__init__.py", os.getpid()
     return [sys.executable, "-c", _START, *map(str, (package, parent, module, *arguments))]
@@ -393,7 +393,7 @@ def _serve() -> None:
 
 
 def _values(request: dict[str, Any]) -> Iterator[Any]:
-    # At the end, so that files next to the function don't hide installed modules.
+    # Folders go to the end, so that files in them don't hide installed modules.
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
@@ -408,7 +408,7 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use: its affinity, limited by its quota."""
+    """Returns how many cores this process may use by its CPU affinity and its container's quota."""
     return max(1, int(min(available_cores(), quota())))
 
 
@@ -427,7 +427,7 @@ def quota(root: Path = Path("/")) -> float:
 def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
     """Returns the folders of this process's control groups and parents; each can set limits."""
     top = root / "sys/fs/cgroup"
-    # Inside a container the group's own path may lie outside of what is mounted.
+    # Inside a container, the group's path may not be mounted.
     folders = [top, top / controller]
     try:
         groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()

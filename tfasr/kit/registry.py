@@ -27,7 +27,7 @@ FILE_MODULE = "tfasr_plugin_"
 
 _registries: "list[weakref.ref[Registry]]" = []
 _loaded: dict[str, ModuleType] = {}
-# Runs and plug-ins already logged as not needed, to log each only once.
+# Pairs of run and plug-in already logged as not needed, so each is logged only once.
 _mentioned: set[tuple[str | Path, str]] = set()
 
 log = logging.getLogger("tfasr")
@@ -56,10 +56,10 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
     Args:
         kind: a noun for messages, such as "model".
-        built_in: names to "module:attribute", imported when first used.
-        check: raises TypeError or ValueError for an invalid object.
-        then: called with name and object after a registration.
-        plural: of ``kind``, if it doesn't just add an "s".
+        built_in: maps names to "module:attribute", which is imported when first used.
+        check: a function that raises TypeError or ValueError for an invalid object.
+        then: a function called with name and object after a registration.
+        plural: of ``kind``; default: ``kind`` with an "s".
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def register(self, name, thing=None):
         """Registers an object: ``register(name, thing)``, or ``@register(name)`` above it.
 
-        Raises UsageError if the name is taken (with both places) or is not one word, or the check
+        Raises UsageError if the name is taken (with both places) or isn't one word, or if the check
         fails. In an interactive session, a name may be registered again.
         """
         file, line, module = _caller()
@@ -120,7 +120,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
     def name_of(self, thing: _Thing) -> str | None:
         """Returns the registered name of an object, or None."""
-        # A built-in object that is not yet imported is recognised by where it is defined.
+        # A built-in object that the registry hasn't imported yet is known by where it is defined.
         defined_at = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
         for name, entry in self._entries.items():
             if name in self._things:
@@ -133,7 +133,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def call(self, name: str, *arguments: Any, passes: tuple[type[Exception], ...] = ()) -> Any:
         """Calls a registered function or class; a user's exception becomes a one-line RunError.
 
-        tfasr's own errors and those in ``passes`` are not changed.
+        tfasr's own errors and those in ``passes`` are raised as they are.
         """
         entry, thing = self.entry(name), self[name]
         try:
@@ -227,7 +227,7 @@ class Plugin:
 
     name: str  # the value of ``--import``: a module, or the path of a file
     file: str
-    sha256: str  # of the file
+    sha256: str  # of the module's file
     registers: dict[str, list[str]]  # names by kind, such as {"model": ["my_model"]}
 
     def described(self) -> str:
@@ -367,7 +367,7 @@ def _file(path: Path, asked_at: str) -> ModuleType:
 
 
 def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
-    if isinstance(error, UsageError):  # from a registry: it already names file and line
+    if isinstance(error, UsageError):  # UsageErrors of a registry already name file and line
         return UsageError(str(error))
     place, cause = blamed(error)
     return UsageError(

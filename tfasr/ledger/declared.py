@@ -1,18 +1,18 @@
-"""What a study declared before its first run, and whether its runs are the ones that it began.
+"""What a study declared before its first run, and whether its runs are those that it started.
 
 A study's folder holds ``sealed_plan.json``, canonical JSON that is never changed: a study that is
-extended adds ``sealed_plan_2.json`` and so on. ``starts.jsonl`` is a list with the chained lines of
-a ledger (`tfasr.ledger.events`), to which the study appends, and syncs to disk:
+extended adds ``sealed_plan_2.json`` and so on. To ``starts.jsonl``, whose lines are chained like
+those of a ledger (`tfasr.ledger.events`), the study appends, and syncs each to disk:
 
-- ``plan``: ``{"file", "sha256", "changes"}``, first of all; again when the plan is amended.
+- ``plan``: ``{"file", "sha256", "changes"}``, the first line; again when the plan is amended.
 - ``start``, before each training process: ``{"experiment", "seed", "plan", "ledger"}``, where
-  ``ledger`` is `ledger_mark` of the run's ledger, None if it has no trained step yet.
-- ``begun``, within a second of the first trained step, and ``end``, after the process: the same
-  names, ``end`` with ``exit_code`` too.
+  ``ledger`` is `ledger_mark` of the run's ledger, or None before its first trained step.
+- ``begun``, within a second of the first trained step, and ``end``, after the process: the
+  same without ``plan``; ``end`` also has ``exit_code``.
 
 The ``session_start`` of a training that a study started has ``declared``: ``{"plan", "start",
-"code", "plugins"}``, where ``start`` is the hash in the list's line. So a ledger belongs to one
-start of one plan, and the list has every run that trained, even if its ledger is gone.
+"code", "plugins"}``: hashes, ``start`` that of the line in ``starts.jsonl``. So each session
+belongs to one start of one plan, and ``starts.jsonl`` shows every run, even if its ledger is gone.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ from tfasr.ledger.events import (
 
 SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
-VARIABLE = "TFASR_DECLARED"  # in the training process's environment: hashes of plan and start
-_NAMED = 4  # up to so many runs that were never begun are named
+VARIABLE = "TFASR_DECLARED"  # set for the training process: the hashes of plan and start
+_NAMED = 4  # more runs that were never begun are counted instead of named
 _PACKAGE = Path(__file__).parents[1]
 
 
 def canonical(content: Any) -> bytes:
-    """Returns a JSON value in canonical form: sorted names, no spaces, ASCII, one line."""
+    """Returns a JSON value in canonical form: sorted keys, no spaces, ASCII, one line."""
     words = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     return json.dumps(content, **words).encode() + b"\n"
 
@@ -56,23 +56,23 @@ def sha256(content: bytes) -> str:
 
 @functools.cache
 def code_hash() -> str:
-    """Returns a hash of tfasr's source and compiled files as this process could load them."""
+    """Returns a hash of the source and compiled files of this process's tfasr."""
     files = (p for p in _PACKAGE.rglob("*") if p.suffix in (".py", ".so", ".pyd"))
     hashes = {str(p.relative_to(_PACKAGE)): sha256(p.read_bytes()) for p in files}
     return sha256(canonical(hashes))
 
 
 def declaration(plugins: Sequence[str]) -> dict[str, Any] | None:
-    """Returns a session's statement about its study; None unless a study started the process."""
+    """Returns ``declared`` for ``session_start``; None unless a study started the process."""
     plan, _, start = os.environ.get(VARIABLE, "").partition(":")
     named = {"plan": plan, "start": start, "code": code_hash(), "plugins": sorted(plugins)}
     return named if start else None
 
 
 class Starts:
-    """Appends to a study's list of starts; at the first one it seals or amends the plan.
+    """Appends to a study's ``starts.jsonl``; at the first start it seals or amends the plan.
 
-    ``plan`` returns the plan's content; `close` releases the list.
+    ``plan`` returns the plan's content; `close` releases the file's lock.
     """
 
     def __init__(self, folder: Path, plan: Callable[[], dict[str, Any]]):
@@ -82,7 +82,7 @@ class Starts:
         self._begun = False
 
     def start(self, experiment: str, seed: int, run_dir: Path) -> dict[str, str]:
-        """Notes that a training is about to start; returns its process's environment."""
+        """Records that a training will start; returns environment variables for its process."""
         if self._ledger is None:
             self._open()
         self._begun = False
@@ -90,7 +90,7 @@ class Starts:
         return {VARIABLE: f"{self._sha256}:{self._ledger.mark()['chain']}"}
 
     def watch(self, experiment: str, seed: int, run_dir: Path) -> None:
-        """Notes the first trained step; called every second or more often."""
+        """Records the first trained step; must be called at least once a second."""
         if not self._begun and _mark(run_dir) is not None:
             self._begun = True
             self._write("begun", experiment, seed, run_dir)
@@ -105,7 +105,7 @@ class Starts:
     def _write(self, key: str, experiment: str, seed: int, run_dir: Path, **more: Any) -> None:
         mark = _mark(run_dir)
         if mark is not None:
-            sync(run_dir / EVENTS_FILE)  # a power loss must not take lines that the list names
+            sync(run_dir / EVENTS_FILE)  # lines that the mark refers to must survive a power loss
         run = {"experiment": experiment, "seed": seed}
         self._ledger.event(key, {**run, **more, "ledger": mark})
         self._ledger.sync()
@@ -145,12 +145,12 @@ def _changes(then: Any, now: Any, name: str = "") -> list[str]:
 @dataclass
 class StudyCheck:
     declared: int = 0  # runs in the latest plan
-    found: int = 0  # those whose ledgers have a trained step
-    waiting: list[str] = field(default_factory=list)  # never begun, which a study may leave
+    found: int = 0  # declared runs whose ledgers have a trained step
+    waiting: list[str] = field(default_factory=list)  # never begun, which is no problem
     problems: list[str] = field(default_factory=list)  # missing, extra, begun twice, changed
     amended: list[str] = field(default_factory=list)  # what later plans changed
-    plans: dict[str, dict[str, Any]] = field(default_factory=dict)  # contents by hash, in order
-    runs: dict[tuple[str, int], Path] = field(default_factory=dict)  # folders of those found
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict)  # contents by hash, oldest first
+    runs: dict[tuple[str, int], Path] = field(default_factory=dict)  # folders of the runs found
 
     @property
     def sentence(self) -> str:
@@ -165,7 +165,7 @@ class StudyCheck:
 
 
 def sealed_folder(path: Path) -> Path | None:
-    """Returns the folder of the study that a path is or lies in, if it has a list of starts."""
+    """Returns the folder with ``starts.jsonl`` that is or contains a path, or None."""
     around = (path, *path.resolve().parents[:3])
     return next((folder for folder in around if (folder / STARTS_FILE).is_file()), None)
 
@@ -177,7 +177,7 @@ def experiment_folders(folder: Path) -> list[Path]:
 
 
 def study_sentence(folder: Path) -> str:
-    """Returns how many runs a study declared and has, and what isn't as declared."""
+    """Returns a sentence: how many runs a study declared and has, and what isn't as declared."""
     try:
         return check_study(folder).sentence
     except (UsageError, KeyError, TypeError, OSError, ValueError) as error:
@@ -185,10 +185,7 @@ def study_sentence(folder: Path) -> str:
 
 
 def check_study(folder: Path) -> StudyCheck:
-    """Compares a study's runs with its sealed plans and its list of starts.
-
-    Raises UsageError if the list is damaged or has no plan.
-    """
+    """Compares a study's runs with its plans and starts; UsageError if these are damaged."""
     check = StudyCheck()
     events = read_events(folder / STARTS_FILE)
     hashes = chain_of(folder / STARTS_FILE)
@@ -253,7 +250,7 @@ def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> Non
 
 
 def declarations(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns what each session of a run states of its study, {} for one that none started."""
+    """Returns ``declared`` of each session of a run; {} for sessions that no study started."""
     sessions = reversed(list(values_of(run_dir, "session_start")))
     return [value.get("declared") or {} for value in sessions if isinstance(value, dict)]
 

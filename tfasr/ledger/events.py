@@ -1,14 +1,14 @@
-"""The append-only record of a run: ``events.jsonl``, one JSON object a line with mllog's keys.
+"""The append-only record of a run: ``events.jsonl``, one JSON object per line with mllog's keys.
 
 Each line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``, where
 ``event_type`` is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. Every line's metadata has
-``session`` (0 for the process that started the run, one more for each that resumed it) and
+``session`` (0 for the process that started the run, then 1, 2, ... for those that resumed it) and
 ``mono_s`` (that process's monotonic clock, which clock adjustments don't affect). The first line
-after a `Ledger.sync` also has ``synced_bytes``, the length of the file that was on disk by then.
+after a `Ledger.sync` also has ``synced_bytes``: how much of the file was on disk by then.
 
 The last field, ``chain``, protects against damage. It has 16 hexadecimal digits: BLAKE2b (8 bytes)
 of the previous line's ``chain`` followed by this line's bytes up to ``,"chain"``. The first chained
-line starts from the hash of all bytes before it: the lines of a resumed format 1 ledger, or none.
+line starts from the hash of all bytes before it: none, or lines of format 1 that it resumes.
 A changed, removed, repeated or moved line breaks the chain, and `read_events` names the line. The
 chain is not a signature: anyone can recompute it, but its last hash
 (`tfasr.tta.run.Run.ledger_hash`) then differs from one that was published earlier.
@@ -20,7 +20,7 @@ A training run writes, in order:
   "ledger_format" (`LEDGER_FORMAT`; missing in the oldest ledgers), "declared" (only if a study
   started the process, see `tfasr.ledger.declared`)}``; metadata ``process_age_s`` (seconds since
   the process was created, if it was started only for this run).
-  - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
+- ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and the run's facts as points: ``shards`` (each split's content hash),
   ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
   ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
@@ -48,8 +48,8 @@ A training run writes, in order:
   "layers" (copied), "new_layers"}``; ``comparability`` has the first 16 digits of ``sha256``.
 - if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
   if the budget was spent without a forecast)}``, metadata ``epoch_num``.
-- with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``
-  (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
+- with a second decoder (fact ``second_decoder``): ``metrics``, which declares its rates,
+  ``second_decode_work`` (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
 - if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
   ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
   per evaluation, when the averages replace the training weights and when these come back.
@@ -67,7 +67,7 @@ A training run writes, in order:
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
 "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``. The last three are
-seconds that end at the event. ``compile_s`` is the entire step if it traced a new shape, else 0.
+the seconds up to the event, in order. ``compile_s`` is the whole step if that traced, else 0.
 If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost work.
 
 If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
@@ -80,14 +80,15 @@ Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the s
 `tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
 ``epoch``, ``eval_forward`` and ``decode``.
 
-If they train in rounds, the chief's ``train_step`` counts its own utterances; the last step of a
+If workers train in rounds, the chief's ``train_step`` counts the chief's utterances; the last of a
 segment (`tfasr.training.workers.hub`) also counts all that the others trained on in that segment.
-``exchange_start/_stop`` and ``wait_start/_stop`` enclose those intervals. ``exchanged`` precedes
-that step: ``{"outer_steps" (so far), "utterances", "lost_utterances", "waited_s", "waited_for" (the
-rank that came last, or None), "workers": [{"rank", "utterances", "staleness", "train_s",
-"link_s"}]}``, an entry per round of each worker. ``worker_left`` (``{"rank", "why"}``),
-``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its work came too late and
-was dropped) report on workers. Workers write ``worker_round`` instead of ``worker_step``.
+``exchange_start/_stop`` and ``wait_start/_stop`` enclose the intervals of these names. Each such
+last step follows an ``exchanged``: ``{"outer_steps" (so far), "utterances", "lost_utterances",
+"waited_s", "waited_for" (the rank that came last, or None), "workers": [{"rank", "utterances",
+"staleness", "train_s", "link_s"}]}``, an entry per round of each worker. ``worker_left``
+(``{"rank", "why"}``), ``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its
+work came too late and was dropped) report on workers, which write ``worker_round`` instead of
+``worker_step``.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -116,7 +117,7 @@ from tfasr.kit.files import (
     why_unreadable,
 )
 
-# Increase this if an older tfasr would misread the events. Newer formats are rejected.
+# Increase this if older versions of tfasr would misread the events: they reject newer formats.
 LEDGER_FORMAT = 2
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000
@@ -128,12 +129,12 @@ _SECTOR_BYTES = 512
 @dataclass(frozen=True)
 class LedgerContent:
     events: list[dict[str, Any]]  # in file order, without ``chain``
-    cut: bool  # whether the end was lost in a crash and is missing here
+    cut: bool  # whether a crash damaged the end, which is then missing here
     chain: str | None  # the last line's hash; None if an older tfasr wrote it
 
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
-    """Reads a ledger's events in file order, without those that a crash left incomplete.
+    """Reads a ledger's events in file order, leaving out what a crash left incomplete.
 
     A killed process leaves at most its last line incomplete. A power loss may also replace lines
     since the last `Ledger.sync` by zeros; events are read up to the first of these. ``path`` is
@@ -144,7 +145,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
 
 def read_ledger(path: str | Path) -> LedgerContent:
-    """Reads a ledger like `read_events`, with its last hash and whether its end was lost."""
+    """Reads a ledger like `read_events`, plus its last hash and whether its end was lost."""
     path = Path(path)
     path = path / EVENTS_FILE if path.is_dir() else path
     if not path.is_file():
@@ -175,15 +176,15 @@ def _content(path: Path) -> bytes:
 class _Lines:
     lines: list[bytes]  # one event each, without ``chain``
     end: int  # length in bytes up to the end of the last complete line
-    cut: bool  # whether anything follows it
+    cut: bool  # whether an incomplete line follows
     chained: bool
-    head: bytes  # the hash that the next line continues
+    head: bytes  # the last line's hash, from which the next one's is computed
 
 
 def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
     """Splits a ledger into lines; raises UsageError for damage or a newer format.
 
-    Without ``goes_on``, a ledger without hashes gets no head, which would take as long to compute.
+    Without ``goes_on``, ``head`` stays empty for a ledger without hashes, to save time.
     """
     _check_version(content, path)
     before_zeros = _before_zeros(content, path)
@@ -204,7 +205,7 @@ def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
         text = line[:-_FIELD_BYTES]
         head = _hash(head, text)
         if line[-_FIELD_BYTES:] != _FIELD + head + b'"}':
-            raise _damaged(path, index + 1, "it does not continue the line before")
+            raise _damaged(path, index + 1, "its hash does not follow from the line before")
         lines[index] = text + b"}"
     cut = bool(last) or before_zeros < len(content)
     return _Lines(lines, end, cut, first < len(lines), head)
@@ -279,7 +280,7 @@ _STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
 
 
 def is_ledger(path: Path) -> bool:
-    """Whether a file starts like a ledger; also true for the short remains of a killed start."""
+    """Whether a file starts like a ledger; also true if a killed process wrote less than that."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         content = file.read(len(_STARTS[0])).rstrip(b"\0")
         return any(content.startswith(s) or s.startswith(content) for s in _STARTS)
@@ -296,7 +297,7 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
     path = Path(run_dir) / EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     _check_version(content, path)
-    end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
+    end = content.rfind(b"\n") + 1  # the rest is a line that a crash cut off
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
         end = content.rfind(b"\n", 0, at) + 1
         event = _event_in(content[end : content.index(b"\n", at)])
@@ -305,7 +306,7 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
 
 
 def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
-    """Returns `Ledger.mark` of a ledger as it is on disk; None if no step was trained."""
+    """Returns what `Ledger.mark` returns, for a ledger on disk; None before the first step."""
     path = Path(run_dir) / EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     if b'"train_step"' not in content:
@@ -315,13 +316,13 @@ def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
 
 
 def chain_of(path: Path) -> list[str]:
-    """Returns the hash at the end of each line of a ledger; "" for lines without a hash."""
+    """Returns each line's hash (``chain``); "" for lines without one."""
     lines = _content(path).split(b"\n")[:-1]
     return [line[-18:-2].decode(errors="replace") if _is_chained(line) else "" for line in lines]
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
-    """Whether a ledger still contains the line that was the last when `Ledger.mark` was called."""
+    """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`."""
     ending = f'{mark["chain"]}"}}\n'.encode()
     try:
         with (Path(run_dir) / EVENTS_FILE).open("rb") as file:
@@ -339,7 +340,7 @@ def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
         try:
             events = orjson.loads(text)
         except ValueError:
-            events = json.loads(text)  # slower, but reads the NaN loss of a diverged run
+            events = json.loads(text)  # slower, but accepts NaN, the loss of a diverged run
     except ValueError:
         return None
     return events if len(events) == len(lines) and all(map(_is_event, events)) else None
@@ -372,7 +373,7 @@ def _is_event(event: Any) -> bool:
 def _written(event: dict[str, Any]) -> bytes:
     # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
     text = b"null"
-    with contextlib.suppress(TypeError):  # json writes more than orjson, such as number keys
+    with contextlib.suppress(TypeError):  # json accepts more than orjson, such as numbers as keys
         text = orjson.dumps(event)
     # orjson writes null for NaN; json keeps the difference.
     return json.dumps(event).encode() if b"null" in text else text
@@ -388,7 +389,7 @@ class Ledger:
     Args:
         run_dir: an existing folder.
         session: 0 for a new run, one more than the last session for a resumed one.
-        file: the ledger's name in the folder; each worker of a cluster has another one.
+        file: the ledger's name in the folder; each worker of a cluster writes a separate file.
 
     Raises:
         UsageError: if another process is writing this run.
@@ -412,14 +413,14 @@ class Ledger:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._synced_bytes: int | None = None  # the next line will record it
+        self._synced_bytes: int | None = None  # the next event records it as synced_bytes
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
             self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
         self._closed = threading.Event()
         self._beats = file == EVENTS_FILE  # only the run's own ledger has a heartbeat
-        # Starts with the first event. An earlier heartbeat would look like one of the previous
+        # Starts with the first event. An earlier heartbeat would count for the previous
         # session, which would then seem to have lasted until now.
         self._beat: threading.Thread | None = None
 
@@ -428,7 +429,7 @@ class Ledger:
             self._touch()
 
     def _touch(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not end the heartbeat
+        with contextlib.suppress(OSError):  # on a full disk the heartbeat must go on
             self._heartbeat.touch()
 
     def event(
@@ -470,8 +471,8 @@ class Ledger:
         self._head, self._bytes, self._is_whole = parsed.head, parsed.end, True
 
     def _append(self, line: bytes, head: bytes) -> None:
-        # Called in every step; the generator behind `named_in_errors` would double its time.
-        self._is_whole = False  # until the line is written: a signal may interrupt this anywhere
+        # Called in every step: using `named_in_errors` here would double its time.
+        self._is_whole = False  # until the line is written; a signal may interrupt this anywhere
         rest = line
         try:
             while rest:
@@ -484,7 +485,7 @@ class Ledger:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a forked copy, which writes nothing."""
+        """Whether this object is a copy in a forked process, which writes nothing."""
         return os.getpid() != self._owner
 
     def mark(self) -> dict[str, Any]:
@@ -494,10 +495,7 @@ class Ledger:
     def begin_session(
         self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
     ) -> None:
-        """Writes ``session_start``, the first event of every process.
-
-        ``declared`` is a study's declaration of this run, see `tfasr.ledger.declared`.
-        """
+        """Writes ``session_start``, each process's first event, with `declaration`'s result."""
         value = {
             "session": self.session,
             "resumed_from_step": resumed_from_step,
@@ -508,10 +506,7 @@ class Ledger:
         self.event("session_start", value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
-        """Waits until all events so far are on disk.
-
-        Raises RunError if the file was removed or replaced.
-        """
+        """Waits until all events are on disk; RunError if the file was removed or replaced."""
         if self.inherited:
             return
         with self._mutex, named_in_errors(self._path):
@@ -544,6 +539,6 @@ class Ledger:
         self._closed.set()
         if self._beat is not None and not self.inherited:
             self._beat.join()
-        # `event` has already reported a line that could not be written.
+        # If the last line could not be written, `event` has already reported it.
         with contextlib.suppress(OSError):
             self._file.close()

@@ -11,7 +11,7 @@ import numpy as np
 
 Event = dict[str, Any]
 _ABSENT = object()
-# Microseconds must fit into 64 bits, with room for sums.
+# In microseconds, sums of such times still fit into 64 bits.
 _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
 _LARGEST_EPOCH = 2**53
@@ -22,13 +22,13 @@ INTERVALS = (
 )  # fmt: skip
 """The names of all intervals, in the order in which tables and figures show them.
 
-- ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
-- ``exchange``, ``wait``: the chief, between rounds of several workers, see `WORKERS`.
+- ``train``, ``compile``, ``input_wait``: the seconds of these names in each ``train_step``.
+- ``exchange``, ``wait``: of the chief, if workers train in rounds; see `WORKERS`.
 - ``lost_work``: everything after the checkpoint from which a later session resumed; see
   `lost_ranges`.
-- ``overhead``: time of the run that is in no other interval.
-- all others: between their start and stop events. If two are open, time goes to the one opened
-  last. ``init`` includes the process's time before its first event, if the ledger records it.
+- ``overhead``: the rest of the run's time.
+- all others: between their start and stop events; if two are open, the one opened last counts.
+  ``init`` includes the process's time before its first event, if the ledger records it.
 """
 EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 """The intervals in which training waits for an evaluation."""
@@ -38,9 +38,9 @@ Piece = tuple[str, int, int]
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
 _BRACKETED = {"init", *WORKERS, "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
-# Lost work starts after one of these (see `lost_ranges`), so a lost step's time lies after it, too.
+# Lost work may start at these (see `lost_ranges`), so a step's time must not extend before them.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
-# Backwards from a step's event: the step itself, then the wait for its batch.
+# From last to first: the step itself ends at its event; the wait for its batch comes before.
 _STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
 
 
@@ -50,7 +50,7 @@ def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluated_epoch(about: Mapping[str, Any]) -> Any:
-    """Returns after how many epochs an evaluation is, from its metadata: 2.5 within the third."""
+    """Returns an evaluation's epoch from its metadata, such as 2.5 in the middle of the third."""
     at = about.get("at_epoch")
     if type(at) not in (int, float) or not abs(at) < _LARGEST_EPOCH:
         return about.get("epoch_num")
@@ -118,7 +118,7 @@ def _session_us(
     if _ABSENT in monotonic_s:
         times = [round(_wall_us(events[index])) for index in session]
     else:
-        # Usually all are ordinary floats; each is checked only if they aren't.
+        # Checks times one by one only if they aren't all ordinary floats, which is rare.
         floats = set(map(type, monotonic_s)) == {float}
         seconds = np.array(monotonic_s if floats else [], dtype=float)
         if not floats or not (np.abs(seconds) < _LONGEST_S).all():
@@ -126,7 +126,7 @@ def _session_us(
                 _number(events[index], "mono_s", reading, _LONGEST_S)
             seconds = np.array(monotonic_s, dtype=float)
         times = np.rint(seconds * 1e6).astype(np.int64)
-    # Threads may write in another order than they read the clock.
+    # Threads may write events in another order than they read the clock.
     return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
 
@@ -160,16 +160,16 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     return value
 
 
-_LARGEST_AMOUNT = 1e15  # per step
+_LARGEST_AMOUNT = 1e15  # of anything that a step counts
 
 
 @dataclass(eq=False)
 class Steps:
     """The steps of a run in file order, without lost work."""
 
-    indices: list[int]  # of their events
-    places: np.ndarray  # from 0 in each session
-    at_us: np.ndarray  # the run's clock at their ends
+    indices: list[int]  # of their events in the ledger
+    places: np.ndarray  # each step's number within its session, from 0
+    at_us: np.ndarray  # their ends, on the run's clock
     values: list[dict[str, Any]]
     _columns: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -177,13 +177,13 @@ class Steps:
         return len(self.indices)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns a field of all steps as numbers; NaN where the ledger lacks it."""
+        """Returns a field's values in all steps; NaN where the ledger lacks it."""
         if name not in self._columns:
             self._columns[name] = numbers([value.get(name) for value in self.values])
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
-        """Returns a field of all steps, with 0 for missing, negative and huge values."""
+        """Like `column`, with 0 for missing, negative and huge values."""
         values = self.column(name)
         usable = (values >= 0) & (values < _LARGEST_AMOUNT)
         return values if usable.all() else np.where(usable, values, 0.0)
@@ -230,8 +230,8 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    # A slot lasts from an event to the next one of its session, or to the session's end. The time
-    # of steps is taken from its end; the rest belongs to the interval that is open.
+    # A slot lasts from an event to the next one of its session, or to the session's end. A step
+    # gets its seconds from the end of a slot; the rest goes to the interval that is open.
     firsts = np.array([session.start for session in sessions], dtype=int)
     times = np.array(clock, dtype=np.int64)
     ends = np.append(times[1:], times[-1:])
@@ -283,10 +283,9 @@ def _claimed(
     firsts: np.ndarray,
     free: np.ndarray,
 ) -> np.ndarray:
-    """Returns each step part's microseconds in each slot, ``(events, len(_STEP_PARTS))``.
+    """Returns the microseconds of `_STEP_PARTS` in each slot, ``(events, len(_STEP_PARTS))``.
 
-    A step's parts are taken backwards from its event, from the overhead (``free``) since the
-    previous step.
+    Back from its event, a step's parts use up the overhead (``free``) since the previous step.
     """
     claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
     steps = np.array(indices.get("train_step", []), dtype=int)
@@ -296,7 +295,7 @@ def _claimed(
     ).astype(int)
     since = bounds[np.maximum(np.searchsorted(bounds, steps) - 1, 0)]
     since = np.where(np.isin(steps, firsts), steps, since)
-    # Nearly always there is one slot between two steps; these are handled together.
+    # Nearly all steps are one slot after the previous one; these are handled together.
     alone = steps - since == 1
     free_us = free[since]
     for part in range(len(_STEP_PARTS)):

@@ -1,4 +1,4 @@
-"""A run's events, the time of each, and what follows from both; each part is computed once."""
+"""A run's events, the time of each, and what follows from both; results are cached."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Timeline:
         self.events = events
         self._of: dict[tuple[str, ...], list[int]] = {}
         self._counted: dict[tuple[frozenset[str], bool], np.ndarray] = {}
-        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}  # of `tfasr.tta.policies`
+        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}  # for `tfasr.tta.policies`
 
     @cached_property
     def keys(self) -> list[str]:
@@ -83,7 +83,7 @@ class Timeline:
 
     @property
     def session_begins_us(self) -> list[int]:
-        """The run's clock at the start of each session: its process's creation, if known."""
+        """The run's clock at the start of each session: at its process's creation, if known."""
         return self._clock[1]
 
     @cached_property
@@ -139,7 +139,7 @@ class Timeline:
     def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
         """Returns the run's seconds per interval, exact to the microsecond.
 
-        ``until_s`` leaves out everything later than that many seconds after the model's creation.
+        Only time up to ``until_s`` seconds after the model's creation counts.
         """
         pieces = self._pieces
         stops = pieces.stops_us
@@ -151,7 +151,7 @@ class Timeline:
         return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
 
     def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
-        """Returns the reading, at each event, of a clock that stops during some intervals.
+        """Returns the reading, at each event, of a clock that stops in ``excluded`` intervals.
 
         Microseconds, int64 ``(events,)``, from 0 at the run's start. ``within_evaluation``: whether
         overhead between ``eval_start`` and ``eval_stop`` counts.
@@ -250,7 +250,7 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
 
 
 def _as_usual(timeline: Timeline) -> bool:
-    # Ledgers have many events and hardly ever a wrong one: all are looked at together first.
+    # Ledgers have many events and hardly ever a wrong one, so all are checked together first.
     if not {type(event.get("metadata")) for event in timeline.events} <= {dict, type(None)}:
         return False
     numbers = [[facts.get(name) for facts in timeline.metadata] for name in _METADATA]
@@ -260,7 +260,7 @@ def _as_usual(timeline: Timeline) -> bool:
 
 
 def _are_whole(values: list[Any]) -> bool:
-    # _LATEST_MS is below _LARGEST: numbers between the two are looked at one by one.
+    # _LATEST_MS is below _LARGEST: numbers between the two are checked one by one.
     usual = {*map(type, values)} <= {int}
     return usual and min(values, default=0) >= -_LATEST_MS and max(values, default=0) <= _LATEST_MS
 
@@ -320,8 +320,8 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
 def second_writer(timeline: Timeline) -> str | None:
     """Returns the evidence that two processes wrote a ledger at once, or None.
 
-    A process numbers its steps upwards and has its own session number, larger than those before.
-    The lock can't prevent this on file systems without locks, or if two ledgers were joined.
+    A process's step numbers rise, and its session number is larger than those before.
+    The lock can't prevent two writers on file systems without locks, nor joined ledgers.
     """
     session, step, began = None, 0, set()
     for number, (key, about) in enumerate(zip(timeline.keys, timeline.metadata, strict=True), 1):

@@ -1,4 +1,4 @@
-"""A machine's measured and specified performance ceilings, and how near models' steps come."""
+"""Measures a machine's performance ceilings, and how close models' steps come to them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -37,31 +37,31 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 class RooflineConfig:
     """Sizes and durations of all measurements."""
 
-    thread_counts: tuple[int, ...] = ()  # empty: powers of 2 and all cores; with a GPU, all cores
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # compared
+    thread_counts: tuple[int, ...] = ()  # of the CPU; empty: powers of 2 and all cores (GPU: all)
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # to compare
     ceiling_s: float = 2.0  # seconds to measure each ceiling
-    matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
-    memory_megabytes: int = 0  # of each array; 0: four times the last-level cache, at least 256
-    # operations per element, 1 or even numbers
+    matmul_size: int = 0  # rows and columns of a matrix; 0 for 2048, or 8192 on a GPU
+    memory_megabytes: int = 0  # size of each array; 0: 4 times the last-level cache, at least 256
+    # operations per element of the intensity sweep, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the elements
+    sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the intensity sweep's elements
     sweep_s: float = 0.3  # seconds to measure each intensity
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
-    specified_gigabytes_per_s: float = 0.0  # of memory; 0 if unknown
-    batch: int = 16  # utterances of the model's step
+    specified_gigabytes_per_s: float = 0.0  # bandwidth of memory; 0 if unknown
+    batch: int = 16  # utterances in the model's step
     frames: int = 600  # feature frames of each utterance
-    labels: int = 80  # of each utterance
+    labels: int = 80  # characters in each transcript
     precision: str = "float32"  # Keras's dtype policy of the model
-    rounds: int = 5  # measurements of each module
-    profiled_steps: int = 3  # under TensorFlow's profiler; 0 skips the kernels
-    small_units: int = 128  # of a second, small model, if the config supports it; 0 skips it
+    rounds: int = 5  # how often each module is measured
+    profiled_steps: int = 3  # steps under TensorFlow's profiler; 0 skips kernels
+    small_units: int = 128  # width of a second, small model, if its config supports it; 0: none
     spotter_batch: int = 64  # utterances in the keyword spotter's profiled step; 0 skips it
-    # bytes of the working set, like ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
+    # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
     # Toolkit; () for powers of 4 from 4 KiB to memory_megabytes
     working_set_bytes: tuple[int, ...] = ()
-    experiments: int = 5  # repetitions of that sweep, like ERT_NUM_EXPERIMENTS; 0 skips it
-    # other machines' rates, drawn for comparison: (name, precision, GFLOP/s)
+    experiments: int = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS); 0 skips it
+    # other machines to draw for comparison: (name, precision, GFLOP/s)
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
@@ -87,7 +87,7 @@ class RooflineConfig:
 
 
 _PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
-# Fewest bytes a thread moves in a round; starting a thread takes as long as moving 100 KB.
+# Fewest bytes that a thread moves in a round, as starting it takes as long as moving 100 KB.
 _ROUND_BYTES = 32 * 1024 * 1024
 
 
@@ -102,10 +102,10 @@ def cache_bytes() -> dict[int, int]:
 
 
 def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
-    """Measures copy and triad on arrays of float32; bytes per second of the best round.
+    """Measures copy and triad on float32 arrays; returns bytes per second of the best round.
 
-    Each thread has its own slices. The triad ``a = b + s * c`` works in small pieces, so that its
-    second pass finds them in a cache and memory sees two reads and one write, as in STREAM.
+    Each thread has separate slices. The triad ``a = b + s * c`` needs two passes. It works in small
+    pieces, which the second finds in a cache; so memory gets two reads and one write, as in STREAM.
 
     Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance Computers, 1995.
     """
@@ -154,14 +154,14 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    size_bytes: int  # of the array that all threads together read and write repeatedly
+    size_bytes: int  # size of the array that all threads together read and write repeatedly
     bytes_per_s: list[float]  # the fastest call of each experiment
 
 
 def working_set_sweep(
     sizes: Sequence[int], threads: int, experiments: int, seconds: float
 ) -> list[WorkingSet]:
-    """Measures the bandwidth of arrays of each size; each experiment measures all sizes once."""
+    """Measures the bandwidth for arrays of each size; an experiment measures each size once."""
     rounds = [
         [intensity_sweep("float32", "", size, (1,), threads, seconds)[0] for size in sizes]
         for _ in range(experiments)
@@ -171,16 +171,16 @@ def working_set_sweep(
 
 
 _READ_AND_WRITTEN = 2
-_CHAINS = 8  # keeps two units busy, each with multiplications that take four cycles
+_CHAINS = 8  # independent, to keep two units busy whose results take four cycles
 
 
 @dataclass(frozen=True)
 class IntensityPoint:
-    precision: str  # of `tfasr.kit.config.PRECISIONS`
-    place: str  # of the array: "memory" or a cache
+    precision: str  # a name in `tfasr.kit.config.PRECISIONS`
+    place: str  # where the array fits: "memory" or a cache
     flops_per_element: int
-    flops_per_s: float  # of the fastest call
-    bytes_per_s: float  # read and written, in the same call
+    flops_per_s: float  # in the fastest call
+    bytes_per_s: float  # read and written in that call
 
     @property
     def flops_per_byte(self) -> float:
@@ -192,9 +192,8 @@ def intensity_sweep(
 ) -> list[IntensityPoint]:
     """Measures operations and bytes per second for each number of operations per element.
 
-    The kernel is ``x = a x`` for one operation and repeats ``x = a x + b`` for even numbers, in
-    place; XLA compiles each pass into one loop. Threads split the ``array_bytes``; a GPU takes one
-    slice.
+    The kernel, in place, is ``x = a x`` for one operation; for even numbers it repeats
+    ``x = a x + b``. XLA compiles each pass into one loop. Threads share the ``array_bytes``.
     """
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
@@ -209,7 +208,7 @@ def intensity_sweep(
             def call(work=work) -> None:
                 list(pool.map(lambda values: work(values, passes).numpy(), slices))
 
-            work(slices[0], 1)  # traced once, not once in each thread
+            work(slices[0], 1)  # traces here, not once in each thread
             per_s = passes * elements * threads / fastest_s(call, seconds)
             rates = (per_s * flops, per_s * _READ_AND_WRITTEN * dtype.size)
             points.append(IntensityPoint(precision, place, flops, *rates))
@@ -219,7 +218,7 @@ def intensity_sweep(
 def _kernel(flops: int) -> Callable[[tf.Tensor, int], tf.Tensor]:
     @tf.function(jit_compile=True)
     def passes(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        # A constant count would let the compiler remove passes.
+        # If count were a constant, the compiler could remove passes.
         _, values = tf.while_loop(
             lambda number, _: number < count,
             lambda number, values: (number + 1, _worked_through(values, flops)),
@@ -242,7 +241,7 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
     pairs, chains = flops // 2, [values]
     if pairs >= 2 * _CHAINS:
         chains = [once(values, 0.001 * (number + 1)) for number in range(_CHAINS)]
-        pairs -= 2 * _CHAINS - 1  # to begin the chains, and to sum them
+        pairs -= 2 * _CHAINS - 1  # begin the chains and sum them
     for _ in range(pairs // len(chains)):
         chains = [once(chain) for chain in chains]
     values = chains[0]
@@ -254,14 +253,14 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
 
 
 _LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}  # 32-bit numbers in a vector
-_UNITS = 2  # units that multiply and add a vector in each cycle
+_UNITS = 2  # units in a core that each multiply and add a vector per cycle
 
 
 @dataclass(frozen=True)
 class Specified:
     flops_per_s: dict[str, float]  # by precision, if known
     bytes_per_s: float | None  # of memory, if known
-    source: str  # where flops_per_s comes from, for readers
+    source: str  # says where flops_per_s comes from
 
 
 def specified(
@@ -308,12 +307,12 @@ def _of_cpuinfo(root: Path, key: str) -> str:
 
 @dataclass(frozen=True)
 class Ceilings:
-    threads: int  # per operation
+    threads: int  # used by each operation
     device: str  # "GPU" or "CPU"
     flops_per_s: dict[str, float]  # of large matrix products, by precision
-    bytes_per_s: dict[str, dict[str, float]]  # "copy" and "triad" by place
+    bytes_per_s: dict[str, dict[str, float]]  # of "copy" and "triad", by place (memory or a cache)
     sweep: list[IntensityPoint] = field(default_factory=list)
-    working_sets: list[WorkingSet] = field(default_factory=list)  # growing sizes
+    working_sets: list[WorkingSet] = field(default_factory=list)  # by growing size
 
     @property
     def label(self) -> str:
@@ -333,7 +332,7 @@ class ModelMeasured:
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.get_logger().setLevel("ERROR")  # it would warn about the sweep's kernels
+    tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
@@ -381,9 +380,9 @@ def measure_model(
 @dataclass(frozen=True)
 class Point:
     model: str
-    name: str  # of a module, a step or a kernel
+    name: str  # name of a module, a step or a kernel
     flops: float
-    moved_bytes: float  # if there were no caches
+    moved_bytes: float  # read and written, if there were no caches
     seconds: float
 
     @property
@@ -402,11 +401,11 @@ class Point:
 @dataclass(frozen=True)
 class ModelPoints:
     name: str  # "model" or "small model"
-    modules: list[Point]  # each run alone
-    step: Point  # all modules
+    modules: list[Point]  # each module, run alone
+    step: Point  # a whole step
     kernels: Kernels  # of a step
-    most_used: Point | None  # the kernel with the most seconds, and all others of its kind
-    average: Point | None  # all kernels' operations divided by all their seconds
+    most_used: Point | None  # all kernels of the slowest kernel's kind
+    average: Point | None  # the step's operations over the seconds of all kernels
     lstm_kernels: list[str]  # implementations of the recurrence
 
     @classmethod
@@ -504,7 +503,7 @@ def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
 def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
-        # Without a fused kernel, the loop's matrix products count with the others.
+        # Without a fused kernel, the recurrence consists of matrix products like the others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
     kernels = measured.kernels

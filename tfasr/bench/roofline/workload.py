@@ -375,7 +375,7 @@ def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None
 
 
 def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
-    """Returns the specified ceilings and those of other machines."""
+    """Returns marks for the specified ceilings and for other machines' rates."""
     specified, right = analysis.specified, (x[1] / 30, x[1])  # where they cover nothing else
     rates = {n: rate for n in precisions if (rate := specified.flops_per_s.get(n)) is not None}
     marks: list = [
@@ -458,7 +458,7 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
     arrays = {"memory": memory}
     if not num_gpus():
-        # Three arrays share a cache; half of it is left to other programs.
+        # Three arrays share half of a cache; the rest is left to other programs.
         shared = {3: 1, 2: threads}  # number of caches by level: each thread has an L2
         arrays |= {f"L{n}": caches[n] // 6 * m for n, m in shared.items() if n in caches}
     return arrays

@@ -1,4 +1,4 @@
-"""Predicts steps and runs of N workers from measured ones, with intervals."""
+"""Predicts the steps and runs of N workers from measured ones, with intervals."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Link:
-    bytes_per_s: float  # of each device, one way; may be infinite
-    latency_s: float = 0.0  # of each message, in addition
+    bytes_per_s: float  # of each device in one direction; may be infinite
+    latency_s: float = 0.0  # per message, added to its bytes' time
 
     def __post_init__(self):
         if not self.bytes_per_s > 0 or not 0 <= self.latency_s < math.inf:
@@ -22,7 +22,7 @@ class Link:
 
 @dataclass(frozen=True)
 class SingleDeviceStep:
-    fixed_s: float  # independent of the batch: the update, starting kernels
+    fixed_s: float  # independent of the batch size: the update, starting kernels
     per_utterance_s: float
 
     def seconds(self, batch: float) -> float:
@@ -35,7 +35,7 @@ class ScalingModel:
     gradient_bytes: float  # exchanged by each device in a step
     link: Link
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
-    backward_share: float = 0.6  # of a single device's step
+    backward_share: float = 0.6  # share of a single device's step spent in the backward pass
     shared_cores: bool = False  # whether devices are slices of one processor
 
     def __post_init__(self):
@@ -52,17 +52,17 @@ class ScalingModel:
         return compute_s + exchange_s - hidden_s
 
     def weak_efficiency(self, devices: int, per_device_batch: float) -> float:
-        """Returns one device's step time over that of N devices, each with its own full batch."""
+        """Returns one device's step time over that of N devices, each with a full batch."""
         return self.step_s(1, per_device_batch) / self.step_s(devices, per_device_batch)
 
     def strong_efficiency(self, devices: int, global_batch: float) -> float:
-        """Returns one device's step time over N times that of N devices sharing its batch."""
+        """Returns one device's step time over N times that of N devices that share its batch."""
         shared = self.step_s(devices, global_batch / devices)
         return self.step_s(1, global_batch) / (devices * shared)
 
 
 def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
-    """Returns the seconds of a ring all-reduce: ``2 (N - 1)`` messages of 1/N of the data.
+    """Returns the seconds of a ring all-reduce: ``2 (N - 1)`` messages, each of 1/N of the data.
 
     Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations, 2009, section 3.
@@ -74,7 +74,7 @@ def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
 
 
 def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
-    """Fits a non-negative link to ring all-reduces by least squares of relative errors."""
+    """Fits bandwidth and latency to ring all-reduces by least squares of relative errors."""
     if not len(devices) == len(sizes) == len(seconds) > 0 or min(devices) < 2:
         raise ValueError(
             "Fitting a link needs all-reduces over at least 2 devices. Received: "
@@ -86,7 +86,7 @@ def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[f
 
 
 def fit_single_device(batches: Sequence[float], seconds: Sequence[float]) -> SingleDeviceStep:
-    """Fits a non-negative step to measured ones by least squares of relative errors."""
+    """Fits a step's two times to measured steps by least squares of relative errors."""
     if not len(batches) == len(seconds) > 0 or min(batches) <= 0:
         raise ValueError(
             "Fitting a step needs measured batches of at least 1 utterance. Received: "
@@ -113,13 +113,13 @@ class Prior:
     """Assumed size of an error before any was measured."""
 
     error: float  # standard deviation of logarithms, roughly a fraction
-    weight: float  # how many measurements it counts as
+    weight: float  # counts as so many measurements
 
 
 def drawn_errors(
     squares: float, freedom: int, prior: Prior, draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draws standard deviations ``(draws,)``, given squared errors and a prior.
+    """Draws the errors' standard deviation ``(draws,)``, given their squares' sum and a prior.
 
     Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 3.2: variances are
     scaled inverse chi-squared.
@@ -132,10 +132,10 @@ def drawn_errors(
 class PositiveFit:
     """``first * x + second * y``, fitted to measured seconds by least squares of relative errors.
 
-    The fit is a parametric bootstrap. Each draw has its own error size, changes the fitted
-    measurements by such errors and fits ``coefficients`` ``(draws, 2)`` to the result. If the
-    measurements can't separate ``x`` from ``y``, time is split between them at random. ``causes``
-    are ``x`` and ``y``, ``(measurements, 2)``; seconds of equal causes are averaged geometrically.
+    The fit is a parametric bootstrap. Each draw draws a size of errors, changes the fitted seconds
+    by such errors and fits ``coefficients`` ``(draws, 2)`` to the result. If the measurements can't
+    separate ``first`` from ``second``, time is split between them at random. ``causes`` are the
+    ``(x, y)`` of measurements; seconds of equal causes are averaged geometrically.
     """
 
     def __init__(self, causes, seconds, prior: Prior, draws: int, rng: np.random.Generator):
@@ -144,7 +144,7 @@ class PositiveFit:
         inverse = inverse.reshape(-1)  # NumPy versions differ in its shape
         measured = np.exp(np.bincount(inverse, logs) / np.bincount(inverse))
         self._rng = rng
-        # The same noise for all causes, so that predictions differ only through their causes.
+        # All predictions get the same noise, so they differ only through their causes.
         self._new = rng.standard_normal(draws)
         rank = int(np.linalg.matrix_rank(x / measured[:, None]))
         if rank < 2:
@@ -158,7 +158,7 @@ class PositiveFit:
         self.coefficients = _solved(x, self._noisy(fitted))
 
     def drawn(self, first: float, second: float) -> np.ndarray:
-        """Draws the seconds that a new measurement of these causes would take, ``(draws,)``."""
+        """Draws the seconds that a new measurement with these causes would take, ``(draws,)``."""
         seconds = self.coefficients @ np.array([first, second], float)
         return seconds * np.exp(self._errors * self._new)
 
@@ -191,20 +191,20 @@ def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 RUN_TO_RUN = Prior(error=0.07, weight=4)  # MLPerf's RNN-T varies by 3 to 10 % between seeds
-NO_BATCH = 1e12  # means an unlimited critical batch
+NO_BATCH = 1e12  # a critical batch this large stands for an unlimited one
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 
 @dataclass(frozen=True)
 class TargetMet:
     batch: float  # utterances on all workers
-    utterances: float  # trained on until the target was met
+    utterances: float  # how many the run trained on until it met the target
 
 
 class BatchCurve:
     """How many utterances a target needs at each global batch size, by a parametric bootstrap.
 
-    Two curves are fitted to the logarithms, because either may be right beyond the measured sizes:
+    Two curves are fitted to logarithms, as it isn't known which is right beyond the measured sizes:
     ``least * (1 + batch / critical)``, and a power of the batch from 0 (always as many utterances)
     to 1 (always as many steps). Each draw changes the utterances by a drawn error, refits both
     curves and uses one, chosen by Akaike weight. With a single size, the power is drawn uniformly.
@@ -220,7 +220,7 @@ class BatchCurve:
         sizes = np.array([point.batch for point in points], float)
         logs = np.log([point.utterances for point in points])
         self._middle = float(np.exp(np.log(sizes).mean()))
-        self._new = rng.standard_normal(draws)  # the same for all batches, see `PositiveFit`
+        self._new = rng.standard_normal(draws)  # the same for all batches, as in `PositiveFit`
         self.sizes = sorted(set(sizes.tolist()))
         relative = sizes / self._middle
         one_size = len(self.sizes) == 1
@@ -232,7 +232,7 @@ class BatchCurve:
         critical, power = _fits(relative, fitted + noise)
         if one_size:
             power.slope[:] = rng.uniform(size=draws)
-        floor = 1e-4 * len(points)  # ignores differences below 1 %
+        floor = 1e-4 * len(points)  # residuals below 1 % count as equal
         ratio = np.log(critical.squares + floor) - np.log(power.squares + floor)
         weight = 1 / (1 + np.exp(np.clip(len(points) / 2 * ratio, -500, 500)))
         self._by_power = rng.uniform(size=draws) >= (0.0 if one_size else weight)
@@ -240,11 +240,11 @@ class BatchCurve:
 
     @property
     def critical_batch(self) -> np.ndarray:
-        """Draws of the batch needing twice the minimum of utterances; `NO_BATCH` if unlimited."""
+        """Draws of the batch that needs twice the fewest utterances; `NO_BATCH` if unlimited."""
         return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
 
     def drawn(self, batch: float) -> np.ndarray:
-        """Draws a new run's utterances with this global batch, ``(draws,)``."""
+        """Draws how many utterances a new run with this global batch needs, ``(draws,)``."""
         relative = batch / self._middle
         by_critical = self._critical.offset + np.log1p(self._critical.slope * relative)
         by_power = self._power.offset + self._power.slope * np.log(relative)
@@ -254,18 +254,18 @@ class BatchCurve:
 
 @dataclass
 class _Fit:
-    """A curve fitted to each row of logarithms of utterances."""
+    """A curve fitted to each draw (row) of the logarithms of utterances."""
 
     offset: np.ndarray  # ``(rows,)``
-    slope: np.ndarray  # ``(rows,)``: growth with the batch, or the power
-    squares: np.ndarray  # of residuals, summed, ``(rows,)``
+    slope: np.ndarray  # ``(rows,)``: 1 / critical batch (in units of ``sizes``), or the power
+    squares: np.ndarray  # sum of squared residuals, ``(rows,)``
     fitted: np.ndarray  # ``(rows, points)``
 
 
 def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
     means = logs.mean(axis=1, keepdims=True)
     centred = logs - means
-    # Tries many critical batches, each with its best offset.
+    # ``least * (1 + batch / critical)``: tries many critical batches, each with its best offset.
     shapes = np.log1p(_SCALES[:, None] * sizes)
     shape_means = shapes.mean(axis=1)
     shapes_centred = shapes - shape_means[:, None]
@@ -291,13 +291,13 @@ def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
 
 
 DRAWS = 4000
-SHARE = 0.9  # of new runs within an interval
+SHARE = 0.9  # fraction of new runs that an interval should contain
 STEP_ERROR = Prior(error=0.10, weight=4)
-"""How far steps lie from a straight line over rows, and exchanges from an ideal ring."""
+"""The assumed error of steps from a line over rows, and of exchanges from an ideal ring."""
 DELIVERED = (0.75, 0.95)
 """Share of the stated bandwidth that gradients use, drawn uniformly. Ethernet, IP and TCP headers
-take 6 %, and TCP starts slowly after the pause of each step. Chosen from steps over veth pairs of
-known rates, see docs/benchmarks/scaling.md."""
+take 6 %, and TCP starts slowly after each step's pause. Chosen from steps over virtual links (veth)
+of known rates, see docs/benchmarks/scaling.md."""
 _BACKWARD_SHARE = 0.6
 
 
@@ -306,34 +306,34 @@ class MeasuredStep:
     """A worker's step, without the exchange."""
 
     rows: float  # the worker's utterances
-    seconds: float  # with input wait
+    seconds: float  # including input wait
 
 
 @dataclass(frozen=True)
 class MeasuredExchange:
     workers: int  # at least 2
-    gradient_bytes: float  # of each worker
+    gradient_bytes: float  # of each worker's gradients
     seconds: float  # until all workers had the sum
 
 
 @dataclass(frozen=True)
 class ConcurrentSteps:
-    fixed_s: float  # start, compilation, checkpoints and so on
+    fixed_s: float  # outside steps: start, compilation, checkpoints and so on
     shared_s: float  # evaluation and decoding, as if done by one worker
-    utterances: float  # trained on in that run
+    utterances: float  # that the run trained on
 
 
 @dataclass(frozen=True)
 class Measurements:
-    steps: Sequence[MeasuredStep]  # at least one; different numbers of rows show the fixed part
+    steps: Sequence[MeasuredStep]  # at least one; steps with different rows show the fixed part
     gradient_bytes: float  # exchanged in a step
-    link: Link | None = None  # as stated; None to use only ``exchanges``
-    # if ``link`` is given, exchanges without a network, to which the link's seconds are added
+    link: Link | None = None  # with stated rates; None to use only ``exchanges``
+    # with a ``link``, these used no network, and the link's seconds are added to theirs
     exchanges: Sequence[MeasuredExchange] = ()
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
     targets: Sequence[TargetMet] = ()  # empty to predict only steps
     beside: Sequence[ConcurrentSteps] = ()  # seconds outside steps, of the runs in ``targets``
-    filled: float = 1.0  # mean / nominal batch size; an epoch's last batches are smaller
+    filled: float = 1.0  # mean over nominal batch size, as an epoch's last batches are smaller
 
 
 @dataclass(frozen=True)
@@ -359,10 +359,10 @@ class PredictedRun:
     global_batch: int  # utterances
     step_s: Interval
     exchange_s: Interval  # the part of the step that is not hidden
-    efficiency: Interval  # one worker's step with as many rows, over this step
-    utterances: Interval | None = None  # to the target; None if no run met one
+    efficiency: Interval  # one worker's step_s with as many rows, over this step_s
+    utterances: Interval | None = None  # needed for the target; None if no run met one
     target_s: Interval | None = None
-    beyond: list[str] = field(default_factory=list)  # quantities outside the measured range
+    beyond: list[str] = field(default_factory=list)  # what lies outside the measured range
 
     @property
     def steps_per_s(self) -> Interval:
@@ -371,12 +371,12 @@ class PredictedRun:
 
 
 class WorkerPrediction:
-    """Predictions from measurements, each an interval for new runs.
+    """Predicts new runs from measurements; each prediction is an interval.
 
     ``step = fixed + per_row * rows + exposed`` with ``rows = batch / workers``, where exposed is
     the part of a ring all-reduce that the backward pass doesn't hide; ``time = steps * step + start
     + shared / workers`` with ``steps = utterances(global_batch) / batch``, where ``batch`` is the
-    mean batch size, and start and shared come from ``measured.beside``.
+    mean batch size, and start and shared come from ``measured.beside`` (``fixed_s``, ``shared_s``).
     Raises ValueError if no step was measured, or the speed of the exchange is unknown.
     """
 
@@ -397,7 +397,7 @@ class WorkerPrediction:
         self._exchange = exchanges and PositiveFit(messages, seconds, STEP_ERROR, DRAWS, rng)
         self._delivered = rng.uniform(*DELIVERED, DRAWS)
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
-        # Each draw uses the fixed and shared seconds of one of the runs.
+        # Each draw uses the fixed and shared seconds of a random run.
         which = rng.integers(0, max(len(measured.beside), 1), DRAWS)
         rests = measured.beside or [ConcurrentSteps(0.0, 0.0, 1.0)]
         self._fixed_s = np.array([rest.fixed_s for rest in rests])[which]
@@ -405,7 +405,7 @@ class WorkerPrediction:
 
     @property
     def critical_batch(self) -> Interval | None:
-        """The batch that needs twice the minimum of utterances; None if one size was measured."""
+        """The batch that needs twice the fewest utterances; None if only one size was measured."""
         if self._curve is None or len(self._curve.sizes) == 1:
             return None
         return Interval.of(self._curve.critical_batch)

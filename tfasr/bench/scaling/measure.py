@@ -1,4 +1,4 @@
-"""Measures training steps on each number of devices, and computes all efficiencies."""
+"""Measures training steps on each number of devices, and computes efficiencies."""
 
 import dataclasses
 import statistics
@@ -34,23 +34,23 @@ LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 class ScalingConfig:
     """Loads and sizes of the scaling measurement."""
 
-    # must include 1; empty for 1, 2, 4 and so on up to all GPUs, or 2 slices of the processor
+    # numbers of devices, 1 among them; empty: 1, 2, 4, ... up to all GPUs, or 2 processor slices
     device_counts: tuple[int, ...] = ()
-    weak_utterances: int = 150  # of each device's batch in weak scaling
-    strong_utterances: int = 160  # of the global batch in strong scaling; divisible by each count
-    steps: int = 180  # of each measurement; in weak scaling, times the devices
+    weak_utterances: int = 150  # batch of each device in weak scaling
+    strong_utterances: int = 160  # global batch in strong scaling; divisible by each device count
+    steps: int = 180  # per measurement, times the devices in weak scaling
     warmup_steps: int = 4  # first steps, shown but left out of every result
-    frames: int = 1670  # of each utterance
-    labels: int = 200  # of each utterance
+    frames: int = 1670  # feature frames of each utterance
+    labels: int = 200  # characters in each transcript
     precision: str = "float32"  # Keras's dtype policy of the layers
-    loader: bool = True  # whether to measure weak scaling also with batches read from shards
-    sorting_loader: bool = True  # and with batches sorted by length while training waits
-    sorted_batches: int = 4  # global batches sorted together
+    loader: bool = True  # also measures weak scaling with batches read from shards
+    sorting_loader: bool = True  # also measures batches sorted by length while training waits
+    sorted_batches: int = 4  # global batches that the sorting loader sorts together
     module_rounds: int = 10  # measurements of each module; 0 skips modules
-    link_gigabytes_per_s: float = 0.0  # per device, for the prediction; 0 to measure
-    link_latency_us: float = 0.0  # per message, if a bandwidth is set
-    overlap: float = 0.0  # predicted fraction of the all-reduce hidden behind the backward pass
-    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # of the prediction
+    link_gigabytes_per_s: float = 0.0  # bandwidth of a device, for the prediction; 0 to measure
+    link_latency_us: float = 0.0  # per message, if link_gigabytes_per_s is set
+    overlap: float = 0.0  # assumed fraction of the all-reduce hidden behind the backward pass
+    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # counts to predict
 
     def check(self) -> None:
         sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
@@ -74,17 +74,17 @@ class Load:
     name: str  # "weak", "strong" or "single"
     per_device_batch: int  # utterances
     steps: int
-    loader: str = IN_MEMORY  # of `LOADERS`
+    loader: str = IN_MEMORY  # one of `LOADERS`
     sorted_batches: int = 0  # global batches that `SORTING` sorts together
 
 
 @dataclass(frozen=True)
 class ScalingTask:
-    devices: int  # that share the work
-    model: Any  # its config
+    devices: int  # how many share the work
+    model: Any  # the model's config
     features: FeatureConfig
     config: ScalingConfig
-    loads: tuple[Load, ...]  # in order
+    loads: tuple[Load, ...]  # in the order of measuring
 
 
 def default_counts(strong_utterances: int) -> list[int]:
@@ -95,7 +95,7 @@ def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    # As in the scaling study: 180 steps on one device, 720 on four.
+    # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak)]
     if config.loader:
@@ -113,8 +113,8 @@ def task_of(
 @dataclass(frozen=True)
 class LoadTimes:
     load: Load
-    step_s: list[float]  # of every step, including the first ones
-    input_wait_s: list[float]  # of every step, in addition
+    step_s: list[float]  # seconds of every step, without input wait
+    input_wait_s: list[float]  # seconds waited before every step
     use: list[DeviceUse] = field(default_factory=list)  # of the devices during training
 
     @property
@@ -127,7 +127,7 @@ class LoadTimes:
 
 @dataclass(frozen=True)
 class AllReduce:
-    size_bytes: int  # on each device
+    size_bytes: int  # of the data on each device
     seconds: float  # median
 
 
@@ -136,8 +136,8 @@ class ScalingAnswer:
     devices: int
     kind: str  # "GPU" or "logical CPU"
     loads: list[LoadTimes]
-    peak_device_bytes: list[int | None]  # of TensorFlow's memory; None if unknown
-    peak_memory_mib: float | None  # of the process
+    peak_device_bytes: list[int | None]  # TensorFlow's, by device; None if unknown
+    peak_memory_mib: float | None  # memory of the process
     gradient_bytes: int  # of all gradients in float32
     modules: ModuleTimes | None = None  # None if skipped
     # seconds of the forward and backward pass together, ``(rounds, devices)``
@@ -190,21 +190,21 @@ _EPOCH_BATCHES = 4
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
-    # TensorFlow logs every planned all-reduce, and warns of the number of functions.
+    # Hides TensorFlow's logs of every planned all-reduce, and its warning of many functions.
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
     process = _Process(task)
     modules, replica_s, all_reduce = None, [], []
     rounds = max(task.config.module_rounds, 5)
     if task.config.module_rounds:
-        # First of all, so that each module's first steps are the process's first.
+        # Comes first, so that each module's first steps are the process's first.
         batch = process.noise(task.config.weak_utterances)
         timing = (process.model, batch, process.strategy, rounds)
         modules = module_times(*timing, first_steps=task.config.warmup_steps)
         replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
     if task.devices > 1 and not task.config.link_gigabytes_per_s:
-        # A size with only latency, and all gradients at once.
+        # Few bytes, whose time is latency alone, and as many as all gradients.
         sizes = [4096, process.gradient_bytes]
         all_reduce = all_reduce_seconds(process.strategy, sizes, rounds)
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
@@ -266,7 +266,7 @@ class _Process:
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
         features, model = self._features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
-        # Utterances of equal length would not need sorting.
+        # Lengths differ, or there would be nothing to sort.
         split = write_noise_split(folder, *sizes, features, model, length_spread=0.4)
         padding = {"padding": "fixed", "max_frames": self._frames}
         pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
@@ -288,17 +288,17 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
 @dataclass(frozen=True)
 class ScalingRow:
     mode: str  # "weak" (a full batch per device) or "strong" (one batch shared by all)
-    loader: str  # of `LOADERS`
+    loader: str  # one of `LOADERS`
     devices: int
     per_device_batch: int  # utterances
     steps: int  # including the first ones
-    first_s: list[float]  # of the first steps with input wait; left out of the other fields
+    first_s: list[float]  # first steps with input wait, which other fields leave out
     step_s: float  # median of the other steps, with input wait
     mean_step_s: float
-    input_wait_s: float  # mean
-    use_percent: dict[str, float | None]  # mean, by device
+    input_wait_s: float  # mean of the other steps
+    use_percent: dict[str, float | None]  # mean utilisation, by device
     single_s: float  # `counted_s` on one device
-    predicted_s: float | None  # None with a loader or without a link
+    predicted_s: float | None  # predicted step; None with a loader or without a link
 
     @classmethod
     def of(
@@ -323,7 +323,7 @@ class ScalingRow:
 
     @property
     def counted_s(self) -> float:
-        """Seconds per step for rates: the mean with a loader, as steps are uneven."""
+        """Seconds per step for rates: the median or, with a loader (uneven steps), the mean."""
         return self.mean_step_s if self.loader else self.step_s
 
     @property
@@ -347,11 +347,11 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    rows: list[ScalingRow]  # weak without and with loaders, then strong, by numbers of devices
+    rows: list[ScalingRow]  # weak without loader, with loaders, then strong; each by devices
     answers: list[ScalingAnswer]  # one for each number of devices
     model: ScalingModel | None  # None if no link was configured or measured
-    link_source: str  # for readers
-    warmup_steps: int  # left out of each row
+    link_source: str  # where the link's figures come from, for readers
+    warmup_steps: int  # first steps left out of each row
     strong_utterances: int
     predicted_devices: tuple[int, ...]
 

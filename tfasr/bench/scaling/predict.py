@@ -1,4 +1,4 @@
-"""`tfasr bench scaling`: predicts runs from run folders and flags."""
+"""`tfasr bench scaling`: predicts runs of several workers from recorded runs and flags."""
 
 import math
 import statistics
@@ -29,14 +29,14 @@ _AGAIN = "Create it again with tfasr bench --gin_file bench/scaling_small.gin --
 
 @dataclass
 class RunData:
-    steps: list[fit.MeasuredStep] = field(default_factory=list)  # of single workers
+    steps: list[fit.MeasuredStep] = field(default_factory=list)  # each of one worker
     exchanges: list[fit.MeasuredExchange] = field(default_factory=list)
     gradient_bytes: list[int] = field(default_factory=list)  # from each source that recorded them
-    weight_bytes: list[int] = field(default_factory=list)  # float32, from single-process runs
+    weight_bytes: list[int] = field(default_factory=list)  # float32, of single-process runs
     batches: list[int] = field(default_factory=list)  # global batch sizes
-    filled: list[float] = field(default_factory=list)  # mean over global batch size of each run
+    filled: list[float] = field(default_factory=list)  # mean over nominal batch size
     targets: list[fit.TargetMet] = field(default_factory=list)  # runs that met the target
-    beside: list[fit.ConcurrentSteps] = field(default_factory=list)  # of the runs in ``targets``
+    beside: list[fit.ConcurrentSteps] = field(default_factory=list)  # in the order of ``targets``
     missed: list[str] = field(default_factory=list)  # names of runs that missed the target
 
 
@@ -84,7 +84,7 @@ def _read_steps(run: Run, data: RunData) -> tuple[int, float]:
         size = int(cluster["gradient_bytes"])
         data.gradient_bytes.append(size)
         data.exchanges.append(fit.MeasuredExchange(workers, size, exchange_s))
-        if link := cluster.get("link"):  # an exchange of few bytes shows the latency
+        if link := cluster.get("link"):  # the exchange of few bytes shows the latency
             little = (workers, link["small_bytes"], link["small_s"])
             data.exchanges.append(fit.MeasuredExchange(*little))
     data.steps.append(fit.MeasuredStep(rows, compute_s))
@@ -121,7 +121,7 @@ def _read_target(run: Run, workers: int, step_s, target, policy, window, data: R
 
 
 def read_results(path: Path, data: RunData) -> None:
-    """Adds results of the scaling workload: one device's steps, and all-reduces."""
+    """Adds one device's steps and all-reduces from results of the scaling workload."""
     values = read_object(path, _AGAIN, ("workload",))
     results = values.get("results")
     processes = results.get("processes") if isinstance(results, dict) else None
@@ -146,7 +146,7 @@ def read_results(path: Path, data: RunData) -> None:
 
 def local_exchanges(gradient_bytes: int) -> list[fit.MeasuredExchange]:
     """Measures exchanges of a few bytes and of all gradients between two processes on loopback."""
-    large_bytes = max(int(gradient_bytes), 8192)  # fewer would measure only latency
+    large_bytes = max(int(gradient_bytes), 8192)  # fewer bytes would measure only latency
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with ThreadPoolExecutor(2) as threads:
         options = {"backend": "tensorflow", "task": "Measuring an exchange", "show_messages": False}
@@ -175,19 +175,19 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
 @dataclass(frozen=True)
 class Asked:
     run_dirs: Sequence[Path]
-    results: Sequence[Path] = ()  # files of the scaling workload
+    results: Sequence[Path] = ()  # results.json files of the scaling workload
     target: str = ""  # such as "cer=0.1"; "" to predict only steps
     policy: str = "paper"  # the target's clock and rule
-    window: int | None = None  # evaluations whose median must meet it; None for the policy's
+    window: int | None = None  # evaluations whose median must meet the target; None: the policy's
     workers: tuple[int, ...] = (1, 2, 4, 8, 16)
-    global_batch_sizes: tuple[int, ...] = ()  # on all workers; empty for the runs' own
-    rows_per_worker: tuple[int, ...] = ()  # alternatively, a batch that grows with the workers
+    global_batch_sizes: tuple[int, ...] = ()  # utterances on all workers; empty for the runs' own
+    rows_per_worker: tuple[int, ...] = ()  # instead: utterances of each worker
     link_gbit_s: float | None = None  # None to use the runs' exchanges
     link_latency_us: float = 0.0  # per message
-    over_loopback: bool = False  # whether the runs' exchanges used no network
-    measure_exchange: bool = False  # whether to measure an exchange on this machine
+    over_loopback: bool = False  # the runs' exchanges used no network
+    measure_exchange: bool = False  # measures an exchange on this machine
     gradient_mb: float | None = None  # None to use the runs' gradients
-    overlap: float = 0.0  # fraction of the exchange that is hidden
+    overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
 
     def __post_init__(self):
         counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
@@ -212,7 +212,7 @@ class Asked:
 
 
 def predict(asked: Asked, *, out: str | Path | None = None, output_format: str = "table") -> str:
-    """Predicts runs and returns the table as text; ``out`` also gets JSON and a figure."""
+    """Predicts runs and returns their table as text; writes table, JSON and figure to ``out``."""
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
     data = read_runs(asked.run_dirs, target, asked.policy, asked.window)
@@ -321,7 +321,7 @@ def prediction_table(
 
 
 def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
-    """Returns a column for an interval's median, and one for its ends."""
+    """Returns two columns of an interval: its median and its ends."""
 
     def text(value: float) -> str:
         value *= scale
@@ -351,11 +351,11 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
         f"bootstrap. A step takes {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} "
         f"ms per row, from steps with {listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
-        f"{' and '.join(sources)}, {100 * measured.overlap:.0f} % overlapped.",
+        f"{' and '.join(sources)}; {100 * measured.overlap:.0f} % of it is hidden.",
     ]
     if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
-        growth = "; a single size can't show their growth with the batch"
+        growth = "; a single batch size can't show how their number grows with it"
         critical = prediction.critical_batch
         if critical is not None:
             batches = (critical.low, critical.middle, critical.high)

@@ -25,7 +25,7 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the slowest device's seconds over the median device's, as a median over rounds."""
+    """Returns the median, over rounds, of the slowest device's seconds over the median device's."""
     return statistics.median(
         max(seconds) / statistics.median(seconds) if statistics.median(seconds) > 0 else 1.0
         for seconds in seconds_of_replicas
@@ -80,8 +80,8 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
             f"Predicted from one device's steps ({1e3 * model.single.fixed_s:.3g} ms and "
             f"{1e3 * model.single.per_utterance_s:.3g} ms per utterance), a ring all-reduce of "
             f"{model.gradient_bytes / 1e6:.4g} MB of gradients and a link of {rate} GB/s and "
-            f"{1e6 * link.latency_s:.3g} us ({analysis.link_source}), {100 * model.overlap:.0f} % "
-            "overlapped. Error: predicted over measured, minus 1."
+            f"{1e6 * link.latency_s:.3g} us ({analysis.link_source}); {100 * model.overlap:.0f} % "
+            "of the exchange is hidden. Error: predicted over measured, minus 1."
         )
     return notes
 
