@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from tfasr.errors import (
     RunError,
     UsageError,
+    check_memory,
     explained,
     lacking,
     nearest,
@@ -283,6 +284,7 @@ def run(arguments) -> int:
             from tfasr.kit.process import load_tensorflow  # --help doesn't need it
 
             load_tensorflow()
+            check_memory()
             for name in ("absl", "tensorflow"):
                 logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.WARNING)
         status = arguments.run(arguments) or 0

@@ -135,6 +135,7 @@ def explained(error: OSError) -> tuple[str, int]:
 # Messages of Python and the system's loader when memory is full.
 _MEMORY_MESSAGES = ("can't start new thread", "failed to map segment", "annot allocate memory")
 _NEAR_BYTES = 256 * 2**20
+_THREAD_BYTES = 64 * 2**20  # more than a stack; no command that needs TensorFlow works with less
 
 
 def out_of_memory(error: BaseException) -> str | None:
@@ -144,21 +145,31 @@ def out_of_memory(error: BaseException) -> str | None:
         and any(words in str(error) for words in _MEMORY_MESSAGES)
     ):
         return _NO_MEMORY
-    spare_bytes = _least_address_space_left()
+    spare_bytes = _address_space_left("VmPeak:")
     if spare_bytes is None or spare_bytes > _NEAR_BYTES:
         return None
     reason = " ".join(str(error).split())[:300]
     return f"{_NO_MEMORY} ({type(error).__name__}: {reason})"
 
 
-def _least_address_space_left() -> int | None:
-    """Returns the address space in bytes that was left at this process's peak; None if unknown."""
+def check_memory() -> None:
+    """Raises MemoryError if too little address space is left to start threads.
+
+    Python waits forever for a thread that finds no memory for its first steps.
+    """
+    spare_bytes = _address_space_left("VmSize:")
+    if spare_bytes is not None and spare_bytes < _THREAD_BYTES:
+        raise MemoryError
+
+
+def _address_space_left(size: str) -> int | None:
+    """Returns the bytes between a size of this process ("VmPeak:": the largest) and its limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
-        return limit - 1024 * int(status.partition("VmPeak:")[2].split()[0])
+        return limit - 1024 * int(status.partition(size)[2].split()[0])
     except (OSError, ValueError, IndexError):
         return None
 

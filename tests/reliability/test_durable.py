@@ -141,6 +141,28 @@ sys.exit(cli.run(arguments))
 """
 
 
+NO_ROOM_FOR_A_THREAD = """
+import argparse, resource, sys, threading
+import tensorflow
+from tfasr import cli
+
+cli._check_early = lambda arguments: None
+thread = threading.Thread(target=print, args=("ran",))
+arguments = argparse.Namespace(command="evaluate", run=lambda arguments: thread.start())
+used = 1024 * int(open("/proc/self/status").read().partition("VmSize:")[2].split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**23, -1))
+sys.exit(cli.run(arguments))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what Linux tells of a process")
+def test_a_command_without_memory_for_threads_ends_instead_of_waiting_for_one():
+    command = [sys.executable, "-c", NO_ROOM_FOR_A_THREAD]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "memory" in ended.stderr.splitlines()[-1]
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what Linux tells of a process")
 def test_any_error_near_the_limit_of_address_space_is_one_line_about_memory():
     command = [sys.executable, "-c", NEAR_THE_LIMIT]
