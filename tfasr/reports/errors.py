@@ -1,6 +1,6 @@
-"""What runs and other systems got wrong: scores, compares and shows their hypotheses.
+"""Scores and compares the hypotheses of runs and of other systems, and shows their errors.
 
-Reports on times alone don't import this module, and so need neither jiwer nor SciPy.
+Reports on times alone don't import this module, so they need neither jiwer nor SciPy.
 """
 
 import dataclasses

@@ -92,7 +92,7 @@ def standing_slowdown(
     """Returns the change that made a series slower than its best earlier level, if it still is.
 
     Its ``before`` and ``after`` are the best level and the present one. None if the present level
-    is the best, within 3 % and two standard errors.
+    is at most 3 %, or two standard errors, above the best.
     """
     known, logs = _known_logs(values, base)
     edges = [0, *np.searchsorted(known, [change.index for change in changes]), len(known)]
@@ -161,8 +161,8 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    # The standard error of the difference of means. On a drifting machine, successive runs are
-    # alike: their correlation, if positive, makes the means less certain.
+    # The standard error of the difference of means, larger if successive runs are positively
+    # correlated, as on a machine whose speed drifts.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
@@ -188,8 +188,8 @@ class Entry:
     mark: str  # the commit it was trained at, or its date if it states no commit
     values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
     epochs: int  # until the target; 0 if it was not reached
-    once_s: float  # seconds of starting and of lost work until then
-    about: dict[str, Any] | None  # what makes it comparable
+    once_s: float  # seconds of start-up and lost work until the target
+    about: dict[str, Any] | None  # `Run.comparability`
     configuration: str | None  # what runs of one history have in common
 
 
@@ -262,10 +262,10 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
 
 
 def _with_rest(entries: Sequence[Entry]) -> tuple[list[Entry], float]:
-    """Fills in ``rest_s``; also returns the usual seconds of steps in an epoch.
+    """Fills in ``rest_s``; also returns the median over runs of the step seconds in an epoch.
 
-    The seconds of starting are spread over the usual number of epochs, so that a run with fewer
-    epochs, or with faster steps, doesn't get more of them per epoch.
+    Start-up and lost work are spread over the median number of epochs, so that a run with fewer
+    epochs doesn't get more of them per epoch.
     """
     reached = [entry for entry in entries if entry.epochs and entry.values["step_s"]]
     if not reached:

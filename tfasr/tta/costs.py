@@ -212,7 +212,7 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
         try:
             return make(HardwareConfig, lines)
         except UsageError as error:
-            # Don't call the price a --gin_binding, though it is read as one.
+            # --price_usd_per_hour is read as a --gin_binding, but the message must not say so.
             message = str(error).removeprefix(f"{COMMAND_LINE}:1: ").replace(UNBOUND, _UNBOUND)
             raise UsageError(f"{path} must describe a machine: {message}") from error
 

@@ -241,7 +241,7 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
-    """Returns a source's tables, your rows first; shares never relate yours to published ones."""
+    """Returns a source's tables with your rows first; your shares relate only to your rows."""
     names = [name for name, table in source.tables.items() if table.kind in _KINDS]
     return [published_table(report, source, name) for name in names]
 

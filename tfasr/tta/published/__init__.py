@@ -13,9 +13,9 @@ READERS = {"mlperf": mlperf, "algoperf": algoperf, "dawnbench": dawnbench}
 
 
 def find_logs(path: str | Path) -> list[Path]:
-    """Lists the runs at a path: a run's folder, a published log, or a folder that holds such.
+    """Lists the runs at a path: a run's folder, a published log, or a folder with any of these.
 
-    Raises UsageError if there are none.
+    Raises UsageError if it finds none.
     """
     path = Path(path)
     if not path.exists():
