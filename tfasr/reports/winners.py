@@ -33,8 +33,8 @@ from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, me
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, evaluations_of, medians
 
-FINE_TARGETS = 97  # targets of the line; the first and the last are the ends of the range
-VERDICT_TARGETS = 9  # those at which a verdict is given: evenly spread, the ends among them
+FINE_TARGETS = 97  # targets for which the ratio is computed and drawn as a line
+VERDICT_TARGETS = 9  # targets of the line that get a verdict: evenly spread, both ends included
 _BETWEEN = (FINE_TARGETS - 1) // (VERDICT_TARGETS - 1)
 Curve = Sequence[AccuracyPoint]
 
@@ -43,16 +43,16 @@ Curve = Sequence[AccuracyPoint]
 class Crossing:
     """Where the faster of two groups becomes the slower one."""
 
-    target: float  # at which both take the same time, between two targets of the line
-    after: str  # "first" or "second": the group that is faster at harder targets
+    target: float  # interpolated: both groups take the same time to it
+    after: str  # "first" or "second": the group that is faster just beyond, at harder targets
 
 
 @dataclass(frozen=True)
 class TargetProfile:
     """How much longer one group takes than another; arrays run from easy to hard targets."""
 
-    # `FINE_TARGETS` targets in equal ratios that every run missed once and then reached: from just
-    # harder than the best first value of any run to the worst of the runs' best values
+    # `FINE_TARGETS` targets with equal ratios between neighbours that every run first missed, then
+    # reached: from just harder than any run's first value to the worst of the runs' best values
     targets: np.ndarray
     first_s: np.ndarray  # geometric mean of the first group, at the middles of the brackets
     ratio: np.ndarray  # the second group's over the first's
@@ -98,7 +98,7 @@ def target_profile(
     shares: int = 1,
     metric: str = "cer",
 ) -> TargetProfile | None:
-    """Returns two groups' ratios of times; ``shares`` groups share the joint intervals' 5 %."""
+    """Compares two groups; the joint intervals' 5 % are divided among ``shares`` such groups."""
     span = common_range([*first, *second], window, metric)
     if span is None:
         return None
@@ -108,7 +108,7 @@ def target_profile(
         [brackets_at(curve, targets, window=window, metric=metric) for curve in curves]
         for curves in (first, second)
     ]
-    # (targets, runs)
+    # Both have the shape (targets, runs).
     lows, highs = zip(*(_ends(group) for group in groups), strict=True)
     middles = [np.mean(low + high, axis=1) / 2 for low, high in zip(lows, highs, strict=True)]
     shift = middles[1] - middles[0]
@@ -130,7 +130,7 @@ def target_profile(
         if shift[before] * shift[after] < 0:
             share = shift[before] / (shift[before] - shift[after])
             at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
-            # A second group that takes longer leaves the first one ahead.
+            # If the second group takes longer from there on, the first one is faster.
             crossings.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
     return TargetProfile(targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, crossings)
 
@@ -153,7 +153,7 @@ class GroupProfile:
     number: int  # its place among the report's groups
     sizes: tuple[int, int]  # runs of both
     result: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
-    reason: str = ""  # a sentence
+    reason: str = ""  # why there is no result
 
     def name(self, which: str | None) -> str:
         return {"first": self.first, "second": self.group}.get(which, "undecided")
