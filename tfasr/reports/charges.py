@@ -46,7 +46,7 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
 
 
 def _places(events: Events, key: str) -> Iterator[tuple[tuple[int, int], Any, Any]]:
-    """Yields (session, step), value and metadata of the events of a key that belong to steps."""
+    """Yields (session, step), value and metadata of each event of a key that belongs to a step."""
     for event in events:
         metadata = event.get("metadata")
         if event["key"] == key and isinstance(metadata, dict):
@@ -74,8 +74,8 @@ class WorkerTimes:
     waited_s: float  # part of step_s spent waiting for the last worker, not for the network
     # Seconds that others waited for this worker: the longest wait of each step in which it was last
     held_up_s: float
-    # Seconds from when the last worker had its gradients until all gradients were applied. They
-    # don't include the statistics that synchronised batch normalisation exchanges
+    # Seconds from when the last worker had its gradients until all gradients were applied, without
+    # the exchanges of synchronised batch normalisation
     exchange_s: float
     # Bytes sent over the gradients' size: each step adds 2 (n - 1) / n in a ring of n workers
     sent_buffers: float = 0.0
@@ -156,7 +156,7 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 class Exchange:
     workers: int  # number in the run's last session
     gradient_bytes: int  # size of one worker's gradients
-    steps: int  # number that the chief's times cover
+    steps: int  # number of the chief's steps in ``exchange_s``
     exchange_s: float  # from the last worker's gradients until all were summed and applied
     share: float  # exchange_s as a fraction of the chief's step time
     achieved_bytes_per_s: float  # bytes that the chief sent in the ring, divided by exchange_s

@@ -316,7 +316,7 @@ def _few(first: GroupResult, other: GroupResult) -> str:
         seeds = one_run_each(spread_at_hand([first, other]))
         return f"{few}; n = {sizes[0]} and {sizes[1]}: {seeds}"
     if first.statistics.reached + other.statistics.reached < sum(sizes):
-        return f"no test: a run never arrived, and fewer than {FEWEST_FOR_TEST} runs in a group"
+        return f"no test: a run never reached it, and fewer than {FEWEST_FOR_TEST} runs in a group"
     return "no interval: a run met the target at its first evaluation"
 
 
@@ -343,7 +343,7 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
     where = "By geometric means, " if max(product.runs) > 1 else "The reason: "
     if any(product.never):
         arrived = f"{product.runs[0]} and {product.runs[1]}"
-        where = f"By the geometric means of the {arrived} runs that arrived, "
+        where = f"By the geometric means of the {arrived} runs that reached it, "
     elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
         where += f"counted from the model's creation (ratio {_ratio(product.ratio)}), "
     return f" {where}{group} {', but '.join(parts)}."

@@ -107,7 +107,7 @@ class RunFacts:
 
     system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
     global_batch_size: int | None  # utterances of one optimizer update
-    num_replicas: int | None  # devices that shared such a batch
+    num_replicas: int | None  # devices that share this batch
     train_samples: int | None  # utterances of an epoch
     seed: int | None  # of the training
     optimizer: str | None  # its name
@@ -266,7 +266,7 @@ def sentence(text: str) -> str:
 class Question:
     targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
     policy: Policy = PAPER  # the clock and the rule that define times to targets
-    window: int | None = None  # evaluations whose median must meet a target
+    window: int | None = None  # evaluations whose median must meet a target; None: the policy's
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep the series that figures over time need
     utilisation: bool = False  # whether to read the load of CPUs and GPUs even without figures

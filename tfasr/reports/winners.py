@@ -221,10 +221,10 @@ def profile_finding(profile: GroupProfile) -> str:
     else:
         text = f"{span}: {_stretches(profile)}"
     if not result.crossings:
-        return f"{text}. The line never crosses 1."
+        return f"{text}. The ratio never crosses 1."
     at = ", ".join(target_label(metric, crossing.target) for crossing in result.crossings[:4])
     more = len(result.crossings) - 4
-    text += f". The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
+    text += f". The ratio crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
     winners = {verdict.sooner for verdict in result.verdicts} - {None}
     if len(winners) > 1:
         return f"{text}: the winner flips with the target, beyond chance."

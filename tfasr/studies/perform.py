@@ -233,7 +233,7 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
     if any((folder / run.folder).exists() for run in plan.runs):
-        log.warning("%s was begun without a sealed plan, so nothing can be checked by it.", folder)
+        log.warning("%s was begun without a sealed plan to check its runs against.", folder)
         return {}
     firsts = {run.experiment: run for run in reversed(plan.runs)}
     requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]

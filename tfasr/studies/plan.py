@@ -74,7 +74,7 @@ class ExperimentConfig:
 
     gin_files: tuple[str, ...] = ()  # presets or files; files may be next to the study's gin file
     bindings: tuple[str, ...] = ()  # lines of gin that override them
-    # variables of the trainings' processes: "TF_NUM_INTRAOP_THREADS=1" sets TensorFlow's threads
+    # environment variables of its trainings, such as "TF_NUM_INTRAOP_THREADS=1"
     environment: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()  # one run each; () means the study's seeds
     label: str = ""  # its name in reports; "" means the experiment's name
@@ -105,7 +105,7 @@ class StudyConfig:
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
     beam_widths_split: str = "validation"  # the split of these evaluations
     published: str = ""  # whose published results to show next to yours; "" for none
-    policy: str = "paper"  # whose times ``--until decided`` compares; "utterances" compares counts
+    policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
 
     def check(self) -> None:

@@ -57,7 +57,7 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
         return Check(name, False, str(error))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         return Check(name, False, f"a value is missing or of a wrong kind: {error!r}")
-    return Check(name, text is not None, text) if text else Check(name, None, "nothing to check by")
+    return Check(name, text is not None, text) if text else Check(name, None, "no data to check it")
 
 
 def must(holds: bool, problem: str) -> None:

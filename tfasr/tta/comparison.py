@@ -193,8 +193,8 @@ class GroupComparison:
         if self.ratio is not None:
             text = f"{self.ratio:.{self.digits}f} times as long{self.crossing_text}"
         if self.restricted_to_s is not None:
-            observed = f"{self.restricted_to_s:.3g} s that both observed"
-            text += f" within the {observed}, because a run never arrived"
+            observed = f"{self.restricted_to_s:.3g} s, which both ran for"
+            text += f" within the first {observed}, because a run never reached the target"
         if self.interval is not None:
             text += f" ({self.interval_text})"
         if self.adjusted_p is None:

@@ -22,10 +22,10 @@ def paired_difference(
 ) -> MeanDifference:
     """Returns the mean of second minus first, on logarithms, with its paired t test and interval.
 
-    ``first`` and ``second`` are logarithms of the brackets' ends. As in `bracketed_mean`, a spread
-    too small to be seen at the brackets' width is assumed, and the interval is widened by the
-    largest bias that evaluating only now and then can cause: the sum of both groups' biases, but a
-    bracket's width if all pairs differ by equally many evaluations, as fractions are then unknown.
+    ``first`` and ``second`` are logarithms of the brackets' ends. The spread is at least what
+    brackets of this width can hide (`bracketed_mean`). The interval is widened by the largest bias
+    that evaluating only now and then can cause: the sum of both groups' biases, or a bracket's
+    width if all pairs differ by equally many evaluations, so that fractions of one are unknown.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -47,9 +47,9 @@ def paired_difference(
 def pair_scores(first: Ends, second: Ends) -> np.ndarray:
     """Returns each pair's score: the logarithm of the second run's time over the first one's.
 
-    If one run never met the target, the score is the smallest that its last evaluation allows, or 0
-    if it ended before the other met the target. If neither met it, the score is 0. Exchanging the
-    two runs of a pair only changes the score's sign, which makes tests of these scores exact.
+    If one run never met the target, the score is the smallest in size that is possible, given when
+    it ended; 0 if that was before the other met the target, or if neither did. Exchanging the two
+    runs of a pair only changes the score's sign, which makes tests of these scores exact.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = [

@@ -129,7 +129,7 @@ def utilisation_table(report: Report) -> Table | None:
         _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
         _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
     ]
-    note = "Means over the run, all cores and GPUs; power is of one GPU, memory the most of any."
+    note = "Means over the run, all cores and GPUs. Power: per GPU. Memory: the most on any GPU."
     return _table("Utilisation", "utilisation", report, columns, [note])
 
 
