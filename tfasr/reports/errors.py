@@ -1,7 +1,4 @@
-"""Scores and compares the hypotheses of runs and of other systems, and shows their errors.
-
-Reports on times alone don't import this module, so they need neither jiwer nor SciPy.
-"""
+"""Scores and compares the hypotheses of runs and of other systems, and shows their errors."""
 
 import dataclasses
 import json

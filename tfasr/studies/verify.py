@@ -31,7 +31,7 @@ from tfasr.studies.plan import Plan, plan_of
 from tfasr.tta.run import Run, load_run
 
 _CLOCKS_APART = (2.0, 0.01)  # a session's two clocks may differ by 2 s plus 1 % of its duration
-_ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by so much
+_ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by up to 1 ms
 _EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
 _COUNTED = ("wer", "cer", "cer_reference", "substitutions", "deletions", "insertions", "utterances")
 _Checked = str | None  # what was compared; None if there was nothing to compare with

@@ -41,7 +41,7 @@ _OTHER = {"first": "second", "second": "first"}
 LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
 MOST_PAIRS = 24  # "always_valid" looks after each of them
 # `levels` assumes normal statistics, but t tests of few pairs are less correlated between looks.
-# Computed for this error probability, they decide wrongly with just under 5 %.
+# Levels for pairs, computed for this error probability, give one of just under 5 %.
 _LEVEL_OF_PAIRS = 0.042
 TESTS = ("groups", "pairs", "always_valid")
 TEST_NAMES = {
@@ -66,8 +66,8 @@ def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Scores each run: how many others are certainly earlier minus how many are certainly later.
 
     ``low`` and ``high``: brackets of all runs, ``(..., runs)``. A run is certainly later than
-    another if its bracket begins after the other's has ended. If a run never reached the target,
-    its bracket ends at infinity: a run that was stopped early isn't later than any other.
+    another if its bracket begins at or after the other's end. If a run never reached the target,
+    its bracket begins at its last evaluation and has no end, so stopping early isn't being late.
     Source: Gehan 1965 (doi 10.1093/biomet/52.1-2.203).
     """
     later = low[..., :, None] >= high[..., None, :]
@@ -222,7 +222,7 @@ class GroupComparison:
 
     @property
     def reading_bias(self) -> float | None:
-        """The factor by which `ratio` is biased as rules are met after the crossing; 1 if not."""
+        """The factor by which `ratio` is biased, since the rule is met after the crossing."""
         return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
 
 
@@ -480,9 +480,9 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
 
     By the look after a share ``t`` of all runs, the probability of having decided wrongly is
     ``level * log(1 + (e - 1) t)`` (Pocock's shape: it allows early decisions, which save the most
-    runs). The levels follow from the joint normal distribution of the
-    statistics, and also hold for t tests with few runs (benchmarks/enough_seeds.py). Raises
-    ValueError unless looks increase, from at least 2 runs on.
+    runs). The levels follow from the joint normal distribution of the statistics, and also hold for
+    t tests with few runs (benchmarks/enough_seeds.py). Raises ValueError unless looks increase,
+    from at least 2 runs on.
 
     Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
     the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.

@@ -125,8 +125,9 @@ def _usual(sizes: np.ndarray) -> np.ndarray:
 def evidence_interval(scores: np.ndarray, level: float) -> tuple[float, float] | None:
     """Returns the lowest and highest shift of scores ``(pairs,)`` that no look has rejected so far.
 
-    None if every shift is rejected, or none in one direction. With a probability of ``1 - level``,
-    the interval contains the true shift at all looks, if scores are symmetric around it.
+    A shift is a log ratio that is subtracted from all scores before they are tested. None if every
+    shift is rejected, or none in one direction. With a probability of ``1 - level``, the interval
+    contains the true shift at all looks, if scores are symmetric around it.
     """
     least, most = float(scores.min()), float(scores.max())
     room = 2 * (most - least) or 1e-6 + abs(most)

@@ -45,7 +45,7 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
             if reader.recognises(path):
                 kind = f"as {program} writes it"
                 run = reader.read(path, name)
-                _ = run.timeline.clock_us  # reports an event without a usable time
+                _ = run.timeline.clock_us  # raises if an event has no usable time
                 return run
     except UsageError:
         raise
