@@ -1,4 +1,4 @@
-"""Times to accuracy over commits or dates, and which part of them changed."""
+"""Follows times to accuracy over commits or dates, and finds which part of them changed."""
 
 import math
 import statistics
@@ -45,8 +45,8 @@ _MADE_GOOD = 2.0  # a level counts as equal to the best one up to so many standa
 class Change:
     index: int  # index of the first measurement after the change
     found_at: int  # index of the measurement with which it was found
-    before: float  # the median of the level before, since the last change
-    after: float  # the median from the change to the measurement with which it was found
+    before: float  # the median from the previous change to this one
+    after: float  # the median from this change to ``found_at``
     z: float  # the standardised rank sum
 
     @property
@@ -185,9 +185,9 @@ class Entry:
     path: Path  # its folder
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
-    mark: str  # the commit it was trained at, or its date if it states no commit
+    mark: str  # the commit it was trained at, or its date if the commit is unknown
     values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
-    epochs: int  # until the target; 0 if it was not reached
+    epochs: int  # epochs until the target; 0 if it was not reached
     once_s: float  # seconds of start-up and lost work until the target
     about: dict[str, Any] | None  # `Run.comparability`
     configuration: str | None  # settings without seeds, see `tfasr.reports.groups.configuration`

@@ -176,7 +176,7 @@ def write_page(
 ) -> None:
     """Writes ``report.html``, which refers to no other file, and each figure as a PNG and an SVG.
 
-    Its content policy forbids the browser to fetch anything; what comes from the runs is escaped.
+    The page's content policy stops browsers from fetching anything; text from runs is escaped.
     """
     drawn = pictures(charts, folder)
 

@@ -1,4 +1,4 @@
-"""Which group of runs wins at which target: profiles of a report's groups, tables and figures."""
+"""Compares groups of runs over a range of targets: which is faster at which, and by how much."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -55,14 +55,14 @@ class TargetProfile:
     # reached: from just harder than any run's first value to the worst of the runs' best values
     targets: np.ndarray
     first_s: np.ndarray  # geometric mean of the first group, at the middles of the brackets
-    ratio: np.ndarray  # the second group's over the first's
-    low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs
+    ratio: np.ndarray  # the second group's time over the first's
+    low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs a group
     high: np.ndarray | None
-    # Of intervals at the targets of ``verdicts``; all hold at once with 95 % (Bonferroni)
+    # Ends of intervals at the targets of ``verdicts``, all correct at once with 95 % (Bonferroni)
     together_low: np.ndarray | None
     together_high: np.ndarray | None
     verdicts: list[GroupComparison]  # at `VERDICT_TARGETS`, p-values not yet adjusted
-    crossings: list[Crossing]  # where the line passes 1, whether or not by more than chance
+    crossings: list[Crossing]  # where the ratio passes 1, even if only by chance
 
     @property
     def verdict_targets(self) -> np.ndarray:
@@ -150,7 +150,7 @@ class GroupProfile:
     metric: str  # "cer", "wer" or another
     first: str  # the group that the other one is compared with
     group: str  # the other one
-    number: int  # its place among the report's groups
+    number: int  # the other group's place among the report's groups
     sizes: tuple[int, int]  # runs of both
     result: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
     reason: str = ""  # why there is no result

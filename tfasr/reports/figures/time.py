@@ -222,7 +222,7 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
     bands = bands_by_axis(report, curve)
     caption = (
         f"{what} trained on per second of training steps, waiting and compilation included, "
-        "over the last 2 % of the steps"
+        "as a moving mean over 2 % of the steps"
     )
     rugs = _runs(report)
     if rugs:
