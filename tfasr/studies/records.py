@@ -77,7 +77,7 @@ class TrackConfig:
     division: str = "open"  # "closed" allows only the paper's model and optimizer
     # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)
     kind: str = "seconds"
-    policy: str = "paper"  # what the clock counts if the kind is "seconds"
+    policy: str = "paper"  # how seconds are counted if the kind is "seconds"
     level: float = 0.01  # the largest probability of a verdict between equally fast recipes
     baseline: tuple[str, ...] = ()  # presets to beat until there is a record
     baseline_hash: str = ""  # hash of their gin statements: shows whether a preset has changed

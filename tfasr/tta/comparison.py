@@ -158,8 +158,8 @@ class GroupComparison:
     # its 95 % interval by Welch's t, as if interpolated times were exact
     interpolated_interval: tuple[float, float] | None = None
     p_value: float | None = None  # two-sided
-    # "welch", or "gehan" if some runs never reached the target; for pairs "paired_t", "signed_rank"
-    # or "evidence"; None if too few runs for a test
+    # "welch", or "gehan" if a run never met the target or met it at its first evaluation; for pairs
+    # "paired_t", "signed_rank" or "evidence"; None if there are too few runs
     test: str | None = None
     permutation_p: float | None = None  # of Gehan's test; needs 5 runs in each group
     later: str | None = None  # "first" or "second", the group that takes longer by the test
@@ -271,9 +271,9 @@ def compare_pairs(
 ) -> GroupComparison:
     """Compares the times of two groups pair by pair: the first runs of both form a pair, and so on.
 
-    ``test`` "pairs" is the paired t test on logarithms or, if a run missed the target, the
-    signed-rank test, which needs 6 pairs; if you repeat it as runs come in, compare p with
-    `levels`. "always_valid" may be repeated at will (`tfasr.tta.pairs.evidence`).
+    ``test`` "pairs" is the paired t test on logarithms; if a run missed the target or met it at its
+    first evaluation, the signed-rank test, which needs 6 pairs. If you repeat it as runs come in,
+    compare p with `levels_of`. "always_valid" may be repeated at will (`tfasr.tta.pairs.evidence`).
     """
     if not first:
         return GroupComparison(None, pairs=0)
@@ -423,9 +423,8 @@ def decide(
 
     Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing, by
     default those of `looks_of`. At each look the p-value of `compare` must be below the look's
-    level (see `levels`; with "always_valid" it is ``level``). If the groups are equally fast, the
-    probability that any look calls one faster is at most ``level``. The first look that decides is
-    final, whatever later runs show.
+    level (`levels_of`). If the groups are equally fast, the probability that any look calls one
+    faster is at most ``level``. The first look that decides is final, whatever later runs show.
     """
     have, looks = min(len(first), len(second)), looks_of(test) if looks is None else looks
     decision = Decision(None, 0, None, None, looks[0])
