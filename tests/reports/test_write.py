@@ -126,9 +126,9 @@ def test_where_one_of_a_group_never_arrives_there_is_no_interval(tmp_path):
     assert said == (
         "CER 10 %: 3 of 3 runs of quick reached it, median 0.133 min, 2 of 3 runs of slow reached "
         "it, median 0.267 min; counting only the first 0.133 min, which both groups ran for, slow "
-        "takes on average 1.00 times as long (no test: a run never arrived, and fewer than 5 runs "
-        "in a group). By the geometric means of the 3 and 2 runs that arrived, slow needs 2.33 "
-        "times the utterances."
+        "takes on average 1.00 times as long (no test: a run never reached it, and fewer than 5 "
+        "runs in a group). By the geometric means of the 3 and 2 runs that reached it, slow needs "
+        "2.33 times the utterances."
     )
 
 

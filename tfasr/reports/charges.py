@@ -1,8 +1,8 @@
-"""What each run of a report ran on: its machine, cost and energy, and its cluster's workers.
+"""The machine, cost and energy of each run of a report, and the workers of its cluster.
 
 Workers' clocks are not compared. A step ends for all workers at the same moment, when the gradients
-are added up. Each worker records how long before that end it was ready. The worker that was ready
-last waited for nobody; how much earlier another one was ready is how long that one waited.
+have been summed. Each worker records how long before that moment its own gradients were ready. The
+last one waited for nobody; the others waited for as long as they were ready before it.
 """
 
 import itertools
@@ -46,7 +46,7 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
 
 
 def _places(events: Events, key: str) -> Iterator[tuple[tuple[int, int], Any, Any]]:
-    """Yields (session, step), value and metadata of the events of a key that belong to steps."""
+    """Yields (session, step), value and metadata of each event of a key that belongs to a step."""
     for event in events:
         metadata = event.get("metadata")
         if event["key"] == key and isinstance(metadata, dict):
@@ -68,17 +68,16 @@ class WorkerTimes:
 
     rank: int  # of the worker; 0 is the chief
     steps: int  # number of these steps
-    utterances: int  # number in its parts of the batches
-    input_wait_s: float  # seconds that it waited for its parts of the batches
+    utterances: int  # number that this worker trained on
+    input_wait_s: float  # seconds that it waited for its part of each batch
     step_s: float  # seconds from the end of that wait until all workers' gradients were applied
     waited_s: float  # part of step_s spent waiting for the last worker, not for the network
-    # Seconds that the others waited for this worker in steps where it came last; of each step, the
-    # longest wait of any worker counts
+    # Seconds that others waited for this worker: the longest wait of each step in which it was last
     held_up_s: float
-    # Seconds from when the last worker had its gradients until all gradients were applied. They
-    # don't include the statistics that synchronised batch normalisation exchanges
+    # Seconds from when the last worker had its gradients until all gradients were applied, without
+    # the exchanges of synchronised batch normalisation
     exchange_s: float
-    # Bytes sent, as a multiple of the size of the gradients: 2 (n - 1) / n a step in a ring of n
+    # Bytes sent over the gradients' size: each step adds 2 (n - 1) / n in a ring of n workers
     sent_buffers: float = 0.0
 
     @property
@@ -137,10 +136,10 @@ def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerTime
 
 
 def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    # Seconds that each worker waited in a step for the last one. Since all end at the same moment,
-    # the worker that begins last has the shortest step, and the worker whose gradients come last
-    # has the shortest time from its gradients to the end. With synchronised batch normalisation,
-    # workers wait before they have gradients, so only the lengths of their steps show the wait.
+    # Seconds that each worker waited in a step for the last one. As all end at the same moment, the
+    # worker that began last has the shortest step, and the one whose gradients were ready last has
+    # the shortest time from then to the end. With synchronised batch normalisation, workers also
+    # wait before they have gradients: only the lengths of their steps show this wait.
     from_ready = _from_ready(parts)
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
     return {
@@ -157,10 +156,10 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 class Exchange:
     workers: int  # number in the run's last session
     gradient_bytes: int  # size of one worker's gradients
-    steps: int  # number that the chief's times cover
+    steps: int  # number of the chief's steps in ``exchange_s``
     exchange_s: float  # from the last worker's gradients until all were summed and applied
     share: float  # exchange_s as a fraction of the chief's step time
-    achieved_bytes_per_s: float  # what the chief sent (in a ring), divided by exchange_s
+    achieved_bytes_per_s: float  # bytes that the chief sent in the ring, divided by exchange_s
     # The same speed, measured before the first step by exchanging as many bytes without training
     measured_bytes_per_s: float | None
     latency_s: float | None  # seconds to sum a few numbers; None if unknown
@@ -193,7 +192,7 @@ class RoundsOfWorker:
     link_s: float  # seconds that its weights and changes spent on the network
     held_up_s: float  # seconds that the chief waited in rounds in which this worker came last
     staleness: int  # the largest number of others' changes added during one of its rounds
-    left: int  # how often the others went on without it
+    left: int  # how often the other workers went on without it
 
 
 def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
@@ -230,12 +229,12 @@ def _positive(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class WorkerMachine:
-    """A worker's machine, with means over the sessions that recorded it."""
+    """A worker's machine, with means over the time in which it was sampled."""
 
     rank: int  # of the worker
     hostname: str  # of its machine; "" if unknown
     cpu_percent: float | None  # how busy all cores of its host were; None if unknown
-    process_percent: float | None  # how busy the worker kept them; None if unknown
+    process_percent: float | None  # the worker's part of ``cpu_percent``; None if unknown
     gpu_percent: float | None  # the mean over the GPUs that it sees; None without GPUs
     counters: tuple[str, ...]  # its host's energy counters that no lower rank has counted
     shares_with: int | None  # the lower rank that counts this host's energy, or None
@@ -314,8 +313,8 @@ def _steps_s(events: Events) -> dict[tuple[int, int], float]:
 def _offsets_s(
     worker: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
-    # Seconds to add to a worker's clock to get the chief's, by session. Found from the steps, which
-    # end at the same moment for both.
+    # By session, the seconds to add to a worker's clock to get the chief's: the difference of the
+    # times at which both recorded the end of a step, which is the same moment.
     offsets: dict[int, list[float]] = {}
     for place in worker.keys() & chief.keys():
         offsets.setdefault(place[0], []).append(chief[place] - worker[place])
@@ -346,15 +345,15 @@ def _number(value: Any) -> bool:
 class MeasuredEnergy:
     """What energy counters measured in a run, counting each host once."""
 
-    sources: tuple[tuple[list[EnergySpan], list[str]], ...]  # by host, with counters' names
-    problem: str = ""  # why there is no sum
+    sources: tuple[tuple[list[EnergySpan], list[str]], ...]  # by host, with names of its counters
+    problem: str = ""  # why a sum over the hosts would be incomplete
 
     @property
     def counters(self) -> list[str]:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns a run's energy until ``until_us``; None if that of any host is unknown."""
+        """Returns the energy until ``until_us`` of the run's clock; None if a host's is unknown."""
         if self.problem or not self.sources:
             return None
         return energy_of_hosts(self.sources, run.timeline.pieces, until_us=until_us)

@@ -1,7 +1,4 @@
-"""What runs and other systems got wrong: scores, compares and shows their hypotheses.
-
-Reports on times alone don't import this module, and so need neither jiwer nor SciPy.
-"""
+"""Scores and compares the hypotheses of runs and of other systems, and shows their errors."""
 
 import dataclasses
 import json
@@ -122,7 +119,7 @@ def _system(name: str, path: Path, notes: list[str]) -> System:
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
     epoch = _epoch(path)
     known = any(point.epoch == epoch for point in run.curves.get("cer", []))
-    which = "those with the lowest CER" if known else "the last ones: its ledger has no CER of them"
+    which = "those with the lowest CER" if known else "the last ones, as the ledger has no CER"
     notes = [f"its hypotheses of epoch {epoch} are scored, {which}"]
     expected = (run.comparability or {}).get("validation_utterances")
     written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())

@@ -45,7 +45,7 @@ from tfasr.tta.policies import Bracket
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.run import Run, read_metrics, read_targets
 
-# Cut off the end of what run names have in common: "-seed_1" for an4-seed_10 and an4-seed_11.
+# Left out at the end of run names' common start, such as "-seed_1" of an4-seed_10 and an4-seed_11.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _ALONE = "Delete the file; the run is then a group of its own."
 # Config lines that don't separate groups: seeds, and defaults that an older tfasr did not write.
@@ -64,7 +64,7 @@ class GroupResult:
     # With the first group, p adjusted for all comparisons of the report. None for the first group,
     # and for a group that can't be compared with it
     comparison: GroupComparison | None
-    # Factors of the ratio of its geometric mean to the first group's, over the runs that reached it
+    # Factors of its geometric mean time over the first group's, for the runs that met the target
     decomposition: Decomposition | None
 
 
@@ -316,7 +316,7 @@ def _few(first: GroupResult, other: GroupResult) -> str:
         seeds = one_run_each(spread_at_hand([first, other]))
         return f"{few}; n = {sizes[0]} and {sizes[1]}: {seeds}"
     if first.statistics.reached + other.statistics.reached < sum(sizes):
-        return f"no test: a run never arrived, and fewer than {FEWEST_FOR_TEST} runs in a group"
+        return f"no test: a run never reached it, and fewer than {FEWEST_FOR_TEST} runs in a group"
     return "no interval: a run met the target at its first evaluation"
 
 
@@ -343,7 +343,7 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
     where = "By geometric means, " if max(product.runs) > 1 else "The reason: "
     if any(product.never):
         arrived = f"{product.runs[0]} and {product.runs[1]}"
-        where = f"By the geometric means of the {arrived} runs that arrived, "
+        where = f"By the geometric means of the {arrived} runs that reached it, "
     elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
         where += f"counted from the model's creation (ratio {_ratio(product.ratio)}), "
     return f" {where}{group} {', but '.join(parts)}."
@@ -404,7 +404,7 @@ def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
 
 
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
-    """Returns each task's result; several processes each import the main module again."""
+    """Returns each task's result; if ``processes`` > 1, each imports the main module again."""
     if processes > 1:
         try:
             context = get_context("spawn")  # a fork would inherit the locks of the parent's threads
@@ -417,7 +417,7 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
 
 
 def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
-    end_with(parent)  # the queue won't show that it died: these processes hold both ends
+    end_with(parent)  # its queue won't show if it died, as these processes hold both ends of it
     for name in plugin_names:  # a plug-in may register the policy that a task uses
         load_plugin(name)
     declare(metrics, "another run of the report")

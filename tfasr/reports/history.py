@@ -1,4 +1,4 @@
-"""Times to accuracy over commits or dates, and which part of them changed."""
+"""Follows times to accuracy over commits or dates, and finds which part of them changed."""
 
 import math
 import statistics
@@ -33,20 +33,20 @@ from tfasr.tta.run import Run, load_run
 FEWEST_BEFORE = 8  # measurements before a change
 FEWEST_AFTER = 4  # measurements after it
 LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
-_RANK_Z = 2.5  # minimum of the standardised rank sum; a few runs alone must not decide
-# The threshold of Student's t, as the probability of its tail: at most 1.25 % false alarms in 50
-# measurements of one series, so 5 % in four (Bonferroni); chosen by benchmarks/history.py
+_RANK_Z = 2.5  # the standardised rank sum must reach this, so that a few runs alone don't decide
+# One-sided p-value at which Student's t finds a change: in 50 measurements of one series at most
+# 1.25 % false alarms, so 5 % in the four of `SERIES`; found with benchmarks/history.py
 _TAIL = 4e-5
 _CLIP = 3.0  # residuals are clipped at so many standard deviations
-_MADE_GOOD = 2.0  # standard errors within which a level counts as equal to the best one
+_MADE_GOOD = 2.0  # a level counts as equal to the best one up to so many standard errors above it
 
 
 @dataclass(frozen=True)
 class Change:
-    index: int  # of the first measurement after it
-    found_at: int  # of the measurement with which it was found
-    before: float  # the median of the level before, since the last change
-    after: float  # the median from the change to the measurement with which it was found
+    index: int  # index of the first measurement after the change
+    found_at: int  # index of the measurement with which it was found
+    before: float  # the median from the previous change to this one
+    after: float  # the median from this change to ``found_at``
     z: float  # the standardised rank sum
 
     @property
@@ -92,7 +92,7 @@ def standing_slowdown(
     """Returns the change that made a series slower than its best earlier level, if it still is.
 
     Its ``before`` and ``after`` are the best level and the present one. None if the present level
-    is the best, within 3 % and two standard errors.
+    is at most 3 %, or two standard errors, above the best.
     """
     known, logs = _known_logs(values, base)
     edges = [0, *np.searchsorted(known, [change.index for change in changes]), len(known)]
@@ -161,8 +161,8 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    # The standard error of the difference of means. On a drifting machine, successive runs are
-    # alike: their correlation, if positive, makes the means less certain.
+    # The standard error of the difference of means, larger if successive runs are positively
+    # correlated, as on a machine whose speed drifts.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
@@ -185,12 +185,12 @@ class Entry:
     path: Path  # its folder
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
-    mark: str  # the commit it was trained at, or its date if it states no commit
+    mark: str  # the commit it was trained at, or its date if the commit is unknown
     values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
-    epochs: int  # until the target; 0 if it was not reached
-    once_s: float  # seconds of starting and of lost work until then
-    about: dict[str, Any] | None  # what makes it comparable
-    configuration: str | None  # what runs of one history have in common
+    epochs: int  # epochs until the target; 0 if it was not reached
+    once_s: float  # seconds of start-up and lost work until the target
+    about: dict[str, Any] | None  # `Run.comparability`
+    configuration: str | None  # settings without seeds, see `tfasr.reports.groups.configuration`
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
     history = History(target, entries, {}, {}, list(notes))
     for name in SERIES:
         values = [math.nan if e.values[name] is None else e.values[name] for e in entries]
-        # Time outside steps is part of an epoch: a change counts by its share of the epoch.
+        # A change of the time outside steps is measured as a share of the whole epoch.
         base = steps_s if name == "rest_s" else 0.0
         history.changes[name] = changes(values, history.starts(), base=base)
         slowdown = standing_slowdown(values, history.changes[name], base=base)
@@ -262,10 +262,10 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
 
 
 def _with_rest(entries: Sequence[Entry]) -> tuple[list[Entry], float]:
-    """Fills in ``rest_s``; also returns the usual seconds of steps in an epoch.
+    """Fills in ``rest_s``; also returns the median over runs of the step seconds in an epoch.
 
-    The seconds of starting are spread over the usual number of epochs, so that a run with fewer
-    epochs, or with faster steps, doesn't get more of them per epoch.
+    Start-up and lost work are spread over the median number of epochs, so that a run with fewer
+    epochs doesn't get more of them per epoch.
     """
     reached = [entry for entry in entries if entry.epochs and entry.values["step_s"]]
     if not reached:
@@ -381,8 +381,8 @@ def history_table(history: History) -> Table:
         "waiting for input. Not steps: starting, lost work (both spread over the median number of "
         f"epochs), evaluations and checkpoints. A change needs {FEWEST_BEFORE} runs before it and "
         f"{FEWEST_AFTER} after it, more if it is small compared with the spread of the runs. A "
-        "slowdown stands until the best earlier level is reached again. To accept one, start the "
-        "history at it with --since.",
+        "slowdown stands until the best earlier level is reached again. To accept one, pass its "
+        "commit or date to --since: the history then begins there.",
         *history.notes,
     ]
     label = target_label(*history.target)

@@ -107,15 +107,15 @@ class RunFacts:
 
     system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
     global_batch_size: int | None  # utterances of one optimizer update
-    num_replicas: int | None  # devices that shared such a batch
+    num_replicas: int | None  # devices that share this batch
     train_samples: int | None  # utterances of an epoch
-    seed: int | None  # of its training
+    seed: int | None  # of the training
     optimizer: str | None  # its name
     decoder: str | None  # the name of the decoder of the evaluations
     beam_width: int | None  # its beam width
     evaluations: int  # how many were finished
     epoch_s: float | None  # the median seconds of an epoch without its evaluation
-    epoch_variation: float | None  # their coefficient of variation; None below three epochs
+    epoch_variation: float | None  # coefficient of variation of these seconds, from 3 epochs on
     placement: str | None  # where evaluations ran: "shared", "swapped" or "beside"
     forward_s: float | None  # the mean seconds of an evaluation's forward passes
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
@@ -266,7 +266,7 @@ def sentence(text: str) -> str:
 class Question:
     targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
     policy: Policy = PAPER  # the clock and the rule that define times to targets
-    window: int | None = None  # evaluations whose median must meet a target
+    window: int | None = None  # evaluations whose median must meet a target; None: the policy's
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep the series that figures over time need
     utilisation: bool = False  # whether to read the load of CPUs and GPUs even without figures
@@ -319,15 +319,15 @@ class RunAnalysis:
     series: RunSeries | None  # loss and throughput over time; None unless ``Question.over_time``
     comparability: dict | None  # split, text, decoder, ... in which comparable runs agree
     config: str | None  # the text of its gin configuration; None if it was not saved
-    status: str  # "success", or how the run ended otherwise
+    status: str  # "success" or another end, see `Run.status`
     sessions: int  # how many processes trained it, one after the other
     notes: list[str]  # caveats about its results
-    facts: RunFacts  # the machine, what was trained, how long an epoch takes
+    facts: RunFacts  # the machine, batch size, decoder, seconds of an epoch, ...
     charges: RunCharges | None = None  # cost and energy; None unless asked for
-    rounds: tuple[RoundsOfWorker, ...] = ()  # of workers that trained in rounds, by rank
+    rounds: tuple[RoundsOfWorker, ...] = ()  # by rank, if a cluster's workers trained in rounds
     workers: tuple[WorkerTimes, ...] = ()  # times of a cluster's workers, by rank
-    exchange: Exchange | None = None  # of their gradients; None if unknown
-    machines: tuple[WorkerMachine, ...] = ()  # of the workers that recorded theirs, by rank
+    exchange: Exchange | None = None  # how workers exchanged gradients; None if unknown
+    machines: tuple[WorkerMachine, ...] = ()  # by rank, if the worker recorded its machine
     start: dict[str, Any] = field(default_factory=dict)  # the weights it began with, and their cost
 
     @cached_property
@@ -397,7 +397,7 @@ def holds_report(out: Path) -> bool:
     with suppress(OSError):
         if b"<footer>tfasr " in (out / "report.html").read_bytes():
             return True
-    # A report that was killed leaves one of these but no page.
+    # If tfasr was killed while it wrote a report, one of these may exist without the page.
     with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
         return "time_to_accuracy_s" in json.loads((out / "report.json").read_bytes())[0]
     return "comparisons" in object_or_empty(out / "errors.json")

@@ -1,4 +1,4 @@
-// Draws the page's charts in its own colours. Where anything fails, the still figure stays.
+// Draws interactive charts in the page's colours. If that fails, the still drawing stays.
 "use strict";
 (() => {
   const source = document.getElementById("charts").textContent;
@@ -11,7 +11,7 @@
   const colour = (name) =>
     getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  // The page's own ink is known only here, and changes with light and dark.
+  // Replaces the ink that Python wrote by the page's, which differs in light and dark mode.
   const readPage = () => {
     const ink = colour("--ink");
     const { ink: written } = JSON.parse(source);
@@ -23,14 +23,14 @@
     return chosen ? chosen.value : null;
   };
 
-  // What a reader has done to each figure: series hidden, the part of the axes that is shown.
+  // A reader's choices for each figure: hidden series, and the part of the axes to show.
   const states = new Map();
   const stateOf = (name) => {
     if (!states.has(name)) states.set(name, { hidden: new Set(), x: null, y: {} });
     return states.get(name);
   };
 
-  // 1, 2, 5 and their tenfolds, as many as there is room for.
+  // Ticks such as 1, 2, 5 and their tenfolds; the first series below with at most 8 of them.
   const logTicks = ([low, high]) => {
     const all = [1, 2, 3, 4, 5, 6, 7, 8, 9];
     let ticks = [];
@@ -71,7 +71,7 @@
     if (panels.length > 1 && page.columns === 1) {
       y.axis = { ...y.axis, minExtent: AXIS_PX, maxExtent: AXIS_PX };
     }
-    // On a phone names leave room for what they name.
+    // On a phone, long labels must leave room for the plot.
     y.axis.labelLimit = Math.min(280, 0.4 * width);
     const outside = ([channel, value]) => {
       const domain = spec.encoding[channel].scale.domain;
@@ -84,7 +84,7 @@
     return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
   };
 
-  // What is said is text, whatever it holds: names of runs are anybody's.
+  // As text, never as HTML: the name of a run may contain anything.
   const tell = (_, event, item, value) => {
     tip.hidden = value == null || value === "";
     if (tip.hidden) return;
@@ -102,7 +102,7 @@
     tip.style.top = `${above ? event.clientY - box.height - 10 : event.clientY + 16}px`;
   };
 
-  // A mouse that drags over a panel chooses the part to show; a finger scrolls the page.
+  // Dragging the mouse over a panel zooms in, a double click zooms out; a finger scrolls the page.
   const zoomable = (place, view, panel, number, state, redraw) => {
     const at = (event) => {
       const box = place.querySelector("svg").getBoundingClientRect();
@@ -229,7 +229,7 @@
     document.documentElement.dataset.drawn = choice("x") || "yes";
   };
 
-  // The still figure is the one to keep: with its legend, in ink on white.
+  // Saves the still drawing, which has its legend, in dark ink on white.
   const save = (figure) => {
     const still = figure.querySelector(".still svg").cloneNode(true);
     still.setAttribute("xmlns", "http://www.w3.org/2000/svg");
@@ -242,7 +242,7 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 
-  // A choice that no chart has is none.
+  // Shows the controls if a chart has choices, and disables axes that some curves lack.
   const offerChoices = () => {
     const charts = Object.values(readPage().charts);
     const curves = charts.filter((one) => Object.keys(one.views).length > 1);

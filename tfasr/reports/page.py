@@ -35,7 +35,7 @@ from tfasr.reports.numbers import (
 )
 
 _WIDE = ' class="wide"'
-_TIP = '<div id="tip" role="status" hidden></div>\n'  # shown where the reader points
+_TIP = '<div id="tip" role="status" hidden></div>\n'  # shows values at the pointer
 _CONTROLS = (
     ("x", "Horizontal axis:", ("minutes", "epochs", "utterances")),
     ("x-scale", "scale:", ("linear", "log")),
@@ -74,11 +74,11 @@ def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
         described["views"] = {view: page_panels(panels) for view, panels in views.items()}
         texts.append(f"{_json(chart.name)}:{_json(described)}")
     text = f'{{"ink":{_json(INK)},"config":{_json(config_of(INK))},"charts":{{{",".join(texts)}}}}}'
-    # Within a script element only "</" and "<!--" mean anything, and JSON can do without "<".
+    # Within a script element only "</" and "<!--" are special; in JSON "<" can be escaped.
     data = text.replace("<", "\\u003c")
     scripts = [page_library(), _own_file("page.js")]
     elements = "".join(f"<script>{code}</script>\n" for code in scripts)
-    # A parser converts line ends to "\n" before it hashes.
+    # A browser converts line ends to "\n" before it computes these hashes.
     plain = (code.replace("\r\n", "\n").replace("\r", "\n").encode() for code in scripts)
     digests = (base64.b64encode(hashlib.sha256(code).digest()).decode() for code in plain)
     return (
@@ -104,8 +104,8 @@ def controls() -> str:
 
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
-    """Writes charts as files, and returns them as figures with a still drawing each."""
-    page_library()  # first, since its process and drawing at once would need the most memory
+    """Writes charts as files, and returns HTML with a still drawing of each."""
+    page_library()  # before drawing: its process and the drawings together need the most memory
     return "".join(
         f'<figure id="{escape(chart.name)}"{_WIDE if chart.wide else ""}>'
         f"<figcaption>{escape(chart.caption)}. "
@@ -117,7 +117,7 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
 
 
 def table_element(table: Table, of_runs: Sequence[int]) -> str:
-    """Returns a table and its notes; ``of_runs`` has the number of each run's colour."""
+    """Returns a table and its notes as HTML; ``of_runs`` has the number of each run's colour."""
     hidden = {place for places in table.details.values() for place in places}
     shown = [place for place in range(len(table.columns)) if place not in hidden]
     later = "".join(
@@ -176,7 +176,7 @@ def write_page(
 ) -> None:
     """Writes ``report.html``, which refers to no other file, and each figure as a PNG and an SVG.
 
-    Its content policy forbids the browser to fetch anything; what comes from the runs is escaped.
+    The page's content policy stops browsers from fetching anything; text from runs is escaped.
     """
     drawn = pictures(charts, folder)
 
@@ -198,7 +198,7 @@ def write_page(
 
 
 def answers(report: Report, results: Results) -> list[str]:
-    """Returns a sentence for each target (who met it first, by how much) and one for its rule."""
+    """Returns a sentence for each target (who met it first, by how much) and one on the rule."""
     if not report.targets:
         return []
     rule = f"Minutes {rule_of(report)}."
@@ -239,7 +239,7 @@ def comparisons(report: Report, results: Results) -> list[str]:
 def _answer(report: Report, target: int) -> str:
     label = sentence(target_label(*report.targets[target]))
     times = [(run.name, run.results[target].tta) for run in report.runs]
-    reached: dict[bool, list[tuple[float, str, int]]] = {False: [], True: []}  # by refused or not
+    reached: dict[bool, list[tuple[float, str, int]]] = {False: [], True: []}  # if refused
     for index, (name, tta) in enumerate(times):
         if tta.reached:
             reached[report.refused(index)].append((tta.minutes, name, tta.epoch))

@@ -1,4 +1,4 @@
-"""What a run's steps look like over time: smoothed loss and speed, on three horizontal axes."""
+"""The smoothed loss and speed of a run's steps over time, for three horizontal axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _REACH = 4.0
 
 
 def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Smooths as ``scipy.ndimage.gaussian_filter1d``. Source: arXiv 2003.12366, Figure 7."""
+    """Smooths like ``scipy.ndimage.gaussian_filter1d``. Source: arXiv 2003.12366, Figure 7."""
     if not sigma > 0:
         raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
     values = np.asarray(values, dtype=float)
@@ -34,7 +34,7 @@ def thin(length: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
-# what a curve can be drawn over; the first is the policy's clock
+# horizontal axes of curves; minutes are those of the policy's clock
 AXES = ("minutes", "epochs", "utterances")
 CURVE_POINTS = 400
 _ROLLING_SHARE = 0.02

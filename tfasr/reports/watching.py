@@ -1,4 +1,4 @@
-"""The state of runs in progress, seen from outside, and when they will meet their targets."""
+"""Shows the state of runs in progress, from their files, and when they will meet their targets."""
 
 import contextlib
 import math
@@ -45,7 +45,7 @@ class Watched:
     ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
     latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
     forecasts: list[Forecast] = field(default_factory=list)  # one for each target
-    note: str = ""  # remarks
+    note: str = ""  # remark for the reader
 
     @property
     def goes_on(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which group of runs wins at which target: profiles of a report's groups, tables and figures."""
+"""Compares groups of runs over a range of targets: which is faster at which, and by how much."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, me
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, evaluations_of, medians
 
-FINE_TARGETS = 97  # targets of the line; the first and the last are the ends of the range
-VERDICT_TARGETS = 9  # those at which a verdict is given: evenly spread, the ends among them
+FINE_TARGETS = 97  # targets for which the ratio is computed and drawn as a line
+VERDICT_TARGETS = 9  # targets of the line that get a verdict: evenly spread, both ends included
 _BETWEEN = (FINE_TARGETS - 1) // (VERDICT_TARGETS - 1)
 Curve = Sequence[AccuracyPoint]
 
@@ -43,26 +43,26 @@ Curve = Sequence[AccuracyPoint]
 class Crossing:
     """Where the faster of two groups becomes the slower one."""
 
-    target: float  # at which both take the same time, between two targets of the line
-    after: str  # "first" or "second": the group that is faster at harder targets
+    target: float  # interpolated: both groups take the same time to it
+    after: str  # "first" or "second": the group that is faster just beyond, at harder targets
 
 
 @dataclass(frozen=True)
 class TargetProfile:
     """How much longer one group takes than another; arrays run from easy to hard targets."""
 
-    # `FINE_TARGETS` targets in equal ratios that every run missed once and then reached: from just
-    # harder than the best first value of any run to the worst of the runs' best values
+    # `FINE_TARGETS` targets with equal ratios between neighbours that every run first missed, then
+    # reached: from just harder than any run's first value to the worst of the runs' best values
     targets: np.ndarray
     first_s: np.ndarray  # geometric mean of the first group, at the middles of the brackets
-    ratio: np.ndarray  # the second group's over the first's
-    low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs
+    ratio: np.ndarray  # the second group's time over the first's
+    low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs a group
     high: np.ndarray | None
-    # Of intervals at the targets of ``verdicts``; all hold at once with 95 % (Bonferroni)
+    # Ends of intervals at the targets of ``verdicts``, all correct at once with 95 % (Bonferroni)
     together_low: np.ndarray | None
     together_high: np.ndarray | None
     verdicts: list[GroupComparison]  # at `VERDICT_TARGETS`, p-values not yet adjusted
-    crossings: list[Crossing]  # where the line passes 1, whether or not by more than chance
+    crossings: list[Crossing]  # where the ratio passes 1, even if only by chance
 
     @property
     def verdict_targets(self) -> np.ndarray:
@@ -98,7 +98,7 @@ def target_profile(
     shares: int = 1,
     metric: str = "cer",
 ) -> TargetProfile | None:
-    """Returns two groups' ratios of times; ``shares`` groups share the joint intervals' 5 %."""
+    """Compares two groups; the joint intervals' 5 % are divided among ``shares`` such groups."""
     span = common_range([*first, *second], window, metric)
     if span is None:
         return None
@@ -108,7 +108,7 @@ def target_profile(
         [brackets_at(curve, targets, window=window, metric=metric) for curve in curves]
         for curves in (first, second)
     ]
-    # (targets, runs)
+    # Both have the shape (targets, runs).
     lows, highs = zip(*(_ends(group) for group in groups), strict=True)
     middles = [np.mean(low + high, axis=1) / 2 for low, high in zip(lows, highs, strict=True)]
     shift = middles[1] - middles[0]
@@ -130,7 +130,7 @@ def target_profile(
         if shift[before] * shift[after] < 0:
             share = shift[before] / (shift[before] - shift[after])
             at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
-            # A second group that takes longer leaves the first one ahead.
+            # If the second group takes longer from there on, the first one is faster.
             crossings.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
     return TargetProfile(targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, crossings)
 
@@ -150,10 +150,10 @@ class GroupProfile:
     metric: str  # "cer", "wer" or another
     first: str  # the group that the other one is compared with
     group: str  # the other one
-    number: int  # its place among the report's groups
+    number: int  # the other group's place among the report's groups
     sizes: tuple[int, int]  # runs of both
     result: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
-    reason: str = ""  # a sentence
+    reason: str = ""  # why there is no result
 
     def name(self, which: str | None) -> str:
         return {"first": self.first, "second": self.group}.get(which, "undecided")
@@ -221,10 +221,10 @@ def profile_finding(profile: GroupProfile) -> str:
     else:
         text = f"{span}: {_stretches(profile)}"
     if not result.crossings:
-        return f"{text}. The line never crosses 1."
+        return f"{text}. The ratio never crosses 1."
     at = ", ".join(target_label(metric, crossing.target) for crossing in result.crossings[:4])
     more = len(result.crossings) - 4
-    text += f". The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
+    text += f". The ratio crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
     winners = {verdict.sooner for verdict in result.verdicts} - {None}
     if len(winners) > 1:
         return f"{text}: the winner flips with the target, beyond chance."

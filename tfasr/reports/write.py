@@ -93,7 +93,7 @@ def card(report: Report) -> dict[str, Any]:
 
 
 def _run(run: RunAnalysis, report: Report) -> dict[str, Any]:
-    from tfasr.reports.errors import best_hypotheses  # imported here: it needs SciPy
+    from tfasr.reports.errors import best_hypotheses
 
     hypotheses = best_hypotheses(run)
     rates = summarise_scored(score(read_transcripts(hypotheses))) if hypotheses else None
@@ -504,7 +504,6 @@ def report(
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
-        # Imported here: a report on times alone does without jiwer and SciPy.
         from tfasr.reports.errors import errors_alone, errors_text, is_hypotheses
 
         logs = [path for path in run_dirs if not is_hypotheses(path)]

@@ -33,7 +33,7 @@ class ErrorCounts:
     insertions: int = 0  # words added
     characters: int = 0  # of the references, spaces included
     character_edits: int = 0  # spaces included
-    longer_characters: int = 0  # sum of max(characters of reference, of hypothesis)
+    longer_characters: int = 0  # of the longer text of each utterance, spaces included
     wrong_utterances: int = 0  # utterances with at least one word error
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
@@ -179,8 +179,8 @@ def matched(
 ) -> list[tuple[Transcript, Transcript]]:
     """Pairs the same utterances of two systems, in the order of ``first``.
 
-    Ids that are paths are compared in full, then by file name. Raises UsageError unless both have
-    the same utterances with the same references.
+    If ids don't match and are paths, their file names without suffix are compared. Raises
+    UsageError unless both systems have the same utterances with the same references.
     """
     for key in (str, lambda identity: PurePosixPath(identity.replace("\\", "/")).stem):
         by_key = {key(transcript.id): transcript for transcript in first}
@@ -265,7 +265,7 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
     """Aligns words as in jiwer, with the errors that `count_errors` counts.
 
     Every edit costs 1, so the number of errors is minimal. NIST's sclite charges 4 for a
-    substitution and 3 for the others, so it may report different errors, but never fewer.
+    substitution and 3 for a deletion or insertion: it may find other errors, but never fewer.
     """
     if not reference.split():  # jiwer rejects an empty reference
         return [(None, word) for word in words(hypothesis)]
@@ -282,7 +282,7 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
 
 
 def confusions(scored: Iterable[Scored]) -> Confusions:
-    """Counts each error; equally frequent ones are in alphabetical order."""
+    """Counts each error, the most frequent first; equally frequent ones are sorted by word."""
     wrong = Counter(pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1])
     order = sorted(wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or ""))
     return Confusions(

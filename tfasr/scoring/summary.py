@@ -60,9 +60,9 @@ def difference_interval(
 ) -> DifferenceInterval | None:
     """Returns the interval of the difference between two systems' rates on the same utterances.
 
-    Both are rated on the same resamples, so utterances that are hard for both cancel. None for
-    fewer than two utterances or blocks; ValueError if the lengths differ. Source: Bisani and Ney
-    2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
+    Both are rated on the same resamples, so what makes an utterance hard for both cancels. None
+    for fewer than two utterances or blocks; ValueError if the sequences differ in length. Source:
+    Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
     """
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
@@ -98,10 +98,10 @@ def _percentiles(
 
 
 def _widened(drawn: int) -> float:
-    """Returns the confidence level whose percentiles make a 95 % interval of few resampled items.
+    """Returns the level at which percentiles give a 95 % interval even if few items are resampled.
 
-    Resamples of n items spread too little, by ``sqrt((n - 1) / n)``, and follow a normal
-    distribution instead of Student's t: percentiles further out correct both. Source: Hesterberg
+    The spread of resamples of n items is too small by ``sqrt((n - 1) / n)``, and they follow a
+    normal distribution instead of Student's t: wider percentiles correct both. Source: Hesterberg
     2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the expanded percentile interval.
     """
     from scipy.stats import norm, t
@@ -211,7 +211,7 @@ class PairedComparison:
     matched_pairs_p: float | None  # two-sided, by Student's t
     # two-sided, by swapping the systems' results at random, by speaker if there are enough
     permutation_p: float | None
-    exchanged: str = "utterance"  # the unit of exchange, "speaker" or "utterance"
+    exchanged: str = "utterance"  # what is swapped as a whole: "speaker" or "utterance"
     speakers: int | None = None  # None if unknown for some utterance
 
 
@@ -265,17 +265,17 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
 
 
 def exchange_p(differences: np.ndarray) -> float | None:
-    """Returns the two-sided p-value of a sum of differences if their signs were random.
+    """Returns the two-sided p-value of a sum of differences, if each sign were a coin toss.
 
-    Exact for up to 13 nonzero differences, otherwise from 9999 random exchanges; None for fewer
-    than 5 differences.
+    Exact for up to 13 nonzero differences, otherwise from 9999 random choices of signs; None for
+    fewer than 5 differences.
     """
     if differences.size < FEWEST_FOR_TEST:
         return None
-    # Exchanging equal results changes nothing, so zeros are left out.
+    # A zero has no sign, so zeros are left out.
     unlike = differences[differences != 0].astype(float)
     if unlike.size < 2:
-        return 1.0  # every exchange gives a sum as far from 0
+        return 1.0  # every choice of signs gives a sum as far from 0
     from scipy.stats import permutation_test
 
     result = permutation_test(

@@ -33,13 +33,13 @@ from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import PAPER, Bracket, bracket
 from tfasr.tta.run import load_run
 
-DECISION_FILE = "decision.txt"  # in a study's folder: the result of its looks
-DECIDED = "decided"  # what ``--until`` may be
+DECISION_FILE = "decision.txt"  # in a study's folder: what ``--until decided`` has decided
+DECIDED = "decided"  # the only value of ``--until``
 log = logging.getLogger("tfasr")
 
 
 def enough_seeds(test: str = "groups") -> str:
-    """Returns the binding that gives a study as many seeds as the last look of a test needs."""
+    """Returns the gin binding that gives a study enough seeds for all looks of a test."""
     return f"StudyConfig.seeds = {tuple(range(1, looks_of(test)[-1] + 1))}"
 
 
@@ -49,7 +49,7 @@ def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
 
 
 def check_until(until: str, plan: Plan) -> None:
-    """Raises `UsageError` unless a study has two experiments, each with the seeds of all looks."""
+    """Raises `UsageError` unless a study has two experiments with enough seeds for all looks."""
     if until != DECIDED:
         raise UsageError(f"--until must be {DECIDED!r}. Received: {until!r}.")
     names = list(plan.experiments)
@@ -75,7 +75,7 @@ def check_until(until: str, plan: Plan) -> None:
 
 
 def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
-    """Returns the steps with the second experiment's training first at every other seed."""
+    """Orders the steps so that the second experiment trains first at every other seed."""
     rounds = zip(*(_runs(plan, name) for name in plan.experiments), strict=False)
     turns = [pair[:: -1 if number % 2 else 1] for number, pair in enumerate(rounds)]
     order = [folder / run.folder for pair in turns for run in pair]
@@ -101,7 +101,7 @@ def undecidable(plan: Plan) -> list[str]:
 
 
 def decision(plan: Plan, folder: Path) -> Decision:
-    """Returns what the finished runs of two experiments, in the order of seeds, decide."""
+    """Returns what two experiments' finished runs, up to the first unfinished seed, decide."""
     groups = (_brackets(plan, folder, name) for name in plan.experiments)
     return decide(*groups, test=plan.config.test, level=plan.config.level)
 
@@ -186,8 +186,8 @@ def study(
         resume: continues a study of the same gin file, finished or not; experiments may have more
             seeds than it began with, which the report states.
         until: "decided" gives a study of two experiments as many seeds as it takes to tell which
-            reaches its hardest target sooner, 12 at most, see `tfasr.tta.comparison`; the result
-            is in ``decision.txt``.
+            reaches its hardest target sooner, 12 at most (24 if `StudyConfig.test` is
+            "always_valid"); the result is in ``decision.txt``.
 
     Returns:
         The path of ``report.html``.
@@ -228,12 +228,12 @@ def study(
 
 
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
-    # What the sealed plan states of each experiment; {} if runs were trained without such a plan.
+    # What the sealed plan declares about each experiment; {} if the study was begun without a plan.
     sealed = folder / SEALED_FILE
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
     if any((folder / run.folder).exists() for run in plan.runs):
-        log.warning("%s was begun without a sealed plan, so nothing can be checked by it.", folder)
+        log.warning("%s was begun without a sealed plan to check its runs against.", folder)
         return {}
     firsts = {run.experiment: run for run in reversed(plan.runs)}
     requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
@@ -246,8 +246,8 @@ def perform(
 ) -> list[str]:
     """Does the steps not done yet, and returns the names of those that failed.
 
-    Their processes inherit the descriptors ``held``. ``starts``, the study's list, gets every
-    training.
+    Each step's process inherits the file descriptors ``held``. Each training is added to the
+    study's list ``starts``.
     """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
@@ -267,8 +267,8 @@ def perform(
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
-    # Waits until no process works in a study's folder, and yields the lock's descriptor, which each
-    # step's process inherits: if the study is killed, a training holds it until it has saved.
+    # Locks a study's folder, once no process works in it, and yields the lock's descriptor. Steps
+    # inherit it: if the study is killed, its training keeps the folder locked until it has saved.
     path = folder / _AT_WORK_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     waits = False
@@ -299,8 +299,8 @@ def _command(
     starts = starts if step.kind == "train" else None
     declared = {} if starts is None else starts.start(*run)
     with step.log.open("ab") as output:
-        # The step gets its own session, so that a terminal's Ctrl-C reaches only this process. It
-        # passes it on once, since a second one would end a training without a checkpoint.
+        # In its own session, the step doesn't get a terminal's Ctrl-C. This process ends it with
+        # one signal: a second one would end a training before it has saved a checkpoint.
         process = start_module(
             *("tfasr.cli", *words),
             environment={

@@ -1,4 +1,4 @@
-"""The plan of a study: reads its gin file, lists its runs, and keeps both in the study's folder."""
+"""Plans a study: reads its gin file, lists its runs, and saves the plan in the study's folder."""
 
 import ast
 import json
@@ -36,9 +36,9 @@ from tfasr.tta.policies import POLICIES, UTTERANCES
 def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str, dict[str, Any]]:
     """Reads each experiment as its training will; raises `UsageError` if one can't be trained.
 
-    Returns what a plan declares of each experiment: targets, rule, decoders and division.
+    Returns what a sealed plan declares about each: targets, their window, decoders, division.
     """
-    # Imported here: it loads Keras, which the study's own process does without.
+    # Imported here, since it loads Keras: the study calls this function in another process.
     from tfasr.training.build import check_batch_size
     from tfasr.training.experiment import is_closed
     from tfasr.training.from_gin import load_config
@@ -74,11 +74,11 @@ class ExperimentConfig:
 
     gin_files: tuple[str, ...] = ()  # presets or files; files may be next to the study's gin file
     bindings: tuple[str, ...] = ()  # lines of gin that override them
-    # variables of the trainings' processes: "TF_NUM_INTRAOP_THREADS=1" sets TensorFlow's threads
+    # environment variables of its trainings, such as "TF_NUM_INTRAOP_THREADS=1"
     environment: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()  # of its runs; () means the study's
+    seeds: tuple[int, ...] = ()  # one run each; () means the study's seeds
     label: str = ""  # its name in reports; "" means the experiment's name
-    part: str = "runs"  # its table in reports; experiments are compared with the table's first
+    part: str = "runs"  # the table that shows it; a table compares all with its first experiment
     published_table: str = ""  # a table of `StudyConfig.published`, shown with the part's times
 
     def check(self) -> None:
@@ -89,7 +89,7 @@ class ExperimentConfig:
 
 @config_class
 class StudyConfig:
-    """A list of experiments, and what is measured of their runs."""
+    """A list of experiments, how their runs are compared, and what else is measured."""
 
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
@@ -105,7 +105,7 @@ class StudyConfig:
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
     beam_widths_split: str = "validation"  # the split of these evaluations
     published: str = ""  # whose published results to show next to yours; "" for none
-    policy: str = "paper"  # the clock of ``--until decided``, or "utterances" seen in training
+    policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
 
     def check(self) -> None:
@@ -192,11 +192,11 @@ def _tuples(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    experiment: str  # its name
-    seed: int  # of the training
-    folder: Path  # below the study's
+    experiment: str  # name of its experiment
+    seed: int
+    folder: Path  # relative to the study's folder
     gin_files: tuple[str, ...]  # absolute paths
-    bindings: tuple[str, ...]  # lines of gin, the seed's last
+    bindings: tuple[str, ...]  # lines of gin; the last one sets the seed
     environment: tuple[str, ...] = ()  # environment variables of its process: NAME=VALUE
 
     @property
@@ -351,8 +351,8 @@ def _move(folder: Path, run: PlannedRun) -> None:
 def _check_described(config: StudyConfig, lines: GinText) -> None:
     described = bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
-    # One experiment may have only the defaults. Two such experiments would be equal; and if the
-    # file describes an experiment that isn't listed, the name is misspelt.
+    # One experiment may use the defaults alone. Two would be equal, and if the file also describes
+    # an experiment that isn't listed, a name is misspelt.
     default = ExperimentConfig.__name__ in bound_names(lines) and len(unknown) == 1
     if unknown and not (default and set(described) <= set(config.experiments)):
         names = ", ".join(described) or "none"
@@ -373,7 +373,7 @@ def _check_described(config: StudyConfig, lines: GinText) -> None:
 def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
-    # A study that comes with tfasr names tfasr's presets, never the studies next to it.
+    # The studies that come with tfasr mean presets, never files next to them of the same name.
     users = not beside.is_relative_to(presets_folder().resolve())
 
     def preset(file: str) -> str:

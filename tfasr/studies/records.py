@@ -1,7 +1,7 @@
-"""Records: a track sets a target, a submission shows whether a challenger reached it sooner.
+"""Records: a track sets a target; a challenger that reaches it sooner becomes the new record.
 
 A submission is a folder: ``submission.json`` with the SHA-256 of every other file, ``track.gin``,
-``study.tar.xz`` (the study of the reigning record and its challenger, in turns, without
+``study.tar.xz`` (the study that trained the reigning record and its challenger in turns, without
 checkpoints), ``plugins/``, ``code.diff``, ``environment.txt``, ``card.md`` and ``card.json``.
 """
 
@@ -58,29 +58,29 @@ _SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packag
 RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "data")
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _SEEDS = tuple(range(1, LOOKS[-1] + 1))
-_TELLTALE_WORDS = 3  # validation transcripts this long must not be in the code
-_VOCABULARY = (30, 0.5)  # nor 30 of their words over 3 letters, if over half of all
+_TELLTALE_WORDS = 3  # validation transcripts of 3 or more words must not be in the code
+_VOCABULARY = (30, 0.5)  # nor 30 of their words over 3 letters, if that is over half of them
 
 
 @config_class
 class TrackConfig:
-    """What the two sides of a race have in common: data, target, rule, and what is compared."""
+    """What the reigning record and its challenger share: data, target, and what is compared."""
 
     title: str = ""  # the heading in the table of records
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     training: str = ""  # the hash of the training split's ids and transcripts
     validation: str = ""  # the hash of the validation split's ids and transcripts
-    metric: str = "cer"  # of the target
+    metric: str = "cer"  # the target's error rate
     target: float = 0.1  # a fraction
     window: int = 3  # the number of evaluations whose median must meet the target
-    decoder: str = "greedy"  # of the evaluations
+    decoder: str = "greedy"  # decodes the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
     # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)
     kind: str = "seconds"
-    policy: str = "paper"  # the clock of the kind "seconds"
+    policy: str = "paper"  # how seconds are counted if the kind is "seconds"
     level: float = 0.01  # the largest probability of a verdict between equally fast recipes
     baseline: tuple[str, ...] = ()  # presets to beat until there is a record
-    baseline_hash: str = ""  # hash of their statements, so that a changed preset is noticed
+    baseline_hash: str = ""  # hash of their gin statements: shows whether a preset has changed
 
     def check(self) -> None:
         require(self.kind in ("seconds", "utterances"), self, "kind", "'seconds' or 'utterances'")
@@ -160,20 +160,20 @@ def record(
     records: Path = Path("records"),
     resume: bool = False,
 ) -> Path:
-    """Trains the reigning record and a challenger in turns until decided; returns a submission.
+    """Trains the reigning record and a challenger in turns; returns the submission's folder.
 
     Raises UsageError if the track, a preset or the folder is wrong; RunError if a training failed.
     """
     track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))
-    statements(gin_files, bindings)  # raises for what cannot be read, before anything is written
+    statements(gin_files, bindings)  # raises if gin can't be read, before anything is written
     folder, out = run_dir / "study", run_dir / "submission"
     check_owned(run_dir, "--run_dir", f"{folder.name} of tfasr record",
                 (folder.name, out.name), owned=(folder / "study.json").exists())  # fmt: skip
     make_folder(run_dir)
     write_whole(run_dir / f"{REIGNING}.gin", "\n".join(reigning) + "\n")
-    # The baseline stays in separate files: a line that later lines leave unused is dropped if it is
-    # in an earlier file, but an error in the same file.
+    # The baseline keeps its files: a line without effect is dropped if a later file makes it so,
+    # but is an error if its own file does.
     files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
     files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
     lines = [
@@ -288,7 +288,7 @@ def verify_submission(
 
 @dataclass
 class _Race:
-    """What a submission states, and its study as unpacked at ``place``."""
+    """A submission and its study, which `unpack` writes to ``place``."""
 
     folder: Path
     place: Path

@@ -105,8 +105,8 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Chapter:
-    name: str  # the part's
-    report: Report  # on its runs, whose groups have the labels of the study's experiments
+    name: str  # of the part (`ExperimentConfig.part`)
+    report: Report  # on the part's runs, each experiment a group named by its label
     published_table: str  # the published table to show with its times; "" for none
 
 
@@ -168,7 +168,7 @@ def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Ru
     for planned in planned_runs:
         try:
             run = load_run(folder / planned.folder, _run_name(plan, planned))
-        except UsageError:  # it has not begun, or its ledger is damaged, as its log shows
+        except UsageError:  # the run has not begun, or its ledger is damaged
             continue
         if run.timeline.of("tracked_stats"):
             runs.append((run, plan.label(planned.experiment)))
@@ -202,7 +202,7 @@ def _sections(
         charts, notes = report_charts(part.report, results)
         charts = figures_of_section(charts, part.name, paper)
         said = answers(part.report, results)
-        said[-1:-1] = comparisons(part.report, results)  # before the last, which states the rule
+        said[-1:-1] = comparisons(part.report, results)  # before the last, on the rule
         about = said, [table], colours(part.report), charts, notes
         sections.append(Section(sentence(part.name), *about))
     later = []

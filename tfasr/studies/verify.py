@@ -1,4 +1,4 @@
-"""Checks that runs and studies are what they state: recomputes numbers from the data below."""
+"""Checks what runs and studies state, by recomputing it from ledgers, hypotheses and files."""
 
 import hashlib
 import json
@@ -30,8 +30,8 @@ from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import Plan, plan_of
 from tfasr.tta.run import Run, load_run
 
-_CLOCKS_APART = (2.0, 0.01)  # a session's two clocks may differ by these s plus this share of it
-_ROUNDING_S = 0.001  # by which a step's booked time may exceed the time that passed
+_CLOCKS_APART = (2.0, 0.01)  # a session's two clocks may differ by 2 s plus 1 % of its duration
+_ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by up to 1 ms
 _EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
 _COUNTED = ("wer", "cer", "cer_reference", "substitutions", "deletions", "insertions", "utterances")
 _Checked = str | None  # what was compared; None if there was nothing to compare with
@@ -39,7 +39,7 @@ _Checked = str | None  # what was compared; None if there was nothing to compare
 
 @dataclass(frozen=True)
 class Check:
-    name: str  # the run or study, and what was checked of it
+    name: str  # the run, if it is about one, and what was checked
     passed: bool | None  # None if there was nothing to check it with
     text: str
 
@@ -57,7 +57,7 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
         return Check(name, False, str(error))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         return Check(name, False, f"a value is missing or of a wrong kind: {error!r}")
-    return Check(name, text is not None, text) if text else Check(name, None, "nothing to check by")
+    return Check(name, text is not None, text) if text else Check(name, None, "no data to check it")
 
 
 def must(holds: bool, problem: str) -> None:
@@ -132,7 +132,7 @@ def _counts(run: Run) -> _Checked:
 
 
 def _evaluations(run: Run) -> dict[float, int]:
-    """Returns the last event of each evaluation's scores, by the epochs trained until then."""
+    """Maps each evaluation (the epochs trained by then) to the index of its last scores' event."""
     line = run.timeline
     useful = (i for i in line.of("tracked_stats") if line.useful[i])
     return {evaluated_epoch(line.metadata[i]): i for i in useful}
@@ -157,7 +157,7 @@ def _scores(run: Run) -> _Checked:
 
 
 def references_hash(rows: Iterable[tuple[str, str]]) -> str:
-    """Returns a hash of ids and transcripts, the one that runs state of their validation set."""
+    """Returns a hash of ids and transcripts; runs record the one of their validation set."""
     texts = "".join(f"{name}\0{text}\n" for name, text in sorted(rows))
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
@@ -212,7 +212,7 @@ def _shards(run: Run, shard_dir: Path | None) -> _Checked:
 
 @cache
 def shards_hash(folder: Path) -> str:
-    """Returns a split's content hash, after comparing every shard with its own."""
+    """Returns a split's content hash, after comparing every shard with its recorded hash."""
     index = read_index(folder)
     check_shards(folder, index, content=True)
     return index["content_hash"]

@@ -1,7 +1,8 @@
 """Decides whether runs of one configuration reach a target sooner than those of another.
 
-A verdict rests on one of three tests, chosen before the runs. ``groups`` and ``pairs`` (runs of
-equal seeds) look at the runs after fixed numbers of them, ``always_valid`` after every pair.
+Choose one of three tests before the runs: ``groups`` compares the groups as a whole, ``pairs`` and
+``always_valid`` compare runs of equal seeds. Tests may be repeated as runs come in (each time is a
+look): after 3, 5, 8 and 12 runs per group, with ``always_valid`` after every pair.
 """
 
 import itertools
@@ -39,8 +40,8 @@ LEVEL = 0.05
 _OTHER = {"first": "second", "second": "first"}
 LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
 MOST_PAIRS = 24  # "always_valid" looks after each of them
-# The error probability for which `levels` of pairs are computed. They assume normal statistics; t
-# tests of few pairs are less correlated between looks, so the true probability is just under 5 %.
+# `levels` assumes normal statistics, but t tests of few pairs are less correlated between looks.
+# Levels for pairs, computed for this error probability, give one of just under 5 %.
 _LEVEL_OF_PAIRS = 0.042
 TESTS = ("groups", "pairs", "always_valid")
 TEST_NAMES = {
@@ -55,18 +56,18 @@ _GRID_STEPS = 1001
 
 @dataclass(frozen=True)
 class OrderTest:
-    # two-sided, over exchanges of runs between the groups; exact up to 19 999 exchanges
+    # two-sided, over the ways to reassign the runs to the groups: all, or 19 999 random ones
     p_value: float
     # pairs in which the second group's run is certainly later, minus those in which the first's is
     excess: float
 
 
 def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Scores each run by how many others it is certainly later than, minus those later than it.
+    """Scores each run: how many others are certainly earlier minus how many are certainly later.
 
     ``low`` and ``high``: brackets of all runs, ``(..., runs)``. A run is certainly later than
-    another if its bracket begins where the other's has ended. A run that never reached the target
-    has a bracket from its last evaluation to infinity, so stopping early doesn't count as late.
+    another if its bracket begins at or after the other's end. If a run never reached the target,
+    its bracket begins at its last evaluation and has no end, so stopping early isn't being late.
     Source: Gehan 1965 (doi 10.1093/biomet/52.1-2.203).
     """
     later = low[..., :, None] >= high[..., None, :]
@@ -83,7 +84,7 @@ def order_test(
     if np.array_equal(np.sort(scores), np.arange(1 - scores.size, scores.size, 2)):
         from scipy.stats import mannwhitneyu  # imported late: reports without groups don't need it
 
-        # Every pair is ordered, so scores are ranks, with a known distribution over exchanges.
+        # All runs are ordered, so scores are ranks, and the exact distribution is known.
         p_value = mannwhitneyu(scores[:n], scores[n:], method="exact").pvalue
     else:
         p_value = _over_exchanges(scores, n)
@@ -91,11 +92,11 @@ def order_test(
 
 
 def _over_exchanges(scores: np.ndarray, n: int) -> float:
-    """Returns the two-sided p-value: twice the smaller share of exchanges at least as extreme.
+    """Returns the two-sided p-value over exchanges: ways to reassign the runs to the groups.
 
-    Like ``scipy.stats.permutation_test`` on the difference of means, with
-    ``np.random.default_rng(0)``, but drawn once for all comparisons. All scores add up to 0, so
-    the first group's sum suffices.
+    Equals ``scipy.stats.permutation_test`` on the difference of means, with
+    ``np.random.default_rng(0)``, but draws once for all comparisons of groups of these sizes. All
+    scores add up to 0, so the first group's sum suffices.
     """
     observed = scores[:n].sum()
     count = math.comb(scores.size, n)
@@ -128,7 +129,7 @@ def least_order_p(first: int, second: int) -> float:
 
 
 def decimals(low: float, high: float) -> int:
-    """Returns how many decimals show an interval's width with two digits, at least 2."""
+    """Returns the number of decimals, 2 to 6, that show an interval's width with two digits."""
     return max(2, min(6, 1 - math.floor(math.log10(high - low)))) if high > low else 2
 
 
@@ -140,30 +141,30 @@ def interval_text(low: float, high: float) -> str:
 class GroupComparison:
     """How much longer the second group takes than the first.
 
-    None marks values that the data don't allow. Most need every run to reach the target.
+    None marks values that can't be computed, most of them if a run never reached the target.
     """
 
-    # of geometric means of `Bracket.read_s`, or of restricted means if a run missed the target
+    # of geometric means of the times to accuracy; of restricted means if a run missed the target
     ratio: float | None
     restricted_to_s: float | None = None  # the longest time that both groups observed
-    # of the brackets' middles, where the curves cross the target; the rule is met only later
+    # of geometric means of the brackets' middles, which estimate when curves cross the target
     ratio_of_middles: float | None = None
-    # 95 % interval of the ratio at the crossings, by Welch's t on logarithms; needs 3 runs a group
+    # 95 % interval of `ratio_of_middles`, by Welch's t on logarithms; needs 3 runs in each group
     interval: tuple[float, float] | None = None
-    at_least: bool = False  # whether coarse evaluation raises its coverage above 95 %
+    at_least: bool = False  # whether rare evaluations raise the interval's coverage above 95 %
     # time between evaluations as a share of the time to the target; the larger of the two means
     bracket: float | None = None
     interpolated_ratio: float | None = None  # of geometric means of interpolated times
-    # 95 % interval by Welch's t, which ignores brackets
+    # its 95 % interval by Welch's t, as if interpolated times were exact
     interpolated_interval: tuple[float, float] | None = None
     p_value: float | None = None  # two-sided
-    # "welch" with an interval, "gehan" if some runs never arrived, or None; of pairs "paired_t",
-    # "signed_rank" and "evidence"
+    # "welch", or "gehan" if a run never met the target or met it at its first evaluation; for pairs
+    # "paired_t", "signed_rank" or "evidence"; None if there are too few runs
     test: str | None = None
     permutation_p: float | None = None  # of Gehan's test; needs 5 runs in each group
     later: str | None = None  # "first" or "second", the group that takes longer by the test
     adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
-    comparisons: int = 1  # how many the report has
+    comparisons: int = 1  # how many comparisons of the report were tested
     least_p: float | None = None  # the smallest possible p-value of an exact test with these runs
     pairs: int | None = None  # how many pairs of equal seeds were tested, if the test is of pairs
     by_pairs: "GroupComparison | None" = None  # a second test by pairs, if the verdict is by groups
@@ -181,7 +182,7 @@ class GroupComparison:
 
     @property
     def sooner(self) -> str | None:
-        """The faster group if ``adjusted_p`` is below 5 % and the gap exceeds a bracket."""
+        """The faster group if ``adjusted_p`` is below 5 % and the gap exceeds `bracket`."""
         if self.adjusted_p is None or self.adjusted_p >= LEVEL or self.below_bracket:
             return None
         return _OTHER.get(self.later)
@@ -192,8 +193,8 @@ class GroupComparison:
         if self.ratio is not None:
             text = f"{self.ratio:.{self.digits}f} times as long{self.crossing_text}"
         if self.restricted_to_s is not None:
-            observed = f"{self.restricted_to_s:.3g} s that both observed"
-            text += f" within the {observed}, because a run never arrived"
+            observed = f"{self.restricted_to_s:.3g} s, which both ran for"
+            text += f" within the first {observed}, because a run never reached the target"
         if self.interval is not None:
             text += f" ({self.interval_text})"
         if self.adjusted_p is None:
@@ -210,7 +211,7 @@ class GroupComparison:
 
     @property
     def crossing_text(self) -> str:
-        """The ratio at the crossings, if it differs from the rule's by 2 % or more, or ""."""
+        """States `ratio_of_middles` if it differs from `ratio` by 2 % or more, else ""."""
         if self.reading_bias is None or abs(math.log(self.reading_bias)) < math.log(1.02):
             return ""
         return f" by the rule, {self.ratio_of_middles:.{self.digits}f} times at the crossings"
@@ -221,7 +222,7 @@ class GroupComparison:
 
     @property
     def reading_bias(self) -> float | None:
-        """The factor by which the rule's delay biases the ratio; 1 means no bias."""
+        """The factor by which `ratio` is biased, since the rule is met after the crossing."""
         return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
 
 
@@ -240,7 +241,7 @@ def compare_groups(
             later=_later(order.excess), adjusted_p=order.p_value,
             least_p=least_order_p(len(first), len(second)),
         )  # fmt: skip
-    # If the first evaluation hit, the lower end is 0, which has no logarithm.
+    # If the first evaluation met the target, the bracket begins at 0, which has no logarithm.
     if not all(b.first_hit_s is not None and b.last_miss_s > 0 for b in (*first, *second)):
         return comparison
     lows, highs = zip(*(np.log(_ends(group)) for group in (first, second)), strict=True)
@@ -256,7 +257,7 @@ def compare_groups(
     means = [bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)]
     welch = mean_difference(*means)
     if not welch.reach > 0:
-        return comparison  # identical runs and no bracket: no scale to judge a gap by
+        return comparison  # runs are identical, brackets have no width: no scale to judge a gap by
     p_value = float(welch.p_value)
     return replace(
         comparison, interval=_exponentials(shift, float(welch.reach)), p_value=p_value,
@@ -268,11 +269,11 @@ def compare_groups(
 def compare_pairs(
     first: Sequence[Bracket], second: Sequence[Bracket], test: str = "pairs"
 ) -> GroupComparison:
-    """Compares the times of two groups by pairs: runs at equal places in both form a pair.
+    """Compares the times of two groups pair by pair: the first runs of both form a pair, and so on.
 
-    ``test`` "pairs" is the paired t test on logarithms, or, with at least 6 pairs, the signed-rank
-    test if a run missed the target; to look more than once, use `levels`. With "always_valid", the
-    p-value and interval hold however often you look (`tfasr.tta.pairs.evidence`).
+    ``test`` "pairs" is the paired t test on logarithms; if a run missed the target or met it at its
+    first evaluation, the signed-rank test, which needs 6 pairs. If you repeat it as runs come in,
+    compare p with `levels_of`. "always_valid" may be repeated at will (`tfasr.tta.pairs.evidence`).
     """
     if not first:
         return GroupComparison(None, pairs=0)
@@ -285,7 +286,7 @@ def compare_pairs(
     scores = pair_scores(*ends)
     all_reached = (
         comparison.ratio_of_middles is not None
-    )  # all arrived, none at its first evaluation
+    )  # all reached the target, none at its first evaluation
     if test == "always_valid":
         sides = evidence(scores)
         most = sides.mean(axis=0).argmax()
@@ -314,7 +315,7 @@ def compare_pairs(
 def compare(
     first: Sequence[Bracket], second: Sequence[Bracket], test: str = "groups"
 ) -> GroupComparison:
-    """Compares two groups by one of `TESTS`; runs at equal places in both form a pair."""
+    """Compares two groups by one of `TESTS`; for pairs, both must be in the order of seeds."""
     if test == "groups":
         return compare_groups(first, second)
     n = min(len(first), len(second))
@@ -373,7 +374,7 @@ def _interpolated(
     logs = [np.log(group) for group in times]
     if min(map(len, logs)) < FEWEST_FOR_INTERVAL or not any(map(np.ptp, logs)):
         return math.exp(shift), None
-    # Brackets of zero width give the interval for exact times.
+    # Brackets of zero width: the interval takes the times as exact.
     welch = mean_difference(*(bracketed_mean(times, times) for times in logs))
     return math.exp(shift), _exponentials(shift, float(welch.reach))
 
@@ -386,7 +387,7 @@ def _log_mean(times: Sequence[float]) -> float:
 class Decision:
     sooner: str | None  # the faster group, "first" or "second"; None if undecided
     runs: int  # runs per group at the look it is based on; 0 before the first look
-    level: float | None  # the p-value must be below this
+    level: float | None  # the p-value of that look must be below this
     comparison: GroupComparison | None  # the comparison at that look; None before the first
     # runs per group for the next look; None if decided, or after the last look
     next_look: int | None
@@ -418,14 +419,12 @@ def decide(
     test: str = "groups",
     level: float = LEVEL,
 ) -> Decision:
-    """Decides which group is faster, with repeated looks as runs come in.
+    """Decides which group is faster by testing repeatedly (looks) as runs come in.
 
     Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing, by
     default those of `looks_of`. At each look the p-value of `compare` must be below the look's
-    level (see `levels`), which keeps the probability of calling one of two equal groups faster at
-    ``level`` or less over all looks. The p-value of "always_valid" is compared with ``level`` after
-    each pair.
-    The first look that decides is final, whatever later runs show.
+    level (`levels_of`). If the groups are equally fast, the probability that any look calls one
+    faster is at most ``level``. The first look that decides is final, whatever later runs show.
     """
     have, looks = min(len(first), len(second)), looks_of(test) if looks is None else looks
     decision = Decision(None, 0, None, None, looks[0])
@@ -478,11 +477,11 @@ def run_until_decided(
 def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float, ...]:
     """Returns the two-sided significance level of each look.
 
-    All looks up to the one with a share ``t`` of all runs may together decide wrongly with the
-    probability ``level * log(1 + (e - 1) t)`` (Pocock's shape, which allows early decisions, when
-    runs can still be saved). The levels follow from the joint normal distribution of the
-    statistics, and also hold for t tests with few runs (benchmarks/enough_seeds.py). Raises
-    ValueError unless looks increase, from at least 2 runs on.
+    By the look after a share ``t`` of all runs, the probability of having decided wrongly is
+    ``level * log(1 + (e - 1) t)`` (Pocock's shape: it allows early decisions, which save the most
+    runs). The levels follow from the joint normal distribution of the statistics, and also hold for
+    t tests with few runs (benchmarks/enough_seeds.py). Raises ValueError unless looks increase,
+    from at least 2 runs on.
 
     Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
     the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
@@ -493,7 +492,7 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
 
     spent = [level * math.log1p((math.e - 1) * n / looks[-1]) for n in looks]
     thresholds = []
-    # The density of the sum so far if no look has decided; sums are Z sqrt(n).
+    # The density of the sum over runs, Z sqrt(n), where no look so far has decided.
     points, density, before, erred = np.zeros(1), np.ones(1), 0, 0.0
     for n, until in zip(looks, spent, strict=True):
         grid = np.linspace(-8, 8, _GRID_STEPS) * math.sqrt(n)

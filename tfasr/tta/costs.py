@@ -137,10 +137,10 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
 
 
 def relative_cost(first: Cost, other: Cost) -> float | None:
-    """Returns a cost as a multiple of the first: in dollars, or else in hours times price.
+    """Returns a cost as a multiple of the first: of dollars, or else of hours times price.
 
-    Purchase prices without years of use, and relative prices, can replace dollars if the machines
-    are written off and used alike. This is the ratio of time to price that the paper discusses.
+    Hours times purchase price (the paper's measure) or relative price can replace dollars if both
+    machines are written off over equal times and used alike.
 
     Source: the paper, section 6 and Table 1.
     """
@@ -212,7 +212,7 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
         try:
             return make(HardwareConfig, lines)
         except UsageError as error:
-            # Don't call the price a --gin_binding, though it is read as one.
+            # --price_usd_per_hour is read as a --gin_binding, but the message must not say so.
             message = str(error).removeprefix(f"{COMMAND_LINE}:1: ").replace(UNBOUND, _UNBOUND)
             raise UsageError(f"{path} must describe a machine: {message}") from error
 

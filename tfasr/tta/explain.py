@@ -50,7 +50,7 @@ _COLUMNS: list[Column[Reason]] = [
 
 @dataclass(frozen=True)
 class Explanation:
-    """A run's time to a target and everything that decided it. Shown by ``print``."""
+    """A run's time to a target, and the evaluations and rules behind it. Shown by ``print``."""
 
     run: str
     policy: Policy

@@ -1,8 +1,8 @@
-"""Two groups as pairs of runs: a pair shares its seed, and its runs took turns on one machine.
+"""Compares two groups by pairs of runs with the same seed, trained in turn on one machine.
 
-What both runs of a pair have in common, such as the order of the data or a slow hour of the
-machine, cancels in the difference of their logarithms. Arrays are ``(..., pairs)``, with the pairs
-in the order in which they were run.
+What slows both runs of a pair, such as their order of the data or a busy hour of the machine,
+cancels in the difference of the logarithms of their times. Arrays are ``(..., pairs)``, with the
+pairs in the order in which they were trained.
 """
 
 import math
@@ -12,8 +12,8 @@ import numpy as np
 from tfasr.tta.groups import CONFIDENCE, MeanDifference, bracketed_mean
 
 FEWEST_FOR_ORDER = 6  # with 5 pairs the smallest p of the signed-rank test is 2 / 2**5
-_BETS = np.array([1.0, 2.0, 4.0])  # how strongly a difference of usual size is bet on
-_SHIFTS = 801  # tried for an interval
+_BETS = np.array([1.0, 2.0, 4.0])  # the bets ``b`` of `evidence`
+_SHIFTS = 801  # how many shifts `evidence_interval` tries
 Ends = tuple[np.ndarray, np.ndarray]
 
 
@@ -22,11 +22,10 @@ def paired_difference(
 ) -> MeanDifference:
     """Returns the mean of second minus first, on logarithms, with its paired t test and interval.
 
-    ``first`` and ``second`` are the logarithms of brackets. As in `mean_difference`, the spread is
-    at least as large as the width of the brackets can hide, and the interval is widened by the
-    largest bias of the mean that the evaluations' times can cause. This bias is the sum of both
-    groups' biases. It is at least a bracket's width if all pairs differ by the same number of
-    evaluations: by which fraction of an evaluation they differ is then unknown.
+    ``first`` and ``second`` are logarithms of the brackets' ends. The spread is at least what
+    brackets of this width can hide (`bracketed_mean`). The interval is widened by the largest bias
+    that evaluating only now and then can cause: the sum of both groups' biases, or a bracket's
+    width if all pairs differ by equally many evaluations, so that fractions of one are unknown.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -46,10 +45,10 @@ def paired_difference(
 
 
 def pair_scores(first: Ends, second: Ends) -> np.ndarray:
-    """Returns by how much the second run of each pair is later, as a logarithm of the ratio.
+    """Returns each pair's score: the logarithm of the second run's time over the first one's.
 
-    If one run never met the target, the score is the least by which it must be later, or 0 if it
-    ended before the other met the target. If neither met it, the score is 0. Exchanging the two
+    If one run never met the target, the score is the smallest in size that is possible, given when
+    it ended; 0 if that was before the other met the target, or if neither did. Exchanging the two
     runs of a pair only changes the score's sign, which makes tests of these scores exact.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -68,14 +67,14 @@ def pair_scores(first: Ends, second: Ends) -> np.ndarray:
 def signed_rank_p(scores: np.ndarray) -> float:
     """Returns the two-sided p-value of Wilcoxon's signed-rank test, exact also with ties.
 
-    Scores of 0 are left out: pairs whose order is unknown.
+    Scores of 0 are left out: it is unknown which of the two runs was faster.
 
     Source: Wilcoxon 1945 (doi 10.2307/3001968).
     """
     from scipy.stats import rankdata
 
     scores = scores[scores != 0]
-    ranks = np.rint(2 * rankdata(np.abs(scores))).astype(int)  # ties have halves
+    ranks = np.rint(2 * rankdata(np.abs(scores))).astype(int)  # doubled: ties have halves
     shares = np.ones(1)
     for rank in ranks:
         shares = (np.pad(shares, (0, rank)) + np.pad(shares, (rank, 0))) / 2
@@ -126,9 +125,9 @@ def _usual(sizes: np.ndarray) -> np.ndarray:
 def evidence_interval(scores: np.ndarray, level: float) -> tuple[float, float] | None:
     """Returns the lowest and highest shift of scores ``(pairs,)`` that no look has rejected so far.
 
-    None if all shifts in one direction, or no shifts, are possible. With a probability of
-    ``1 - level``, the interval contains the true shift at all looks, if the scores are spread
-    symmetrically around it.
+    A shift is a log ratio that is subtracted from all scores before they are tested. None if every
+    shift is rejected, or none in one direction. With a probability of ``1 - level``, the interval
+    contains the true shift at all looks, if scores are symmetric around it.
     """
     least, most = float(scores.min()), float(scores.max())
     room = 2 * (most - least) or 1e-6 + abs(most)

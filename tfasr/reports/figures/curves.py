@@ -37,7 +37,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 @dataclass(frozen=True)
 class Band:
     name: str  # the group's
-    number: int  # of its colour, or `EVERYTHING` for the band of all runs
+    number: int  # the number of its colour, or `EVERYTHING` for the band of all runs
     runs: int  # how many runs it shows
     x: np.ndarray  # ascending
     middle: np.ndarray  # the only run's values, or the median of the runs'

@@ -1,4 +1,4 @@
-"""Where the time of whole runs went, and why one group of runs takes longer than another."""
+"""Figures that show where the time of runs went and why one group takes longer than another."""
 
 import math
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ from tfasr.reports.series import RunSeries
 from tfasr.tta.decomposition import FACTORS, WARMUP_STEPS, Decomposition
 from tfasr.tta.run import Run, load_run
 
-WINDOW_S = 25.0  # The paper's, Figure 8
+WINDOW_S = 25.0  # as in the paper's Figure 8
 # columns of ``cpu.csv``, in percent of all cores
 CPU_COLUMNS = {"cpu_percent": "CPU", "process_percent": "CPU, training process"}
 _PHASE_BIN_S = 0.1
@@ -67,7 +67,7 @@ class UtilisationWindow:
     length_s: float  # of the window
     devices: dict[str, tuple[np.ndarray, np.ndarray]]  # seconds into the window, percent
     edges_s: np.ndarray  # edges of ``phases``'s bins, seconds into the window; one more than bins
-    phases: dict[str, np.ndarray]  # share of each bin by interval; together 1
+    phases: dict[str, np.ndarray]  # by interval, its share of each bin's time; they add up to 1
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
@@ -115,7 +115,7 @@ def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
             began = clock[index]
         elif keys[index] == "eval_stop" and began is not None:
             before = max(length_us // 4, (length_us - (clock[index] - began)) // 2)
-            # Shows steps on both sides of the first evaluation, and no time after the run's end.
+            # Shows steps before and after the first evaluation, but nothing beyond the session.
             wanted = min(began - before, last - length_us)
             start = max([start, *(end for end in ends if end <= wanted)])
             break
@@ -222,7 +222,7 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
     bands = bands_by_axis(report, curve)
     caption = (
         f"{what} trained on per second of training steps, waiting and compilation included, "
-        "over the last 2 % of the steps"
+        "as a moving mean over 2 % of the steps"
     )
     rugs = _runs(report)
     if rugs:
@@ -494,7 +494,7 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
-    # Draws a bar for each factor, from the end of the bar before it, on a logarithmic axis.
+    # Draws a bar for each factor; each bar begins where the one before it ended.
     factors = list(product.factors.values())
     reached = [1.0, *accumulate(factors, mul)]
     starts, stops = [*reached[:-1], 1.0], [*reached[1:], product.ratio]

@@ -50,7 +50,7 @@ def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns columns of a run's cost and energy; readers also see the joules of ``intervals``."""
+    """Returns columns of a run's cost and energy; JSON leaves out those of ``intervals``."""
 
     def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
         def value(at: RunAtTarget) -> Any:

@@ -129,7 +129,7 @@ def utilisation_table(report: Report) -> Table | None:
         _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
         _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
     ]
-    note = "Means over the run, all cores and GPUs; power is of one GPU, memory the most of any."
+    note = "Means over the run, all cores and GPUs. Power: per GPU. Memory: the most on any GPU."
     return _table("Utilisation", "utilisation", report, columns, [note])
 
 
@@ -241,7 +241,7 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
-    """Returns a source's tables, your rows first; shares never relate yours to published ones."""
+    """Returns a source's tables with your rows first; your shares relate only to your rows."""
     names = [name for name, table in source.tables.items() if table.kind in _KINDS]
     return [published_table(report, source, name) for name in names]
 

@@ -1,7 +1,6 @@
-"""The report's tables on runs and groups of runs; each column is written once, for all formats.
+"""The report's tables on runs and groups of runs; each column is defined once, for all formats.
 
-Values are in SI units and fractions; what is not known, and the time of a target never reached, is
-None.
+Values are in SI units and fractions; unknown values and times of targets never reached are None.
 """
 
 from collections.abc import Callable, Sequence
@@ -390,8 +389,8 @@ def _verdicts(results: Sequence[GroupResult]) -> list[str]:
 def _spread(report: Report, result: GroupResult) -> list[str]:
     """Describes how much of a group's spread comes from the host, and how much from the seeds.
 
-    The time is the utterances to the target times the seconds of each; the variance of its
-    logarithm is the sum of both factors' covariances with it.
+    A run's time is the number of utterances to the target times the seconds per utterance. The
+    variance of the time's logarithm is the sum of its covariances with both factors' logarithms.
     """
     target = report.targets.index(result.target)
     runs = [report.runs[run] for run in result.members]

@@ -13,9 +13,9 @@ READERS = {"mlperf": mlperf, "algoperf": algoperf, "dawnbench": dawnbench}
 
 
 def find_logs(path: str | Path) -> list[Path]:
-    """Lists the runs at a path: a run's folder, a published log, or a folder that holds such.
+    """Lists the runs at a path: a run's folder, a published log, or a folder with any of these.
 
-    Raises UsageError if there are none.
+    Raises UsageError if it finds none.
     """
     path = Path(path)
     if not path.exists():
@@ -45,7 +45,7 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
             if reader.recognises(path):
                 kind = f"as {program} writes it"
                 run = reader.read(path, name)
-                _ = run.timeline.clock_us  # reports an event without a usable time
+                _ = run.timeline.clock_us  # raises if an event has no usable time
                 return run
     except UsageError:
         raise

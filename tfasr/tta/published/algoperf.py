@@ -29,7 +29,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads a table. Each row becomes an epoch of training, evaluation and a checkpoint.
 
-    The checkpoint takes the part of the total duration beyond submission and evaluation.
+    The checkpoint lasts for the part of the total duration that is not submission or evaluation.
     """
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

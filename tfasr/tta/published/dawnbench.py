@@ -14,7 +14,7 @@ from tfasr.kit.files import write_whole
 from tfasr.tta.published.results import TableEvents
 from tfasr.tta.run import Run
 
-# Each accuracy column: the name of its error rate, and the highest accuracy.
+# For each accuracy column: the name of its error rate, and the value that means 100 %.
 COLUMNS = {
     "top1Accuracy": ("top1_error", 100.0),
     "top5Accuracy": ("top5_error", 100.0),
@@ -32,9 +32,9 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None) -> Run:
-    """Reads an entry's table, with accuracies as error rates and hours as training time.
+    """Reads an entry's table, converting accuracies to error rates and hours to training time.
 
-    The run is named after model and hardware if a JSON file in the same folder has them.
+    The run is named after model and hardware if the JSON file next to the table has them.
     """
     header, *rows = (line.split() for line in path.read_text("utf-8").splitlines() if line.strip())
     accuracies = [column for column in header if column in COLUMNS]

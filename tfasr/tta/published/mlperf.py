@@ -95,10 +95,10 @@ def _with_parts(events: list[Event]) -> list[Event]:
 
 
 def write(run: Run, path: Path, **submission: str) -> None:
-    """Writes a run as such a log, on the wall clock, which includes a resumed run's downtime.
+    """Writes a run as an MLPerf log in wall-clock time, which includes a resumed run's downtime.
 
-    MLPerf's clock may not pause, so its checker rejects resumed runs. The division is open, and no
-    caches were cleared. ``submission`` replaces values of the header, such as ``submission_org``.
+    MLPerf's clock may not pause, so its checker rejects resumed runs. The header states an open
+    division and no cleared caches; ``submission`` replaces its values, such as ``submission_org``.
     """
     header = {
         "submission_benchmark": "tfasr",

@@ -20,7 +20,7 @@ SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
 class PublishedTable:
     name: str  # in its source, such as "Table 4"
     kind: str  # such as "systems", "machines", "evaluation" or "time_to_accuracy"
-    what: str  # its subject
+    what: str  # what it shows
     conditions: str  # how it was measured
     # by heading; times in seconds, rates as fractions, None if never reached or not stated
     rows: list[dict[str, Any]]
