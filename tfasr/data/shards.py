@@ -67,7 +67,7 @@ def write_shard(
     """Writes a shard, which is called ``partial`` until it is complete and on the disk."""
     partial = partial or path.with_suffix(".partial")
     # Digits of features don't repeat, so looking for repeated sequences would more than double the
-    # time and find nothing. Run lengths and the frequencies of bytes are what makes files smaller.
+    # time and find nothing. Files get smaller by run lengths and by the frequencies of bytes.
     options = tf.io.TFRecordOptions(
         compression_type=compression, compression_level=1, compression_strategy=_ZLIB_RLE
     )
@@ -79,7 +79,7 @@ def write_shard(
     except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)  # otherwise it would occupy space on a full disk
-        full = tf.errors.ResourceExhaustedError  # `room_in` reports it like any full disk
+        full = tf.errors.ResourceExhaustedError  # `packing.room_in` reports a full disk
         if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
             raise RunError(
                 f"{path} can't be written: {error.message}. Finished shards are kept: repair the "

@@ -329,7 +329,7 @@ def lost_ranges(
     """Returns the ranges of event indices in which work was lost.
 
     A range starts at the last event whose work a checkpoint saved and stops at the
-    ``session_start`` that resumed from it. The first is the ``checkpoint_stop`` of the step resumed
+    ``session_start`` that resumed from it. The start is the ``checkpoint_stop`` of the step resumed
     from or, if the process was killed earlier, its ``checkpoint_start`` or ``train_step``. If a
     session resumed from no step, only the first session's initialisation was not lost.
     """

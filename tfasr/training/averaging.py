@@ -186,12 +186,12 @@ class WeightsForUse:
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
             if self._statistics.variables:
-                # The next epoch's batches: those of the first may be sorted from short to long.
+                # Never the first epoch's batches, which may be sorted from short to long.
                 self._statistics.estimate(self._batches(state.epoch + 1))
             return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """Returns an estimate's batches, kept in memory: reading takes as long as the estimate."""
+        """Returns batches like an epoch's, kept in memory: reading takes as long as estimating."""
         config = self._experiment
         schedule = config.pipeline.batch_size_schedule
         changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
