@@ -265,7 +265,7 @@ class BatchSource:
     enough output frames for its labels. ``boundaries`` are the padded training batches' lengths.
 
     Raises:
-        UsageError: if the split was prepared with other features, or is too long for fixed batches.
+        UsageError: if the split has other features, or an utterance too long for fixed batches.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ def build_recogniser(
 
     ``check`` gets the model before it has weights and may raise an error.
 
-    Raises UsageError, with the file and line that registered the model, if it can't be created or
-    called, or if its logits have other lengths than ``config.output_lengths`` returns.
+    Raises UsageError, with the place where a plug-in registered the model, if it can't be created
+    or called, or if its logits have other lengths than ``config.output_lengths`` returns.
     """
     name = model_name(config)
     entry = MODELS.entry(name)

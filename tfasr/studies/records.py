@@ -172,8 +172,8 @@ def record(
                 (folder.name, out.name), owned=(folder / "study.json").exists())  # fmt: skip
     make_folder(run_dir)
     write_whole(run_dir / f"{REIGNING}.gin", "\n".join(reigning) + "\n")
-    # The baseline keeps its files: a line without effect is dropped if a later file makes it so,
-    # but is an error if its own file does.
+    # The baseline stays in its own files: a binding that a later file leaves unused is dropped, but
+    # in a single file it would be an error.
     files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
     files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
     lines = [

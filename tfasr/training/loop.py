@@ -13,9 +13,9 @@ from tfasr.training.workers.step import average_statistics
 class Hook:
     """Additional work during a run, such as showing progress. By default, methods do nothing.
 
-    All hooks of the run are called in the order of their list. A hook must not change the run's
-    state; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run. If
-    it ``needs_scores`` at `on_epoch_end`, training waits for an overlapped evaluation.
+    Hooks are called in the order of their list. A hook may change the model, but not the run's
+    `state`; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run.
+    If it ``needs_scores`` at `on_epoch_end`, training waits for an overlapped evaluation.
     """
 
     needs_scores = False
@@ -30,7 +30,7 @@ class Hook:
         """Called before each attempt to fetch a batch, also before the last, which finds none."""
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step, before its checkpoint, which saves changes to the model too."""
+        """Called after each step, before its checkpoint, which saves what the hook changed too."""
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         """Called after each step's checkpoint, when finished evaluations have been recorded."""

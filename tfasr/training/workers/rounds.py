@@ -109,12 +109,12 @@ class ShareTrainer:
 
 
 class RoundStep:
-    """The chief's training step. A segment's last step combines the weights of all members.
+    """The chief's training step, in segments of an epoch: see `tfasr.training.workers.hub`.
 
-    The result of that step includes what the other workers have trained on in the segment.
+    A segment's last step gives the model all workers' changes; its result counts their work too.
     """
 
-    times = None  # only steps that all workers end together have times
+    times = None  # no `WorkerTimes`: they time a step that all workers take together
 
     def __init__(self, run: TrainingRun, hub: Hub):
         self._run, self._hub = run, hub
