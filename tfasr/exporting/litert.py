@@ -3,8 +3,8 @@
 Unidirectional recurrent models get a graph for a fixed number of steps, because LiteRT needs fixed
 sizes and its own LSTM doesn't expose its state. A call takes the recurrent states, computes
 `STEP_FRAMES` output frames, and returns the states after each of them. Longer recordings take
-several calls. If fewer frames are left for the last call, the caller uses the states after the last
-valid frame.
+several calls. The last call for a chunk of a stream is padded if fewer frames are left; the next
+chunk then starts from the states after the last frame that wasn't padding.
 
 All other models are converted to LiteRT's operations, and take one utterance per call.
 """

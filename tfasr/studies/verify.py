@@ -291,7 +291,7 @@ def _decision(plan: Plan, folder: Path) -> _Checked:
 
 
 def published(path: Path, chain: list[str], wanted: str) -> Check:
-    """Checks that a hash published earlier is still in a line of a study's list or a ledger."""
+    """Checks that a published hash is in ``chain``, those of a ledger, study or submission."""
     at = chain.index(wanted) + 1 if wanted in chain else 0
     text = f"line {at} of {path.name} has it" if at else f"no line of {path.name} has {wanted}"
     return Check("published hash", bool(at), text)
