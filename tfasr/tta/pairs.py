@@ -106,7 +106,7 @@ def evidence(scores: np.ndarray) -> np.ndarray:
     )
     with np.errstate(over="ignore"):  # an infinite x gives a factor of 2 or 0, its limits
         x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
-    signed = np.stack([x, -x])[..., None] * _BETS
+        signed = np.stack([x, -x])[..., None] * _BETS
     # exp(b x) / cosh(b x) is 2 / (1 + exp(-2 b x)).
     logs = math.log(2) - np.logaddexp(0, -2 * signed)
     return np.exp(np.cumsum(logs, axis=-2)).mean(axis=-1)
