@@ -104,9 +104,10 @@ def evidence(scores: np.ndarray) -> np.ndarray:
     usual = np.stack(
         [_usual(sizes[..., : number + 1]) for number in range(scores.shape[-1])], axis=-1
     )
-    with np.errstate(over="ignore"):  # an infinite x gives a factor of 2 or 0, its limits
+    with np.errstate(over="ignore"):
         x = np.divide(scores, usual, out=np.zeros_like(scores), where=usual > 0)
-        signed = np.stack([x, -x])[..., None] * _BETS
+    x = np.clip(x, -1e99, 1e99)  # where the factors have reached their limits, 2 and 0
+    signed = np.stack([x, -x])[..., None] * _BETS
     # exp(b x) / cosh(b x) is 2 / (1 + exp(-2 b x)).
     logs = math.log(2) - np.logaddexp(0, -2 * signed)
     return np.exp(np.cumsum(logs, axis=-2)).mean(axis=-1)
