@@ -230,20 +230,20 @@ def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
         brackets = [[Bracket(**run["bracket"]) for run in runs] for runs in arms.values()]
         compared = [compare(brackets[0], times, "pairs") for times in brackets[1:]]
         tested = [GroupComparison(None), *adjusted(compared)]
-        for (arm, runs), found in zip(arms.items(), tested, strict=True):
+        for (arm, runs), comparison in zip(arms.items(), tested, strict=True):
             names = ("time_s", "exchange_s", "wait_s", "lost_utterances")
             middles = (statistics.median(run[name] for run in runs) for name in names)
             time_s, exchange_s, wait_s, lost = middles
             split = [[Parts(**run["parts"]) for run in group] for group in (first, runs)]
             factors = decompose(*split).factors
             # None, or of restricted means, if a run missed the target.
-            told = found.ratio and not found.restricted_to_s
-            ratio = f"{found.ratio:.2f}" if told else ""
-            ratio += f" ({interval_text(*found.interval)})" if found.interval else ""
-            p_value = "" if found.adjusted_p is None else f"{found.adjusted_p:.2g}"
+            has_ratio = comparison.ratio and not comparison.restricted_to_s
+            ratio = f"{comparison.ratio:.2f}" if has_ratio else ""
+            ratio += f" ({interval_text(*comparison.interval)})" if comparison.interval else ""
+            p_value = "" if comparison.adjusted_p is None else f"{comparison.adjusted_p:.2g}"
             cells = [
                 condition, arm, f"{sum(run['reached'] for run in runs)} of {len(runs)}",
-                f"{time_s:.1f}", f"**{ratio}**" if found.sooner else ratio, p_value,
+                f"{time_s:.1f}", f"**{ratio}**" if comparison.sooner else ratio, p_value,
                 *(f"{factors[name]:.2f}" for name in _FACTORS),
                 f"{exchange_s:.1f}", f"{wait_s:.1f}", f"{lost:.0f}",
             ]  # fmt: skip
