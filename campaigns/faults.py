@@ -199,7 +199,8 @@ class Faults:
             # Samples whose file fails are given up with a warning, and the run goes on.
             given_up = [name for name in _SAMPLES if not ended.status and name in ended.output]
             allowed = {f"missing file {name}" for name in given_up}
-            if _PROGRESS in case:  # only for watching: the run's last write may leave half of it
+            if _PROGRESS in case and "unlink" in ERRORS[name][1]:
+                # Only for watching: half of the run's last write stays if it can't be removed.
                 allowed.add(f"stray file {_PROGRESS}")
             self.say(case, self._gone_on(command, allowed))
         return {"command": command, "fault": name, "places": len(numbers), "statuses": statuses}

@@ -236,6 +236,20 @@ def test_stopping_within_an_epoch_evaluates_and_saves_it(tmp_path):
     assert read_state(find_checkpoint(tmp_path / "run", "last")).step == 3
 
 
+def test_progress_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    def block(epoch, logs):
+        path = tmp_path / "run" / "progress.json"
+        path.unlink()
+        (path / "in the way").mkdir(parents=True)  # no file can be renamed to it
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=block)]
+    experiment = tones_experiment(epochs=1)
+    train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run", callbacks=callbacks)
+    assert load_run(tmp_path / "run").status == "success"
+    assert (tmp_path / "run" / "progress.json").is_dir()
+    assert not (tmp_path / "run" / "progress.json.partial").exists()
+
+
 def test_a_callback_that_raises_ends_the_run(tmp_path):
     def fail(batch, logs):
         raise ZeroDivisionError("mine")

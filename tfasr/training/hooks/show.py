@@ -181,9 +181,12 @@ class WriteProgress(Hook):
         # Not synced to the disk: after a power loss nobody is watching.
         path = run.run_dir / PROGRESS_FILE
         partial = path.with_name(path.name + PARTIAL_SUFFIX)
-        with contextlib.suppress(OSError):
+        try:
             partial.write_text(json.dumps(self._content(run), indent=1) + "\n", encoding="utf-8")
             partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
         self._due_s = time.monotonic() + WRITE_EVERY_S
 
     def _content(self, run: TrainingRun) -> dict[str, Any]:
