@@ -64,7 +64,8 @@ class Results {
   py::list arrays_;
 };
 
-// Adds the functions of batch normalisation to the module.
+// Add the functions of batch normalisation, and of the CTC loss, to the module.
 void define_normalisation(py::module_& module);
+void define_ctc(py::module_& module);
 
 }  // namespace recurrent

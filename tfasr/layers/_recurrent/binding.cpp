@@ -96,6 +96,7 @@ PYBIND11_MODULE(_recurrent_core, module) {
   define_backward("backward_float32", backward<float>);
   define_backward("backward_bfloat16", backward<Bfloat16>);
   define_normalisation(module);
+  define_ctc(module);
   module.def("register_operations", register_operations, py::arg("library"),
              "Adds the operations to TensorFlow, whose loaded framework library lies there.");
   module.def("limit_threads", limit_threads, py::arg("threads"),

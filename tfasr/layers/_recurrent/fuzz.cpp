@@ -37,6 +37,10 @@ struct Drawn {
   std::vector<float> projected, bias, kernel, h, c, d_outputs, d_h, d_c;
   std::vector<std::uint8_t> mask;
   bool masked;
+  // Of a CTC loss, for the same batch:
+  std::size_t frames, classes, labels_width;
+  std::vector<float> logits;
+  std::vector<std::int32_t> lengths, labels, label_lengths;
 };
 
 Drawn draw(Random& random) {
@@ -53,6 +57,20 @@ Drawn draw(Random& random) {
   d.mask.resize(d.batch * d.time);
   for (std::uint8_t& valid : d.mask) valid = random() % 2;
   d.masked = random() % 2;
+  d.frames = below(random, 12), d.classes = 1 + below(random, 20);
+  d.labels_width = below(random, d.frames);
+  // Some logits are so far apart that most paths' probabilities are below the least float.
+  d.logits = normal(random, d.batch * d.frames * d.classes, random() % 2 ? 1.0f : 300.0f);
+  for (std::size_t u = 0; u < d.batch; ++u) {
+    const std::size_t labels = below(random, d.labels_width);
+    const std::size_t frames = labels + random() % (d.frames - labels + 1);
+    d.label_lengths.push_back(static_cast<std::int32_t>(labels));
+    d.lengths.push_back(static_cast<std::int32_t>(frames));
+    for (std::size_t i = 0; i < d.labels_width; ++i) {
+      const auto any = static_cast<std::int32_t>(random() % (d.classes - 1));
+      d.labels.push_back(i < labels ? any : -1);
+    }
+  }
   return d;
 }
 
@@ -179,6 +197,31 @@ std::vector<float> normalise(const InstructionSet& set, const Drawn& d,
   return all;
 }
 
+// Solves a CTC loss. Losses are divided by what they may reach, infinite ones are -1.
+std::vector<float> align(const InstructionSet& set, const Drawn& d, int threads) {
+  std::vector<float> losses(d.batch), gradient(d.logits.size());
+  Ctc problem;
+  problem.batch = d.batch;
+  problem.frames = d.frames;
+  problem.classes = d.classes;
+  problem.width = d.labels_width;
+  problem.logits = d.logits.data();
+  problem.lengths = d.lengths.data();
+  problem.labels = d.labels.data();
+  problem.label_lengths = d.label_lengths.data();
+  problem.losses = losses.data();
+  problem.gradient = gradient.data();
+  check(problem);
+  set.ctc(problem, threads);
+  float largest = 1;
+  for (const float loss : losses) {
+    if (std::isfinite(loss)) largest = std::max(largest, loss);
+  }
+  for (float& loss : losses) loss = std::isfinite(loss) ? loss / largest : -1;
+  append(losses, gradient);
+  return losses;
+}
+
 using Solve = std::vector<float> (*)(const InstructionSet&, const Drawn&, int);
 
 std::vector<float> recur_float(const InstructionSet& set, const Drawn& d, int threads) {
@@ -202,7 +245,8 @@ const struct {
 } kSolvers[] = {{"float", recur_float, 1e-3f},
                 {"bfloat16", recur_rounded, 5e-2f},
                 {"normalisation of float", normalise_float, 1e-3f},
-                {"normalisation of bfloat16", normalise_rounded, 5e-2f}};
+                {"normalisation of bfloat16", normalise_rounded, 5e-2f},
+                {"CTC", align, 1e-4f}};
 
 float largest_of(const std::vector<float>& values) {
   float largest = 1;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ctc.hpp"
 #include "normalisation.hpp"
 #include "problem.hpp"
 
@@ -33,6 +34,7 @@ struct InstructionSet {
   void (*normalise_bfloat16)(const NormaliseForward<Bfloat16>&, int threads);
   void (*normalise_back_float)(const NormaliseBackward<float>&, int threads);
   void (*normalise_back_bfloat16)(const NormaliseBackward<Bfloat16>&, int threads);
+  void (*ctc)(const Ctc&, int threads);
 };
 
 // Each is defined in the source file of its name.

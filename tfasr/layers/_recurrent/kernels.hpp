@@ -3,8 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <type_traits>
 
 #include "buffer.hpp"

@@ -53,6 +53,7 @@ void register_operations(const std::string& library) {
     tensorflow = find_tensorflow(library.c_str());
     define_recurrence_operations();
     define_normalisation_operations();
+    define_ctc_operation();
     return true;
   }();
   static_cast<void>(done);

@@ -179,8 +179,9 @@ void define_kernel(const char* operation, DataType type) {
   status.expect_ok();
 }
 
-// Defined in operations_recurrence.cpp and operations_normalisation.cpp.
+// Each defined in the source file of its name.
 void define_recurrence_operations();
 void define_normalisation_operations();
+void define_ctc_operation();
 
 }  // namespace recurrent
