@@ -2,10 +2,12 @@
 
     python benchmarks/step_parts.py --gin_file fast/an4.gin --shard_dir DIR [--steps 20]
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
+    python benchmarks/step_parts.py --size paper [--steps 4] ...
 
-The steps are those of `tfasr train` on the first epoch's batches of the folder's split "train". A
-part's time is the sum over TensorFlow's threads, so all parts together may take longer than the
-step, which is timed without the profiler. With --operations the table has a row for each operation.
+The steps are those of `tfasr train` on the first epoch's batches of the folder's split "train", or
+with --size those of `training_step.py` on one batch of noise. A part's time is the sum over
+TensorFlow's threads, so all parts together may take longer than the step, which is timed without
+the profiler. With --operations the table has a row for each operation.
 """
 
 import argparse
@@ -18,7 +20,8 @@ from pathlib import Path
 
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
-from twin import results
+from twin import results, systems
+from twin.sizes import parse_size
 
 from tfasr.data.batches import BatchSource
 from tfasr.data.shards import open_split
@@ -29,12 +32,13 @@ from tfasr.training.step import TimedStep
 # The first pattern that matches an operation's name in the graph, and its type.
 PARTS = [
     ("input", r"Iterator|ParallelMap|Decode|Parse|reduce_std|Single|Dataset"),
-    ("recurrence forward", r"/lstm_\d+(_\d+)?/(PyFunc|TfasrRecurrence)"),
+    ("casts", r":Cast$"),
+    ("recurrence forward", r":TfasrRecurrence$|/lstm_\d+(_\d+)?/PyFunc"),
     ("recurrence backward", r"^recurrence_gradient.*(PyFunc|Tfasr)|^PyFunc|RecurrenceGradient"),
+    ("matrix products", r":(_Mkl)?(Fused)?MatMul$"),
     ("normalisation and dropout", r"normalisation|dropout"),
     ("convolution", r"convolution"),
     ("loss", r"ctc_loss|CTC|SparseTensor|boolean_mask|SequenceMask|ScatterNd"),
-    ("matmuls", r":MatMul"),
     ("update", r"[Aa]da"),
     ("around the recurrence", r"lstm|recurrence_gradient"),
 ]
@@ -46,13 +50,19 @@ CONTAINER = re.compile("ExecutorState|KernelAndDevice|InstantiatedCapturedFuncti
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gin_file", default="an4.gin")
-    parser.add_argument("--shard_dir", required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--shard_dir")
+    source.add_argument("--size", type=parse_size, help="paper, an4, ...: see training_step.py")
     parser.add_argument("--precision", choices=["float32", "mixed_bfloat16"], default="float32")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--operations", action="store_true", help="a row for each operation")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
-    step = make_step(flags)
+    name = flags.size.name if flags.size else flags.gin_file
+    if flags.size:
+        step = systems.make_step("tfasr", flags.size, flags.precision.removeprefix("mixed_"))
+    else:
+        step = make_step(flags)
     for _ in range(5):
         step()
     timed = []
@@ -63,7 +73,7 @@ def main() -> None:
     rows = rows_of(profiled(step, flags.steps), flags.steps, flags.operations)
     first = "operation" if flags.operations else "part"
     table = {
-        "title": f"{flags.gin_file}, {flags.precision}: {1e3 * statistics.median(timed):.1f} ms",
+        "title": f"{name}, {flags.precision}: {1e3 * statistics.median(timed):.1f} ms",
         "columns": [(first, first), ("ms", "ms a step"), ("calls", "calls a step")],
         "rows": rows,
     }

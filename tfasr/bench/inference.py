@@ -173,18 +173,25 @@ class TorchTwin:
 
         content = onnx.load(graph).graph
         weights = {array.name: numpy_helper.to_array(array) for array in content.initializer}
+        of_type: dict[str, list[Any]] = {}
+        for node in content.node:
+            of_type.setdefault(node.op_type, []).append(node)
+        convolutions, products = (of_type.get(kind, []) for kind in ("Conv", "MatMul"))
         layers = [node for node in content.node if node.op_type in _GATES]
-        one_way = all(len(weights[f"{node.name}_w"]) == 1 for node in layers)
-        if "convolution_kernel" not in weights or not one_way:
+        one_way = layers and all(len(weights[node.input[1]]) == 1 for node in layers)
+        if not one_way or len(convolutions) != 1 or len(products) != 1:
             raise UsageError(
                 "The backend torch only runs models with a convolution and recurrent layers in one "
                 "direction. This model is different."
             )
-        convolution = next(node for node in content.node if node.op_type == "Conv")
+        (convolution,), (product,) = convolutions, products
+        (bias,) = (
+            weights[node.input[1]] for node in of_type["Add"] if product.output[0] in node.input
+        )
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
-        self._convolution = _tensors(weights["convolution_kernel"], weights["convolution_bias"])
-        self._classifier = _tensors(weights["classifier_kernel"].T, weights["classifier_bias"])
-        self._layers = [_layer(node.op_type, node.name, weights) for node in layers]
+        self._convolution = _tensors(*(weights[name] for name in convolution.input[1:]))
+        self._classifier = _tensors(weights[product.input[1]].T, bias)
+        self._layers = [_layer(node, weights) for node in layers]
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         return self._run(features, self.initial_state())[0]
@@ -211,13 +218,13 @@ class TorchTwin:
             return functional.log_softmax(logits, dim=-1).numpy(), reached
 
 
-def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> Any:
+def _layer(node: Any, weights: dict[str, np.ndarray]) -> Any:
     import torch
 
-    kernel, recurrent_kernel, bias = (weights[f"{name}_{part}"][0] for part in "wrb")
-    gates = _GATES[operator]
+    kernel, recurrent_kernel, bias = (weights[name][0] for name in node.input[1:4])
+    gates = _GATES[node.op_type]
     kinds = {"LSTM": torch.nn.LSTM, "GRU": torch.nn.GRU}
-    layer = kinds[operator](kernel.shape[1], recurrent_kernel.shape[1], batch_first=True)
+    layer = kinds[node.op_type](kernel.shape[1], recurrent_kernel.shape[1], batch_first=True)
     arrays = {"weight_ih_l0": kernel, "weight_hh_l0": recurrent_kernel}
     arrays |= dict(zip(("bias_ih_l0", "bias_hh_l0"), np.split(bias, 2), strict=True))
     ordered = {}

@@ -1,5 +1,8 @@
 """Replaces a Keras recurrent layer's loop by a fused one, and draws dropout with fewer bits."""
 
+import functools
+from pathlib import Path
+
 import keras
 
 LEVELS = 1 << 16  # values of 16 random bits, which are drawn for each activation
@@ -9,6 +12,25 @@ def has_gpu() -> bool:
     import tensorflow as tf  # only in functions, as other backends may lack it
 
     return bool(tf.config.list_logical_devices("GPU"))
+
+
+def convolution_policy(policy):
+    """Returns the dtype policy for a convolution in a model of this policy.
+
+    It is float32 instead of mixed_bfloat16 where TensorFlow runs on a processor with AMX. There,
+    for some lengths, oneDNN 3.x multiplies what was in its scratch memory by zero when it computes
+    a kernel's gradient in bfloat16. If that happens to be no number, the gradient isn't one either.
+    """
+    name = getattr(policy, "name", policy)
+    if name != "mixed_bfloat16" or keras.backend.backend() != "tensorflow" or has_gpu():
+        return policy
+    return "float32" if _has_tiles() else policy
+
+
+@functools.cache
+def _has_tiles() -> bool:
+    listed = Path("/proc/cpuinfo")
+    return listed.exists() and " amx_bf16 " in listed.read_text(encoding="utf-8", errors="replace")
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.fused_call import Dropout, valid_frames, widened
+from tfasr.layers.fused_call import Dropout, convolution_policy, valid_frames, widened
 from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
@@ -65,7 +65,8 @@ class ConformerBlock(keras.layers.Layer):
         self.attention = [self._dense(width, f"attention_{name}") for name in _ATTENTION]
         self.gated = self._dense(2 * width, "gated")
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
-        options = {"use_bias": False, "dtype": self.dtype_policy, "name": "depthwise"}
+        policy = convolution_policy(self.dtype_policy)
+        options = {"use_bias": False, "dtype": policy, "name": "depthwise"}
         options["depthwise_initializer"] = initializer
         self.depthwise = keras.layers.DepthwiseConv1D(kernel, **options)
         self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
@@ -212,7 +213,8 @@ class ConformerModel(Network):
         self.subsampling = [
             keras.layers.Conv1D(
                 config.width, 3, strides=2, activation="relu",
-                kernel_initializer=glorot(number), dtype=policy, name=f"subsampling_{number}",
+                kernel_initializer=glorot(number), dtype=convolution_policy(policy),
+                name=f"subsampling_{number}",
             )
             for number in range(config.subsampling)
         ]  # fmt: skip

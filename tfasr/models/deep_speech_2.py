@@ -9,7 +9,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
-from tfasr.layers.fused_call import valid_frames, widened
+from tfasr.layers.fused_call import convolution_policy, valid_frames, widened
 from tfasr.layers.geometry import conv_output_frames, padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Stage, class_scores
@@ -124,8 +124,11 @@ class DeepSpeech2(keras.Model):
             initializer = keras.initializers.GlorotUniform(100 * seed + number)
             return {"kernel_initializer": initializer, "name": name, **policy}
 
+        precision = {"dtype": convolution_policy(self.dtype_policy)}
         self.convolutions = [
-            keras.layers.Conv2D(filters, kernel[::-1], stride[::-1], **named(f"convolution_{n}", n))
+            keras.layers.Conv2D(
+                filters, kernel[::-1], stride[::-1], **named(f"convolution_{n}", n) | precision
+            )
             for n, (kernel, stride) in enumerate(CONVOLUTIONS)
         ]
         self.normalisations = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import keras
 
 from tfasr.kit.config import config_class, require
+from tfasr.layers.fused_call import convolution_policy
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.models import costs
 from tfasr.models.recurrent import class_scores
@@ -57,7 +58,8 @@ class KeywordSpotter(keras.Model):
         self.config = config
         self.layout = layout
         policy, data_format = self.dtype_policy, LAYOUTS[layout]
-        options = {"use_bias": False, "data_format": data_format, "dtype": policy}
+        options = {"use_bias": False, "data_format": data_format}
+        options["dtype"] = convolution_policy(policy)
         initializers = [keras.initializers.HeNormal(100 * seed + n) for n in range(len(LAYERS))]
         self.convolutions = [
             keras.layers.Conv2D(

@@ -10,7 +10,7 @@ import keras
 from tfasr.errors import UsageError
 from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.fused_call import Dropout, valid_frames
+from tfasr.layers.fused_call import Dropout, convolution_policy, valid_frames
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 from tfasr.models import costs
@@ -194,7 +194,8 @@ class RecurrentStack(Network):
         initializer = keras.initializers.GlorotUniform(next(seeds))
         options = {"activation": "relu", "kernel_initializer": initializer, "name": "convolution"}
         sizes = (config.conv_filters, config.conv_kernel, config.conv_stride)
-        self.convolution = keras.layers.Conv1D(*sizes, dtype=self.dtype_policy, **options)
+        policy = convolution_policy(self.dtype_policy)
+        self.convolution = keras.layers.Conv1D(*sizes, dtype=policy, **options)
         self.recurrent = [self._recurrent(number, seeds) for number in range(config.num_layers)]
         blocks = range(config.num_layers + 1)
         self.normalisations = [

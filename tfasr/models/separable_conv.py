@@ -6,7 +6,7 @@ import keras
 
 from tfasr.kit.config import MOST_LAYERS, config_class, require, require_within
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.fused_call import Dropout, valid_frames, widened
+from tfasr.layers.fused_call import Dropout, convolution_policy, valid_frames, widened
 from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
@@ -105,6 +105,7 @@ class SeparableConvModel(Network):
 
     def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
         options = {"strides": self.config.stride if name == "first" else 1, **self._options}
+        options["dtype"] = convolution_policy(self.dtype_policy)
         for part in ("depthwise", "pointwise"):
             initializer = keras.initializers.GlorotUniform(next(self._seeds))
             options[f"{part}_initializer"] = initializer
