@@ -68,9 +68,7 @@ print(sorted(wrong))
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="replaces glibc's malloc")
 def test_gradients_do_not_depend_on_what_memory_held(tmp_path):
-    compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) or shutil.which(
-        "cc"
-    )
+    compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler")
     source, library = tmp_path / "nan.c", tmp_path / "nan.so"
