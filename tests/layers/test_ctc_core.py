@@ -216,7 +216,7 @@ def test_it_is_an_operation_of_graphs_and_refuses_second_derivatives(monkeypatch
         outer.gradient(tf.reduce_sum(gradients(logits)[1]), logits)
 
 
-def test_what_is_no_number_makes_losses_that_are_none():
+def test_nan_and_infinite_logits_give_a_loss_of_nan():
     arguments = drawn(np.random.default_rng(2), 4, 20, 5, 3, 1.0)
     logits = arguments[0]
     expected = core.ctc(*arguments, threads=1)

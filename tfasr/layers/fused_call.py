@@ -18,8 +18,8 @@ def convolution_policy(policy):
     """Returns the dtype policy for a convolution in a model of this policy.
 
     It is float32 instead of mixed_bfloat16 where TensorFlow runs on a processor with AMX. There,
-    for some lengths, oneDNN 3.x multiplies what was in its scratch memory by zero when it computes
-    a kernel's gradient in bfloat16. If that happens to be no number, the gradient isn't one either.
+    for some numbers of frames, oneDNN reads memory that nobody has written when it computes a
+    kernel's gradient in bfloat16. If that memory happens to hold NaN, the gradient is NaN too.
     """
     name = getattr(policy, "name", policy)
     if name != "mixed_bfloat16" or keras.backend.backend() != "tensorflow" or has_gpu():

@@ -18,8 +18,8 @@ def ctc_loss(
     """The CTC loss of each utterance, float32 ``(batch,)``; infinite where the labels have no path.
 
     On CPUs tfasr's compiled core computes it together with its gradient, which is 0 where the loss
-    is infinite. Elsewhere TensorFlow's native kernel does. Both raise InvalidArgumentError for an
-    utterance without labels, or with more labels than valid frames.
+    is infinite. On GPUs, and if the core wasn't built, TensorFlow's kernel does. Both raise
+    InvalidArgumentError for an utterance without labels, or with more labels than valid frames.
 
     Args:
         logits: ``(batch, frames, classes)``, the blank last; converted to float32.
