@@ -419,13 +419,16 @@ def processor() -> str:
 def measure(name: str, corpora: Path, work: Path) -> dict[str, Any]:
     """Runs a figure's commands and returns its row."""
     figure = FIGURES[name]
-    folder = work / name
+    # A folder for each version of the code, so that no figure is read from runs of another one.
+    folder = work / f"{name}-{code_hash(figure.code)}"
     folder.mkdir(parents=True, exist_ok=True)
     places = {"python": sys.executable, "work": folder, "shards": work / "shards"}
     places |= {part: corpora / part for part in ("an4", "librispeech", "decoding")}
     printed = ""
     for command in figure.commands:
         words = [word.format(**places) for word in shlex.split(command)]
+        if "train" in words and Path(words[-1], "experiment.json").exists():
+            words.append("--resume")  # of an interrupted measurement; a finished run stays as it is
         print("$", shlex.join(words), flush=True)
         done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:

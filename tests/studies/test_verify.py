@@ -305,7 +305,7 @@ FORGERIES = {
     doubled_step: (f"{CHALLENGER} seed 1, chain", "is step 4 and follows step 4"),
     reordered_steps: (f"{CHALLENGER} seed 1, chain", "follows step"),
     small_epoch: (f"{CHALLENGER} seed 1, counts", "have the split's 24 utterances"),
-    removed_evaluation: (f"{REIGNING} seed 1, counts", "evaluation of epoch .1. is missing"),
+    removed_evaluation: (f"{REIGNING} seed 1, counts", "evaluation of epoch 1 is missing"),
     other_alphabet: (f"{CHALLENGER} seed 1, settings", "alphabet"),
     other_decoder: (f"{CHALLENGER} seed 1, settings", "decoder"),
     other_rule_of_comparison: (f"{CHALLENGER} seed 1, settings", "does not match its hash"),

@@ -126,8 +126,8 @@ def _counts(run: Run) -> _Checked:
     share = run.timeline.evaluations_per_epoch
     scored = {round(epoch * share) for epoch in _evaluations(run)}
     missing = sorted(set(range(1, max(scored, default=0) + 1)) - scored)
-    epochs = [n / share if n % share else n // share for n in missing[:1]]
-    must(not missing, f"the evaluation of epoch {epochs} is missing")
+    epochs = [str(n / share if n % share else n // share) for n in missing]
+    must(not missing, f"the evaluation of epoch {', '.join(epochs)} is missing")
     return f"{len(numbers)} steps, {len(scored)} evaluations"
 
 
