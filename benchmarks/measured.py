@@ -369,20 +369,15 @@ def page(rows: list[dict[str, Any]]) -> str:
         "`benchmarks/measured.py` says what the folder must contain."
     )
     lines = ["# What was measured", "", *textwrap.wrap(intro, _WIDTH, break_on_hyphens=False)]
-    processors = list(dict.fromkeys(row["processor"] for row in rows if not is_stale(row)))
-    here = processors[:1]
+    current = [row for row in rows if not is_stale(row)]
+    here = [row for row in current if row["processor"] == current[0]["processor"]]
     if here:
-        lines += ["", f"## {here[0]}", ""]
-        lines += _items(row for row in rows if row["processor"] in here)
+        lines += ["", f"## {here[0]['processor']}", "", *_items(here)]
     lines += ["", "## Other machines and earlier code" if here else "## Earlier code"]
-    for name in dict.fromkeys(row["processor"] for row in rows):
-        if name not in here:
-            lines += [
-                "",
-                f"### {name}",
-                "",
-                *_items(row for row in rows if row["processor"] == name),
-            ]
+    others = [row for row in rows if row not in here]
+    for name in dict.fromkeys(row["processor"] for row in others):
+        lines += ["", f"### {name}", ""]
+        lines += _items(row for row in others if row["processor"] == name)
     lines += ["", "## Commands", "", "```sh"]
     for figure in FIGURES.values():
         lines += [f"# {figure.what.partition(' ([')[0]}"]
