@@ -9,63 +9,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.test_ctc import collapse, log_softmax
+from tests.training.ctc_reference import by_all_paths, by_logarithms
 from tfasr.layers import operations
 from tfasr.training import ctc
 
 core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
 if not hasattr(core, "ctc"):
     pytest.skip("the core is of an older source: install tfasr again", allow_module_level=True)
-
-
-def by_all_paths(logits, labels):
-    """Loss and gradient by the definition: over all sequences of classes that spell the labels."""
-    log_probs = log_softmax(logits)
-    frames, classes = log_probs.shape
-    posterior, total = np.zeros((frames, classes)), 0.0
-    for path in itertools.product(range(classes), repeat=frames):
-        if collapse(path, classes - 1) == list(labels):
-            probability = np.exp(log_probs[range(frames), path].sum())
-            posterior[range(frames), path] += probability
-            total += probability
-    return -np.log(total), np.exp(log_probs) - posterior / total
-
-
-def by_logarithms(logits, labels):
-    """The same in float64, by sums of logarithms forwards and backwards."""
-    log_probs = log_softmax(logits)
-    frames, classes = log_probs.shape
-    states = [classes - 1]
-    for label in labels:
-        states += [label, classes - 1]
-    spoken = log_probs[:, states]
-    skips = [
-        i > 1 and states[i] != classes - 1 and states[i] != states[i - 2]
-        for i in range(len(states))
-    ]
-
-    def sums(emitted, skips):
-        rows = np.full((frames, len(states)), -np.inf)
-        rows[0, :2] = emitted[0, :2]
-        for t in range(1, frames):
-            before = np.concatenate([[-np.inf, -np.inf], rows[t - 1]])
-            over = np.where(skips, before[:-2], -np.inf)
-            rows[t] = emitted[t] + np.logaddexp.reduce([before[2:], before[1:-1], over])
-        return rows
-
-    with np.errstate(invalid="ignore"):
-        ahead = sums(spoken, skips)
-        # Backwards the same states are skipped over, seen from the other side.
-        back_skips = [*skips[2:], False, False][::-1]
-        behind = sums(spoken[::-1, ::-1], back_skips)[::-1, ::-1]
-        through = ahead + behind - spoken
-        total = np.logaddexp.reduce(ahead[-1, -2:])
-    if total == -np.inf:
-        return np.inf, np.zeros((frames, classes))
-    posterior = np.zeros((frames, classes))
-    for state, label in enumerate(states):
-        posterior[:, label] += np.exp(through[:, state] - total)
-    return -total, np.exp(log_probs) - posterior
 
 
 def drawn(rng, batch, frames, classes, most_labels, scale):
