@@ -16,7 +16,6 @@ from tfasr.bench.decoder import (
     LogProbs,
     decoder_chart,
     decoder_configs,
-    log_softmax,
     measure,
     measure_apart,
 )
@@ -191,15 +190,6 @@ def test_logits_become_log_probabilities_of_20_ms_frames(load, tmp_path):
     np.testing.assert_allclose(read.log_probs, load.log_probs, atol=2e-5)
     np.testing.assert_allclose(read.audio_s, load.audio_s)
     assert (read.alphabet, read.lexicon) == (ALPHABET, load.lexicon)
-
-
-@given(st.lists(st.floats(-200, 200, width=32), min_size=2, max_size=8))
-@settings(deadline=None)
-def test_log_softmax_sums_to_one_and_keeps_distances(logits):
-    logits = np.array([logits], np.float32)
-    found = log_softmax(logits)
-    assert np.exp(found.astype(float)).sum() == pytest.approx(1, abs=1e-4)
-    np.testing.assert_allclose(found - found[:, :1], logits - logits[:, :1], atol=1e-3)
 
 
 def test_the_audio_is_counted_in_hours(load):

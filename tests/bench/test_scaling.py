@@ -204,6 +204,7 @@ def test_the_figures_show_ideal_prediction_measurement_use_and_modules():
         {"device_counts": (1, 3), "strong_utterances": 16},
         {"steps": 4, "warmup_steps": 4},
         {"overlap": 2.0},
+        {"link_latency_us": math.inf},
         {"predicted_devices": (0,)},
     ],
 )

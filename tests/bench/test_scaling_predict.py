@@ -39,6 +39,10 @@ def rng():
     return np.random.default_rng(0)
 
 
+def holds(interval: Interval, value: float) -> bool:
+    return interval.low <= value <= interval.high
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.floats(1e-3, 10), st.floats(1e-3, 10), st.sets(st.integers(1, 500), min_size=2))
 def test_a_sum_of_two_causes_is_found_again(fixed_s, per_row_s, rows):
@@ -107,7 +111,7 @@ def test_intervals_hold_what_they_promise():
         )
         found = WorkerPrediction(measured, seed=trial).run(8, 128)
         seconds = utterances(128) / 128 * (step_s(16) + ring_all_reduce_s(8, size, link))
-        held += found.target_s.holds(seconds)
+        held += holds(found.target_s, seconds)
     assert 0.86 * trials <= held <= trials - 1
 
 
@@ -147,8 +151,8 @@ def test_times_to_train_of_published_runs_lie_where_other_sizes_predict_them():
         for one in SERIES:
             if one["gpus"] not in gpus:
                 found = prediction.run(one["gpus"], one["batch"]).target_s
-                held.append(found.holds(statistics.median(one["seconds"])))
-                runs_held += sum(map(found.holds, one["seconds"]))
+                held.append(holds(found, statistics.median(one["seconds"])))
+                runs_held += sum(holds(found, seconds) for seconds in one["seconds"])
                 predicted += len(one["seconds"])
     assert len(held) == 24
     assert sum(held) >= 21
@@ -340,7 +344,7 @@ def test_an_exchange_is_measured_between_two_processes():
     assert (little.workers, little.gradient_bytes, much.gradient_bytes) == (2, 4096, 8_000_000)
     assert 0 < little.seconds < much.seconds
     measured = Measurements([MeasuredStep(8, 0.1)], 8e6, exchanges=[little, much])
-    assert WorkerPrediction(measured).run(2, 16).exchange_s.holds(much.seconds)
+    assert holds(WorkerPrediction(measured).run(2, 16).exchange_s, much.seconds)
 
 
 def test_a_prediction_needs_steps_and_an_exchange():
@@ -447,21 +451,3 @@ def test_a_step_is_found_again_in_its_own_times(fixed_s, per_utterance_s, batche
 
 def test_one_batch_alone_leaves_nothing_fixed():
     assert fit_single_device([4], [2.0]) == SingleDeviceStep(0.0, 0.5)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: Link(0.0),
-        lambda: Link(math.nan),
-        lambda: Link(1.0, -1.0),
-        lambda: ring_all_reduce_s(0, 1, Link(1.0)),
-        lambda: fit_link([1], [10], [1.0]),
-        lambda: fit_link([], [], []),
-        lambda: fit_single_device([0], [1.0]),
-        lambda: ScalingModel(SingleDeviceStep(1, 1), 1, Link(1.0), overlap=1.5),
-    ],
-)
-def test_what_makes_no_sense_is_refused(wrong):
-    with pytest.raises(ValueError, match="must|needs"):
-        wrong()

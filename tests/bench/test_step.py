@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from tfasr.bench.modules import matmul_ceiling
 from tfasr.bench.perform import run_workload
 from tfasr.bench.step import StepConfig, StepTiming, measure_step, step_table
-from tfasr.bench.synthetic import matmul_ceiling
 from tfasr.bench.workload import Context
 from tfasr.cli import parse
 from tfasr.errors import UsageError

@@ -16,9 +16,9 @@ from tfasr.bench.steppers import Batch, Kernels, Stepper, ctc_losses, make_stepp
 from tfasr.bench.workload import BACKENDS, Context, Result, Workload, seconds_of
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis, run_colour
-from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of, three_digits
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.kit.process import call
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.build import build_recogniser
@@ -54,9 +54,9 @@ class BackendsConfig:
     acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
 
     def check(self) -> None:
-        for name in ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames"):
-            require(getattr(self, name) > 0, self, name, "at least 1")
-        require(self.acoustic_batch_size >= 0, self, "acoustic_batch_size", "at least 0")
+        names = ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames")
+        require_numbers(self, *names)
+        require_numbers(self, "acoustic_batch_size", zero=True)
         require(bool(self.layouts), self, "layouts", "at least one")
         names = (*BACKENDS, NATIVE)
         valid = bool(self.backends) and set(self.backends) <= set(names)
@@ -72,41 +72,34 @@ class BackendTimes:
     backend: str  # Keras's backend, or `NATIVE`
     batch_size: int  # utterances
     first_s: list[float | None]  # the first step of each process, which compiles
-    forward_ms: list[list[float]]  # time of each forward pass, a list per process
-    step_ms: list[list[float]]  # time of each step, a list per process
+    all_forward_ms: list[list[float]]  # time of each forward pass, a list per process
+    all_step_ms: list[list[float]]  # time of each step, a list per process
     reason: str = ""  # why times are missing, or ""
 
     def joined(self, others: "Sequence[BackendTimes]") -> "BackendTimes":
-        names = ("first_s", "forward_ms", "step_ms")
+        names = ("first_s", "all_forward_ms", "all_step_ms")
         return replace(self, **{n: sum((getattr(o, n) for o in others), []) for n in names})
 
     @property
-    def median_forward_ms(self) -> float | None:
-        return _median(self.forward_ms)
+    def forward_ms(self) -> float | None:
+        return _median(self.all_forward_ms)
 
     @property
-    def median_step_ms(self) -> float | None:
-        return _median(self.step_ms)
+    def step_ms(self) -> float | None:
+        return _median(self.all_step_ms)
 
     @property
-    def median_first_s(self) -> float | None:
+    def first_step_s(self) -> float | None:
         return None if self.reason else statistics.median(self.first_s)
 
     @property
     def utterances_per_s(self) -> float | None:
-        step_ms = self.median_step_ms
-        return None if step_ms is None else 1000 * self.batch_size / step_ms
+        return None if self.step_ms is None else 1000 * self.batch_size / self.step_ms
 
     def to_json(self) -> dict[str, Any]:
         names = ("model", "layout", "backend", "batch_size", "utterances_per_s", "reason")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "forward_ms": self.median_forward_ms,
-            "step_ms": self.median_step_ms,
-            "first_step_s": self.median_first_s,
-            "all_forward_ms": self.forward_ms,
-            "all_step_ms": self.step_ms,
-        }
+        names += ("forward_ms", "step_ms", "first_step_s", "all_forward_ms", "all_step_ms")
+        return {name: getattr(self, name) for name in names}
 
 
 def _median(processes: Sequence[Sequence[float]]) -> float | None:
@@ -306,26 +299,26 @@ def _axes_times(task: AxesTask, frames: int, config, stepper: Stepper) -> dict[s
 
 def backends_table(times, config: BackendsConfig, backends, absent: list[str]) -> Table:
     """Returns a row per model, backend and layout, relative to the fastest of each model."""
-    ran = [row for row in times if row.median_step_ms is not None]
+    ran = [row for row in times if row.step_ms is not None]
 
     def of_fastest(row: BackendTimes) -> float | None:
-        fastest = min(other.median_step_ms for other in ran if other.model == row.model)
-        return None if row.reason else row.median_step_ms / fastest
+        fastest = min(other.step_ms for other in ran if other.model == row.model)
+        return None if row.reason else row.step_ms / fastest
 
     def rounds(row: BackendTimes) -> str | None:
-        medians = [statistics.median(steps) for steps in row.step_ms if not row.reason]
+        medians = [statistics.median(steps) for steps in row.all_step_ms if not row.reason]
         return f"{min(medians):.1f}–{max(medians):.1f}" if medians else None
 
     columns = [
         Column("model", "", lambda row: f"{row.model}, batch {row.batch_size}"),
         Column("backend", "", lambda row: _label(row.backend)),
         Column("layout", "", lambda row: row.layout or UNKNOWN),
-        Column("forward, ms", "", lambda row: row.median_forward_ms, fixed(1)),
-        Column("step, ms", "", lambda row: row.median_step_ms, fixed(1)),
+        Column("forward, ms", "", lambda row: row.forward_ms, fixed(1)),
+        Column("step, ms", "", lambda row: row.step_ms, fixed(1)),
         Column("rounds, ms", "", rounds),
         Column("utterances/s", "", lambda row: row.utterances_per_s, "{:,.1f}".format),
         Column("of the fastest", "", of_fastest, fixed(2)),
-        Column("first step, s", "", lambda row: row.median_first_s, fixed(1)),
+        Column("first step, s", "", lambda row: row.first_step_s, fixed(1)),
     ]
     return table_of(_TITLE, columns, times, _notes(times, config, backends, absent))
 
@@ -359,8 +352,8 @@ def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[s
 
 
 def _version(backend: dict[str, Any]) -> str:
-    name, versions = backend["name"], backend["versions"]
-    version = versions["torch" if name == NATIVE else name]
+    name = backend["name"]
+    version = backend["versions"][name.removeprefix("native_")]
     return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
 
 
@@ -373,11 +366,11 @@ def backends_chart(times: Sequence[BackendTimes]) -> Chart:
 def _panel(rows: Sequence[BackendTimes]) -> Panel:
     ran = [row for row in rows if not row.reason]
     places = list(range(len(ran)))
-    forward = [row.median_forward_ms for row in ran]
-    step_ms = [row.median_step_ms for row in ran]
+    forward = [row.forward_ms for row in ran]
+    step_ms = [row.step_ms for row in ran]
     y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
     ends = [max(pair) for pair in zip(forward, step_ms, strict=True)]
-    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
+    words = [f"{three_digits(ms)} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
     marks = [
         Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
         Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
@@ -391,7 +384,8 @@ def _panel(rows: Sequence[BackendTimes]) -> Panel:
 
 def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
     installed = installed_backends()
-    present = [name for name in config.backends if _process(name) in installed]
+    processes = {name: name.removeprefix("native_") for name in config.backends}
+    present = [name for name in config.backends if processes[name] in installed]
     absent = [name for name in config.backends if name not in present]
     if not present:
         raise UsageError(
@@ -404,11 +398,11 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
         # Each round starts with another backend, so that none always has a warm or cold machine.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
-            answers[name].append(call(measure, name, *work, backend=_process(name)))
+            answers[name].append(call(measure, name, *work, backend=processes[name]))
     times = [
-        processes[0].joined(processes)
+        of_processes[0].joined(of_processes)
         for name in present
-        for processes in zip(*(models for _, models in answers[name]), strict=True)
+        for of_processes in zip(*(models for _, models in answers[name]), strict=True)
     ]
     times.sort(key=lambda row: row.model != KEYWORDS)
     backends = [answers[name][0][0] for name in present]
@@ -418,10 +412,6 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
     steps = 2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times)
     tables = [backends_table(times, config, backends, absent)]
     return Result(tables, values, steps, {"backends": lambda: backends_chart(times)})
-
-
-def _process(name: str) -> str:
-    return "torch" if name == NATIVE else name
 
 
 BACKENDS_WORKLOAD = Workload(

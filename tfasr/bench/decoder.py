@@ -142,20 +142,16 @@ class LogProbs:
             ) from error
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    normalised = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return normalised.astype(np.float32, copy=False)
-
-
 def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
     words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
     if all(key in stored for key in _LOGIT_KEYS):
+        from scipy.special import log_softmax  # imported late: the command line must start quickly
+
         offsets, characters = stored["offsets"].astype(np.int64), str(stored["chars"])
         return LogProbs(
-            log_probs=log_softmax(stored["logits"]),
+            log_probs=log_softmax(stored["logits"], axis=1).astype(np.float32, copy=False),
             offsets=offsets,
             references=stored["texts"].tolist(),
             audio_s=np.diff(offsets) * 0.02,
@@ -264,23 +260,17 @@ def measure(
     decoder.decode(first[:, :1], lengths.clip(max=1))  # libraries load in the first call
     texts, cpu_s, wall_s = [], [], []
     while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
-        texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
-        cpu_s.append(pass_cpu_s)
-        wall_s.append(pass_wall_s)
+        texts = []
+        cpu_s.append(0.0)
+        wall_s.append(0.0)
+        for log_probs, lengths in load.batches(batch_size):
+            cpu_began, wall_began = time.process_time(), time.perf_counter()
+            hypotheses = decoder.decode(log_probs, lengths)
+            cpu_s[-1] += time.process_time() - cpu_began
+            wall_s[-1] += time.perf_counter() - wall_began
+            texts += [hypothesis.text for hypothesis in hypotheses]
     medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
     return DecoderRow(config, build_s, *medians, len(wall_s), load.audio_hours, counts)
-
-
-def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list, float, float]:
-    texts: list[str] = []
-    cpu_s = wall_s = 0.0
-    for log_probs, lengths in load.batches(batch_size):
-        cpu_began, wall_began = time.process_time(), time.perf_counter()
-        hypotheses = decoder.decode(log_probs, lengths)
-        cpu_s += time.process_time() - cpu_began
-        wall_s += time.perf_counter() - wall_began
-        texts += [hypothesis.text for hypothesis in hypotheses]
-    return texts, cpu_s, wall_s
 
 
 def run_log_probs(context: Context) -> LogProbs:

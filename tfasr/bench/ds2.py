@@ -18,9 +18,9 @@ from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, seconds_of
 from tfasr.display import chart
 from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
-from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of, three_digits
 from tfasr.errors import RunError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 # How many of every hundred utterances last 1, 2, ... 15 s, and how many labels each of them has.
@@ -90,16 +90,14 @@ class DeepMarkConfig:
     seed: int = 0  # of initial weights and random data
 
     def check(self) -> None:
-        for field in ("batch_size", "warmup_steps", "num_devices", "search_rounds"):
-            require(getattr(self, field) > 0, self, field, "at least 1")
-        sizes = self.search_batches
-        rising = list(sizes) == sorted(set(sizes)) and min(sizes, default=1) > 0
-        require(rising, self, "search_batches", "positive and growing")
+        counts = ("batch_size", "warmup_steps", "num_devices", "search_rounds")
+        require_numbers(self, *counts, "search_batches")
+        require_numbers(self, "cliff_tolerance", "seed", zero=True)
+        rising = list(self.search_batches) == sorted(set(self.search_batches))
+        require(rising, self, "search_batches", "growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
-        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
-        require(self.seed >= 0, self, "seed", "at least 0")
 
 
 @dataclass(frozen=True)
@@ -125,10 +123,14 @@ class DeepMarkMeasurement:
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
     lengths: Sequence[LengthMeasurement]  # one for utterances of each length, 1 to 15 s
-    timed_apart: bool = True  # False if backward_s is total_s minus forward_s
 
     @property
-    def num_batches(self) -> int:
+    def timed_apart(self) -> bool:
+        """False if backward_s is total_s minus forward_s: several devices can't wait in between."""
+        return self.num_devices == 1
+
+    @property
+    def batches(self) -> int:
         return sum(len(length.sizes) for length in self.lengths)
 
     @property
@@ -171,13 +173,10 @@ class DeepMarkMeasurement:
         return self.utterances_per_s / alone.utterances_per_s
 
     def to_json(self) -> dict[str, Any]:
+        sizes = ("num_devices", "batch_size", "batches", "utterances", "audio_s")
         names = ("utterances_per_s", "audio_s_per_s", "epoch_s")
         return {
-            "num_devices": self.num_devices,
-            "batch_size": self.batch_size,
-            "batches": self.num_batches,
-            "utterances": self.utterances,
-            "audio_s": self.audio_s,
+            **{name: getattr(self, name) for name in sizes},
             **dict(zip(_MEANS, _means_ms(self.lengths), strict=True)),
             "timed_apart": self.timed_apart,
             **dict(zip(_SUMS, _sums_s(self.lengths), strict=True)),
@@ -197,7 +196,7 @@ def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...] | None:
     return tuple(1000 * seconds / batches for seconds in _sums_s(lengths)) if batches else None
 
 
-_AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUNTS)
+_AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))
 
 
 @dataclass(frozen=True)
@@ -282,9 +281,8 @@ class DeepMarkTimer:
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
         size = self.num_devices * batch_size
         pairs = zip(LENGTHS_S, counts, strict=True)
-        results = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
-        lengths, apart = zip(*results, strict=True)
-        return DeepMarkMeasurement(size, self.num_devices, lengths, all(apart))
+        lengths = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
+        return DeepMarkMeasurement(size, self.num_devices, lengths)
 
     def search(self, lengths_s: Sequence[int]) -> Search:
         """Compares the configured batch sizes on one device; raises RunError if none fits."""
@@ -314,28 +312,24 @@ class DeepMarkTimer:
         rounds = range(self._bench.search_rounds)
         return statistics.median(seconds_of(self._stepper.gradients, batch) for _ in rounds) / size
 
-    def _length(self, length_s: int, sizes: Sequence[int]) -> tuple[LengthMeasurement, bool]:
+    def _length(self, length_s: int, sizes: Sequence[int]) -> LengthMeasurement:
+        if not sizes:
+            return LengthMeasurement(length_s, sizes, [], [], [])
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
-        apart = True
         for batch in batches.values():
             for _ in range(self._bench.warmup_steps):
-                apart = self._stepper.apart(batch) is not None
-                if not apart:
-                    self._stepper.forward(batch)
-                self._stepper.gradients(batch)
+                self._passes_s(batch)
         self.warmups += len(batches) * self._bench.warmup_steps
-        forward_s, backward_s, total_s = [], [], []
-        for size in sizes:
-            passes = self._stepper.apart(batches[size])
-            forward = passes[0] if passes else seconds_of(self._stepper.forward, batches[size])
-            total = seconds_of(self._stepper.gradients, batches[size])
-            forward_s.append(forward)
-            backward_s.append(passes[1] if passes else total - forward)
-            total_s.append(total)
-        if sizes:
-            mean_ms = 1000 * sum(total_s) / len(total_s)
-            _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), mean_ms)
-        return LengthMeasurement(length_s, sizes, forward_s, backward_s, total_s), apart
+        seconds = list(zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
+        mean_ms = 1000 * statistics.fmean(seconds[-1])
+        _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), mean_ms)
+        return LengthMeasurement(length_s, sizes, *seconds)
+
+    def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
+        apart = self._stepper.apart(batch)
+        forward_s = apart[0] if apart else seconds_of(self._stepper.forward, batch)
+        total_s = seconds_of(self._stepper.gradients, batch)
+        return forward_s, apart[1] if apart else total_s - forward_s, total_s
 
     def _placed(self, length_s: int, size: int) -> Batch:
         features, labels = self._block.cut(length_s, size)
@@ -392,26 +386,25 @@ def _search_table(search: Search) -> Table:
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])
 
 
-def _length_table(measurement: DeepMarkMeasurement) -> Table:
+def _length_table(run: DeepMarkMeasurement) -> Table:
     rows = []
-    for length in measurement.lengths:
+    for length in run.lengths:
         times: list[Any] = [None] * 5
         if length.utterances:
             rate = length.utterances / sum(length.total_s)
             times = [*map(_ms, _means_ms([length])), rate, rate * length.length_s]
         rows.append((length.length_s, length.utterances, len(length.sizes), *times))
-    run = measurement
     sums = map(fixed(2), _sums_s(run.lengths))
     rates = (run.utterances_per_s, run.audio_s_per_s)
-    rows.append(("sum, s", run.utterances, run.num_batches, *sums, *rates))
+    rows.append(("sum, s", run.utterances, run.batches, *sums, *rates))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
-    return table_of(title, columns_of_tuples(_BY_LENGTH, _rate, 3), rows)
+    return table_of(title, columns_of_tuples(_BY_LENGTH, three_digits, 3), rows)
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
     devices = measurement.num_devices
-    sizes = (devices, measurement.batch_size // devices, measurement.num_batches)
-    rates = map(_rate, (measurement.utterances_per_s, measurement.audio_s_per_s))
+    sizes = (devices, measurement.batch_size // devices, measurement.batches)
+    rates = map(three_digits, (measurement.utterances_per_s, measurement.audio_s_per_s))
     epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
     scaling = measurement.scaling(alone) if devices > 1 else None
     means = map(_ms, _means_ms(measurement.lengths))
@@ -452,10 +445,6 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
 
 def _ms(value: float) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def _rate(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
 _BY_LENGTH = ["length, s", "utterances", "batches", "forward, ms", "backward, ms", "both, ms"]

@@ -15,7 +15,7 @@ import numpy as np
 from tfasr.bench.workload import Context, Result, Workload, seconds_of
 from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.kit.process import call, run_module
 from tfasr.recognising import spec as exported
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
@@ -43,10 +43,7 @@ class InferenceConfig:
     def check(self) -> None:
         valid = bool(self.backends) and set(self.backends) <= set(BACKENDS)
         require(valid, self, "backends", f"one or more of {', '.join(BACKENDS)}")
-        for field in ("batches", "chunks_ms"):
-            require(all(n > 0 for n in getattr(self, field)), self, field, "at least 1 each")
-        for field in ("recordings", "rounds", "cold_starts"):
-            require(getattr(self, field) > 0, self, field, "at least 1")
+        require_numbers(self, "batches", "chunks_ms", "recordings", "rounds", "cold_starts")
 
 
 @dataclass(frozen=True)

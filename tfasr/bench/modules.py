@@ -1,4 +1,4 @@
-"""Times each module of a model, within the training step and alone, on one or more devices."""
+"""Times the modules of a model, within the training step and alone, and matrix products."""
 
 import statistics
 import time
@@ -14,6 +14,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.steppers import after
 from tfasr.bench.workload import seconds_of
 from tfasr.data.batches import Batch
+from tfasr.kit.config import PRECISIONS
 from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
 
@@ -51,6 +52,13 @@ class Replicas:
             tf.test.experimental.sync_devices()
 
         return call
+
+    def stacked(self, work: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
+        """Runs ``work`` on all devices and returns their results, ``(devices, ...)``."""
+        if self.count == 1:
+            return work(*arguments)[None]
+        results = self.strategy.run(work, args=arguments)
+        return tf.stack(self.strategy.experimental_local_results(results))
 
 
 def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, float]:
@@ -103,13 +111,6 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
     return tape.gradient(hidden, values)
 
 
-@dataclass(frozen=True)
-class StagedTimes:
-    forward_s: list[float]  # of each module; 0 for the update
-    backward_s: list[float]  # of each module; for the update, with the exchange of gradients
-    host_s: float  # the rest of the step; in the first step mostly tracing
-
-
 class StagedStep:
     """A training step on one batch, with times for each module.
 
@@ -122,24 +123,22 @@ class StagedStep:
         self._replicas, self._placed, self._model = Replicas(strategy), placed, model
         self._modules = modules_of(model)
         self.names = [*(module.name for module in self._modules), UPDATE]
-        self._run = tf.function(self._on_all_devices)
+        self._run = tf.function(lambda batch: self._replicas.stacked(self._on_device, batch))
 
-    def __call__(self) -> StagedTimes:
+    def __call__(self) -> tuple[np.ndarray, float]:
+        """Returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest.
+
+        The update is last: 0, and its seconds with the exchange of gradients. The rest of the first
+        step is mostly tracing.
+        """
         began = time.perf_counter()
         stamps = self._run(self._placed).numpy()
         wall_s = time.perf_counter() - began
         intervals = np.diff(stamps, axis=1).mean(axis=0)
-        count = len(self._modules)
-        backward_s = [*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])]
-        host_s = max(0.0, wall_s - float(intervals.sum()))
-        return StagedTimes([*intervals[:count].tolist(), 0.0], backward_s, host_s)
-
-    def _on_all_devices(self, batch: Any) -> tf.Tensor:
-        if self._replicas.count == 1:
-            return self._on_device(batch)[None]
-        strategy = self._replicas.strategy
-        stamps = strategy.run(self._on_device, args=(batch,))
-        return tf.stack(strategy.experimental_local_results(stamps))
+        forward_s, backward_s = intervals[:-1].reshape(2, -1)
+        passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
+        update_s = [[0.0, intervals[-1]]]
+        return np.append(passes_s, update_s, axis=0), max(0.0, wall_s - float(intervals.sum()))
 
     def _on_device(self, batch: Batch) -> tf.Tensor:
         stamps = [tf.timestamp()]
@@ -204,7 +203,7 @@ class ModuleSeconds:
 @dataclass(frozen=True)
 class ModuleTimes:
     modules: list[ModuleSeconds]  # in order, the update last
-    first_host_s: list[float]  # `StagedTimes.host_s` of each first step
+    first_host_s: list[float]  # the rest of each first step, mostly tracing
 
     @property
     def step_s(self) -> float:
@@ -217,25 +216,18 @@ def module_times(
     replicas = Replicas(strategy)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
     staged = StagedStep(model, placed, strategy)
-    first = [staged() for _ in range(first_steps)]
-    steps = [staged() for _ in range(rounds)]
+    first_s, first_host_s = zip(*(staged() for _ in range(first_steps)), strict=True)
+    medians_s = np.median([staged()[0] for _ in range(rounds)], axis=0).tolist()
+    first_sums_s = np.sum(first_s, axis=2).T.tolist()
     calls: dict[str, Callable[[], Any]] = {
         module.name: _alone(replicas, model, module, number, batch, placed)
         for number, module in enumerate(modules_of(model))
     }
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
-    modules = [
-        ModuleSeconds(
-            name,
-            alone_s[name],
-            statistics.median(step.forward_s[number] for step in steps),
-            statistics.median(step.backward_s[number] for step in steps),
-            [step.forward_s[number] + step.backward_s[number] for step in first],
-        )
-        for number, name in enumerate(staged.names)
-    ]
-    return ModuleTimes(modules, [step.host_s for step in first])
+    rows = zip(staged.names, medians_s, first_sums_s, strict=True)
+    modules = [ModuleSeconds(name, alone_s[name], *s, first) for name, s, first in rows]
+    return ModuleTimes(modules, list(first_host_s))
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
@@ -278,13 +270,44 @@ def replica_seconds(
             gradients = step_through(modules, begun)
         return tf.stack([began, stamp(gradients)])
 
-    @tf.function
-    def run(batch):
-        if replicas.count == 1:
-            return on_device(batch)[None]
-        return tf.stack(strategy.experimental_local_results(strategy.run(on_device, args=(batch,))))
-
+    run = tf.function(lambda batch: replicas.stacked(on_device, batch))
     for _ in range(WARMUP_CALLS):
         run(placed)
     stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
+
+
+def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
+    """Measures the FLOP/s of square matrix products; the fastest repetition counts."""
+    on_gpu = bool(tf.config.list_logical_devices("GPU"))
+    size = size or (8192 if on_gpu else 2048)
+    # A GPU queues work: waiting for each result would add the time of its transfer.
+    in_a_row = 8 if on_gpu else 1
+    dtype = PRECISIONS[precision].dtype
+    shape, seeds = (size, size), ((0, 0), (0, 1))
+    left, right = (tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds)
+
+    @tf.function
+    def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        for _ in range(in_a_row):
+            # Scaled, so that repeated products don't overflow.
+            left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
+        return left[0, 0]
+
+    return in_a_row * 2 * size**3 / fastest_s(lambda: products(left, right).numpy(), seconds)
+
+
+def gpu_peak_bytes(index: int = 0) -> int | None:
+    """Returns TensorFlow's peak memory on a GPU; None for slices of a processor."""
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"]
+
+
+def fastest_s(call: Callable[[], object], seconds: float) -> float:
+    """Returns the seconds of the fastest call, without the first, which may trace."""
+    call()
+    fastest, end = float("inf"), time.perf_counter() + seconds
+    while fastest == float("inf") or time.perf_counter() < end:
+        fastest = min(fastest, seconds_of(call))
+    return fastest

@@ -118,7 +118,7 @@ def measure_step(
     import tensorflow as tf
 
     from tfasr.alphabet import Alphabet
-    from tfasr.bench.synthetic import matmul_ceiling
+    from tfasr.bench.modules import matmul_ceiling
     from tfasr.models.model import kernels, model_flops
     from tfasr.training.build import build_model
     from tfasr.training.memory import FRAMES_PER_LABEL, synthetic_batch
@@ -192,7 +192,7 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
     """Returns the peak memory, ``at_least`` or more, and whether it is the process's or a GPU's."""
-    from tfasr.bench.synthetic import gpu_peak_bytes
+    from tfasr.bench.modules import gpu_peak_bytes
 
     if (peak := gpu_peak_bytes()) is not None:
         return peak, "GPU"

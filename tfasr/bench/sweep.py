@@ -1,7 +1,7 @@
 """Batch sizes and precisions: speed, memory, and how many errors a precision adds."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from scipy import special
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
-from tfasr.bench.decoder import log_softmax
 from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
-from tfasr.bench.synthetic import gpu_peak_bytes, noise_batch
+from tfasr.bench.modules import gpu_peak_bytes
 from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow, seconds_of
 from tfasr.data.features import FeatureConfig
 from tfasr.decoding.decoder import GreedyDecoder
@@ -22,7 +22,14 @@ from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis,
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.exporting.litert import QUANTISED, convert, runner
-from tfasr.kit.config import PRECISIONS, config_class, require, require_precision, swept
+from tfasr.kit.config import (
+    PRECISIONS,
+    config_class,
+    require,
+    require_numbers,
+    require_precision,
+    swept,
+)
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.build import build_recogniser
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, portable
@@ -31,6 +38,7 @@ from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.memory import synthetic_batch
 from tfasr.training.trained import TrainedRun, open_trained
 
 SEED = 1
@@ -68,21 +76,17 @@ class SweepConfig:
     def check(self) -> None:
         require_precision(self, "precisions", swept())
         require("float32" in self.precisions, self, "precisions", "float32 and others")
-        for name in ("inference_batches", "training_batches", "lengths"):
-            require(all(n > 0 for n in getattr(self, name)), self, name, "positive")
+        require_numbers(self, "inference_batches", "training_batches", "lengths", "threads")
+        require_numbers(self, "calls", "steps", "warmup", "frames", "labels")
+        require_numbers(self, "axes_batch", "axes_steps")
+        require_numbers(self, "network_units", "cliff_tolerance", zero=True)
         valid = all(name in MODELS for name in (*self.networks, self.threads_network))
         require(valid, self, "networks", f"of {MODELS.listed()}")
-        positive = all(n > 0 for numbers in self.threads for n in numbers)
-        require(positive, self, "threads", "positive numbers of threads")
         valid = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
         require(valid, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
         for name in ("lengths", "inference_batches"):
             require(bool(getattr(self, name)), self, name, "at least one")
-        require(self.network_units >= 0, self, "network_units", "at least 0")
-        for name in ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps"):
-            require(getattr(self, name) > 0, self, name, "positive")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
-        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
 
 
 @dataclass(frozen=True)
@@ -137,15 +141,19 @@ def measure_inference(
     The error is the logits' relative root mean square difference from float32, for random weights.
     """
     _prepare()
-    sizes = (config.frames, features.num_features)
-    answer = _inference_function(model, precision, *sizes)
+    experiment, sizes = Experiment(model=model, features=features), (config.frames, config.labels)
+
+    def noise(size: int) -> Iterator[np.ndarray]:
+        batch = synthetic_batch(experiment, size, *sizes)
+        return (batch[name].numpy() for name in ("features", "feature_lengths"))
+
+    answer = _inference_function(experiment, precision, config.frames)
     rows = []
     for size in sorted(config.inference_batches):
-        logits = partial(answer(size), *_features(config, features, size))
+        logits = partial(answer(size), *noise(size))
         rows.append(_measured("inference", precision, size, logits, calls, config.warmup))
-    noise = _features(config, features, 1)
-    exact = _inference_function(model, "float32", *sizes)(1)(*noise)
-    difference = answer(1)(*noise) - exact
+    exact = _inference_function(experiment, "float32", config.frames)(1)(*noise(1))
+    difference = answer(1)(*noise(1)) - exact
     return rows, float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
 
 
@@ -160,7 +168,7 @@ def measure_training(
     step = tf.function(lambda batch: built.train_step(batch)["utterance_loss"])
 
     def measured(size: int) -> SweepRow:
-        batch = {k: tf.constant(value) for k, value in _noise(config, features, size).items()}
+        batch = synthetic_batch(experiment, size, config.frames, config.labels)
         return _measured("training", precision, size, lambda: step(batch), steps, config.warmup)
 
     sizes = growing_batches(sorted(config.training_batches), config.memory_share, measured)
@@ -178,15 +186,11 @@ def _prepare() -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def _noise(config: SweepConfig, features: FeatureConfig, size: int) -> dict[str, np.ndarray]:
-    shape = (size, config.frames, config.labels)
-    return noise_batch(*shape, features.num_features)
-
-
 def _inference_function(
-    config: RecogniserConfig, precision: str, frames: int, num_features: int
+    experiment: Experiment, precision: str, frames: int
 ) -> Callable[[int], Logits]:
-    classes = Alphabet().num_classes
+    config, classes = experiment.model, Alphabet().num_classes
+    num_features = experiment.features.num_features
     if PRECISIONS[precision].litert:
         model = build_recogniser(portable(config), num_features, classes, seed=SEED)
         quantised = precision in QUANTISED
@@ -197,11 +201,6 @@ def _inference_function(
     forward = tf.function(lambda features, lengths: model(features, lengths))
     # Reading the result ensures that it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
-
-
-def _features(config: SweepConfig, features, size: int) -> tuple[np.ndarray, np.ndarray]:
-    batch = _noise(config, features, size)
-    return batch["features"], batch["feature_lengths"]
 
 
 def _measured(
@@ -248,7 +247,7 @@ def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> 
             padded = np.zeros((1, frames, num_features), np.float32)
             padded[0, :length] = features[:length]
             lengths = np.array([length], np.int32)
-            log_probs = log_softmax(logits(padded, lengths)[0])[None]
+            log_probs = special.log_softmax(logits(padded, lengths), axis=-1)
             outputs = np.asarray(config.output_lengths(lengths))
             texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
     ordered = [texts[utterance.position] for utterance in utterances]
@@ -298,61 +297,43 @@ class SweepAnalysis:
 
 
 def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
-    tables = [_inference(analysis)]
-    if analysis.of("training"):
-        tables.append(_training(analysis))
-    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
-
-
-def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
-    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
-    return [
+    per_utterance = Column("ms per\nutterance", "", lambda row: row.utterance_s, milliseconds)
+    of_modes = {
+        "inference": (
+            f"Latency of a batch with {analysis.frames} frames per utterance, {analysis.calls} "
+            f"calls after {analysis.warmup} warm-up calls. Each precision runs in its own process.",
+            Column("p50\nms", "", lambda row: row.p50_s, milliseconds),
+            Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
+            Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
+            per_utterance,
+        ),
+        "training": (
+            f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
+            "Batches grow as long as they fit into memory. Errors are those of inference in the "
+            "same precision.",
+            Column("step\nms", "", lambda row: row.p50_s, milliseconds),
+            per_utterance,
+            Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
+        ),
+    }
+    named = [
         Column("precision", "", lambda row: PRECISIONS[row.precision].label),
         Column("batch", "", lambda row: row.batch),
-        *times,
+    ]
+    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
+    others = [
         Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
         Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
         Column(cost, "", lambda row: analysis.cost(row.precision)),
         Column("peak\nMiB", "", lambda r: r.device_memory_mib or r.peak_memory_mib, fixed(0)),
         Column("cliff", "", lambda row: row.reason or ("cliff" if row.cliff else "")),
     ]
-
-
-_PER_UTTERANCE = Column("ms per\nutterance", "", lambda row: row.utterance_s, milliseconds)
-
-
-def _inference(analysis: SweepAnalysis) -> Table:
-    columns = _row_columns(
-        analysis,
-        Column("p50\nms", "", lambda row: row.p50_s, milliseconds),
-        Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
-        Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
-        _PER_UTTERANCE,
-    )
-    notes = [
-        f"Latency of a batch with {analysis.frames} frames per utterance, {analysis.calls} calls "
-        f"after {analysis.warmup} warm-up calls. Each precision runs in its own process.",
-        *_common_notes(analysis),
-    ]
-    title = "Inference over batch sizes and precisions"
-    return table_of(title, columns, analysis.of("inference"), notes)
-
-
-def _training(analysis: SweepAnalysis) -> Table:
-    columns = _row_columns(
-        analysis,
-        Column("step\nms", "", lambda row: row.p50_s, milliseconds),
-        _PER_UTTERANCE,
-        Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
-    )
-    notes = [
-        f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
-        "Batches grow as long as they fit into memory. Errors are those of inference in the "
-        "same precision.",
-        *_common_notes(analysis),
-    ]
-    title = "Training over batch sizes and precisions"
-    return table_of(title, columns, analysis.of("training"), notes)
+    tables = []
+    for mode, (note, *times) in of_modes.items():
+        title, notes = f"{mode.title()} over batch sizes and precisions", _common_notes(analysis)
+        if rows := analysis.of(mode):
+            tables.append(table_of(title, [*named, *times, *others], rows, [note, *notes]))
+    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
 
 
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
@@ -412,14 +393,19 @@ class Axes:
         ]
 
 
+_MEDIANS = [
+    Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
+    Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
+]
+
+
 def axes_table(axes: Axes) -> Table:
     columns = [
         Column("network", "", lambda row: row.network),
         Column("framework", "", lambda row: RUNTIMES[row.runtime]),
         Column("frames", "", lambda row: row.frames),
         Column("parameters\nmillions", "", lambda row: row.parameters, fixed(2, 1e-6)),
-        Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
-        Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
+        *_MEDIANS,
         Column("audio s/s\nin training", "", axes.audio_s_per_s, "{:.4g}".format),
         Column("times TensorFlow\ngraph", "", axes.against_graph, fixed(2)),
         Column("first step\ns", "", lambda row: row.first_s, fixed(1)),
@@ -454,8 +440,7 @@ def threads_table(rows: Sequence[AxesTimes]) -> Table:
         Column("OMP, MKL\nthreads", "", lambda row: row.threads[0]),
         Column("intra-op\nthreads", "", lambda row: row.threads[1]),
         Column("inter-op\nthreads", "", lambda row: row.threads[2]),
-        Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
-        Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
+        *_MEDIANS,
         Column("times the\nfirst row", "", times_first, fixed(2)),
     ]  # fmt: skip
     note = (

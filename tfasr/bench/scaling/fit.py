@@ -6,18 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+BACKWARD_SHARE = 0.6  # assumed share of a step spent in the backward pass
+
 
 @dataclass(frozen=True)
 class Link:
     bytes_per_s: float  # of each device in one direction; may be infinite
     latency_s: float = 0.0  # per message, added to its bytes' time
-
-    def __post_init__(self):
-        if not self.bytes_per_s > 0 or not 0 <= self.latency_s < math.inf:
-            raise ValueError(
-                "A link must have a bandwidth above 0 and a finite latency of at least 0. "
-                f"Received: bytes_per_s={self.bytes_per_s}, latency_s={self.latency_s}."
-            )
 
 
 @dataclass(frozen=True)
@@ -35,13 +30,8 @@ class ScalingModel:
     gradient_bytes: float  # exchanged by each device in a step
     link: Link
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
-    backward_share: float = 0.6  # share of a single device's step spent in the backward pass
+    backward_share: float = BACKWARD_SHARE  # of a single device's step
     shared_cores: bool = False  # whether devices are slices of one processor
-
-    def __post_init__(self):
-        for name in ("overlap", "backward_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in 0..1. Received: {getattr(self, name)}.")
 
     def step_s(self, devices: int, per_device_batch: float) -> float:
         compute_s = self.single.seconds(per_device_batch)
@@ -67,45 +57,23 @@ def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
     Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations, 2009, section 3.
     """
-    if devices < 1:
-        raise ValueError(f"There must be at least 1 device. Received: devices={devices}.")
-    messages = 2 * (devices - 1)
-    return messages * (link.latency_s + size_bytes / devices / link.bytes_per_s)
+    messages, moved_bytes = _messages(devices, size_bytes)
+    return messages * link.latency_s + moved_bytes / link.bytes_per_s
 
 
 def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
     """Fits bandwidth and latency to ring all-reduces by least squares of relative errors."""
-    if not len(devices) == len(sizes) == len(seconds) > 0 or min(devices) < 2:
-        raise ValueError(
-            "Fitting a link needs all-reduces over at least 2 devices. Received: "
-            f"devices={list(devices)}, {len(sizes)} sizes, {len(seconds)} times."
-        )
     columns = np.array([_messages(n, size) for n, size in zip(devices, sizes, strict=True)])
-    latency_s, s_per_byte = _fit_positive(columns, np.asarray(seconds, float))
+    latency_s, s_per_byte = _solved(columns, np.array([seconds]))[0].tolist()
     return Link(1 / s_per_byte if s_per_byte > 0 else math.inf, latency_s)
 
 
 def fit_single_device(batches: Sequence[float], seconds: Sequence[float]) -> SingleDeviceStep:
     """Fits a step's two times to measured steps by least squares of relative errors."""
-    if not len(batches) == len(seconds) > 0 or min(batches) <= 0:
-        raise ValueError(
-            "Fitting a step needs measured batches of at least 1 utterance. Received: "
-            f"batches={list(batches)}, {len(seconds)} times."
-        )
     if len(set(batches)) == 1:
         return SingleDeviceStep(0.0, float(np.mean(seconds)) / batches[0])
-    sizes = np.asarray(batches, float)
-    columns = np.stack([np.ones_like(sizes), sizes], axis=1)
-    return SingleDeviceStep(*_fit_positive(columns, np.asarray(seconds, float)))
-
-
-def _fit_positive(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    from scipy.optimize import nnls
-
-    weighted = columns / seconds[:, None]
-    scale = np.maximum(weighted.max(axis=0), np.finfo(float).tiny)
-    first, second = nnls(weighted / scale, np.ones(len(seconds)))[0] / scale
-    return float(first), float(second)
+    columns = np.array([(1.0, batch) for batch in batches])
+    return SingleDeviceStep(*_solved(columns, np.array([seconds]))[0].tolist())
 
 
 @dataclass(frozen=True)
@@ -298,7 +266,6 @@ DELIVERED = (0.75, 0.95)
 """Share of the stated bandwidth that gradients use, drawn uniformly. Ethernet, IP and TCP headers
 take 6 %, and TCP starts slowly after each step's pause. Chosen from steps over virtual links (veth)
 of known rates, see docs/benchmarks/scaling.md."""
-_BACKWARD_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -348,9 +315,6 @@ class Interval:
     def of(cls, draws: np.ndarray, share: float = SHARE) -> "Interval":
         low, middle, high = np.quantile(draws, [(1 - share) / 2, 0.5, (1 + share) / 2])
         return cls(float(low), float(middle), float(high))
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
@@ -420,7 +384,7 @@ class WorkerPrediction:
         rows = batch / workers
         compute_s = self._compute.drawn(1.0, rows)
         exchange_s = self._exchange_s(workers)
-        hidden_s = np.minimum(self.measured.overlap * exchange_s, _BACKWARD_SHARE * compute_s)
+        hidden_s = np.minimum(self.measured.overlap * exchange_s, BACKWARD_SHARE * compute_s)
         exposed_s = exchange_s - hidden_s
         step_s = compute_s + exposed_s
         utterances = target_s = None

@@ -1,6 +1,7 @@
 """Measures training steps on each number of devices, and computes efficiencies."""
 
 import dataclasses
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -13,17 +14,27 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.devices import PROCESS, DeviceUse, num_gpus, powers_up_to, watched_devices
-from tfasr.bench.modules import ModuleTimes, Replicas, module_times, replica_seconds, time_in_turns
+from tfasr.bench.modules import (
+    ModuleTimes,
+    Replicas,
+    gpu_peak_bytes,
+    module_times,
+    replica_seconds,
+    time_in_turns,
+)
 from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
-from tfasr.bench.synthetic import gpu_peak_bytes, noise_batch, write_noise_split
 from tfasr.bench.workload import json_of
+from tfasr.data import shards
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
+from tfasr.data.packing import Packing
+from tfasr.data.shards import ShardedSplit, ShardedUtterance
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require, require_precision, trained
+from tfasr.kit.config import config_class, require, require_numbers, require_precision, trained
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.memory import synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
@@ -54,8 +65,10 @@ class ScalingConfig:
 
     def check(self) -> None:
         sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
-        for name in sizes:
-            require(getattr(self, name) > 0, self, name, "positive")
+        require_numbers(self, *sizes, "predicted_devices")
+        require_numbers(self, "module_rounds", "link_gigabytes_per_s", zero=True)
+        finite = 0 <= self.link_latency_us < math.inf
+        require(finite, self, "link_latency_us", "finite and at least 0")
         require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
         require_precision(self, "precision", trained())
         require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
@@ -63,10 +76,7 @@ class ScalingConfig:
         fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
         rule = "positive divisors of strong_utterances, 1 among them"
         require(not counts or (fits and 1 in counts), self, "device_counts", rule)
-        require(all(n > 0 for n in self.predicted_devices), self, "predicted_devices", "positive")
         require(0 <= self.overlap <= 1, self, "overlap", "in 0..1")
-        for name in ("module_rounds", "link_gigabytes_per_s", "link_latency_us"):
-            require(getattr(self, name) >= 0, self, name, "at least 0")
 
 
 @dataclass(frozen=True)
@@ -186,7 +196,7 @@ def use_devices(count: int) -> str:
     return "GPU"
 
 
-_EPOCH_BATCHES = 4
+_EPOCH_BATCHES, _SHARD = 4, 64  # global batches in an epoch, utterances in a file
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
@@ -242,7 +252,8 @@ class _Process:
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
-        return noise_batch(batch, self._frames, self._labels, self._features.num_features)
+        tensors = synthetic_batch(self._experiment, batch, self._frames, self._labels)
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
         if load.loader == IN_MEMORY:
@@ -264,15 +275,39 @@ class _Process:
         }
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
-        features, model = self._features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
         # Lengths differ, or there would be nothing to sort.
-        split = write_noise_split(folder, *sizes, features, model, length_spread=0.4)
+        split = write_noise_split(folder, self._experiment, *sizes, length_spread=0.4)
         padding = {"padding": "fixed", "max_frames": self._frames}
         pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
-        source = BatchSource(split, features, pipeline, None, split.feature_statistics())
+        source = BatchSource(split, self._features, pipeline, None, split.feature_statistics())
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
+
+
+def write_noise_split(
+    folder: Path, experiment: Experiment, utterances: int, frames: int, labels: int, **spread: float
+) -> ShardedSplit:
+    """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`, and opens them."""
+    packing = Packing(Alphabet(), experiment.features, shards.ShardConfig(), experiment.model)
+    listed, files, sums = [], [], shards.FeatureSums()
+    names = ("features", "feature_lengths", "labels", "label_lengths", "duration_s")
+    for number, first in enumerate(range(0, utterances, _SHARD)):
+        size = min(_SHARD, utterances - first)
+        batch = synthetic_batch(experiment, size, frames, labels, seed=number, **spread)
+        rows, records = zip(*(batch[name].numpy() for name in names), strict=True), []
+        for position, (noise, length, spelled, spoken, duration_s) in enumerate(rows, first):
+            features, duration_s = noise[:length].astype(np.float16), float(duration_s)
+            sums.add(features)
+            text = spelled[:spoken].tolist()
+            records.append(shards.encode_record(features, text, position, duration_s))
+            sizes = (duration_s, int(length), int(spoken))
+            listed.append(ShardedUtterance(position, f"noise-{position}", "", "", *sizes))
+        path = folder / f"train-{number:05d}.tfrecord"
+        shards.write_shard(path, records, packing.shards.compression)
+        files.append({"file": path.name, "bytes": path.stat().st_size})
+    index = {**packing.content(), "shards": files, "feature_sums": sums.to_json()}
+    return ShardedSplit(folder, index, shards.HeldUtterances(listed))
 
 
 def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.data.Dataset:

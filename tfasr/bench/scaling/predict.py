@@ -225,7 +225,11 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
         )
     prediction = fit.WorkerPrediction(_measurements(asked, data))
     rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, data)]
-    written = _written(asked, data, prediction, rows)
+    measured = asdict(prediction.measured) | {"missed": data.missed}
+    del measured["filled"]
+    values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
+    values["predicted"] = list(map(record, rows))
+    written = Measured([prediction_table(prediction, rows, asked.target, data.missed)], values)
     if out is not None:
         out = Path(out).resolve()
         check_results_folder(out)
@@ -285,22 +289,8 @@ def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     return runs
 
 
-def _written(asked: Asked, data: RunData, prediction: fit.WorkerPrediction, rows) -> Measured:
-    notes = []
-    if data.missed:
-        notes.append(
-            f"{len(data.missed)} runs never met the target and are left out, so the utterances are "
-            f"underestimated: {', '.join(data.missed)}."
-        )
-    table = prediction_table(prediction, rows, asked.target, notes)
-    measured = asdict(prediction.measured) | {"missed": data.missed}
-    del measured["filled"]
-    values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
-    return Measured([table], {**values, "predicted": list(map(record, rows))})
-
-
 def prediction_table(
-    prediction: fit.WorkerPrediction, rows: Sequence[fit.PredictedRun], target: str, notes
+    prediction: fit.WorkerPrediction, rows: Sequence[fit.PredictedRun], target: str, missed
 ) -> Table:
     columns = [
         Column("workers", "", lambda row: row.workers),
@@ -316,7 +306,7 @@ def prediction_table(
     beyond = Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
     title = f"Predicted runs{f' to {target}' if target else ''}"
     records = records_of(list(map(record, rows)))
-    notes = [*_notes(prediction), *notes]
+    notes = _notes(prediction, missed)
     return table_of(title, [*columns, beyond], rows, notes, records=records)
 
 
@@ -334,7 +324,7 @@ def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g
     return [middle, Column("interval", "", ends)]
 
 
-def _notes(prediction: fit.WorkerPrediction) -> list[str]:
+def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]:
     constant, per_row = prediction.coefficients()
     measured = prediction.measured
     link, sources = measured.link, []
@@ -364,6 +354,11 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
             growth += "if the curve with a critical batch is right"
         runs = len(measured.targets)
         notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
+    if missed:
+        notes.append(
+            f"{len(missed)} runs never met the target and are left out, so the utterances are "
+            f"underestimated: {', '.join(missed)}."
+        )
     return notes
 
 
