@@ -1,6 +1,5 @@
 """The Keras backend and devices that a benchmark runs on, their utilisation and memory."""
 
-import csv
 import importlib.util
 import tempfile
 import time
@@ -11,12 +10,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tfasr.bench.workload import BACKENDS
 from tfasr.display.chart import CLIFF_COLOUR, Points
 from tfasr.errors import UsageError
-from tfasr.kit.files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.machine import available_bytes, peak_bytes
 from tfasr.telemetry.samplers import UtilisationSampler
+from tfasr.tta.run import Run
 
 _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": ("torch",)}
 
@@ -99,23 +100,20 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
             yield
-        uses.append(_use(PROCESS, _rows(Path(folder) / CPU_FILE), "process_percent", began_ms))
-        gpus = _rows(Path(folder) / GPU_FILE)
-        for gpu in sorted({row["gpu"] for row in gpus}, key=int):
-            of_gpu = [row for row in gpus if row["gpu"] == gpu]
-            uses.append(_use(f"GPU {gpu}", of_gpu, "utilisation_percent", began_ms))
+        sampled = Run(Path(folder), "", [])
+        cpu, gpus = sampled.utilisation("cpu"), sampled.utilisation("gpu")
+        uses.append(_use(PROCESS, cpu, "process_percent", began_ms))
+        for gpu in np.unique(gpus.get("gpu", [])):
+            of_gpu = {name: column[gpus["gpu"] == gpu] for name, column in gpus.items()}
+            uses.append(_use(f"GPU {gpu:.0f}", of_gpu, "utilisation_percent", began_ms))
 
 
-def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) -> DeviceUse:
-    seconds, percent = ([float(row[name]) for row in rows] for name in ("time_ms", column))
-    seconds = [(ms - began_ms) / 1000 for ms in seconds]
-    memory = [float(row["memory_used_bytes"]) for row in rows if "memory_used_bytes" in row]
-    return DeviceUse(device, seconds, percent, max(memory, default=None))
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return list(csv.DictReader(text.splitlines()))
+def _use(device: str, columns: dict[str, np.ndarray], name: str, began_ms: float) -> DeviceUse:
+    if not columns:
+        return DeviceUse(device)
+    seconds = (columns["time_ms"] - began_ms) / 1000
+    memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
+    return DeviceUse(device, seconds.tolist(), columns[name].tolist(), max(memory, default=None))
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:

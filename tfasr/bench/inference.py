@@ -1,6 +1,7 @@
 """How long a trained recogniser takes: batches, chunks of a stream, cold start, memory."""
 
 import dataclasses
+import itertools
 import logging
 import tempfile
 import time
@@ -113,27 +114,22 @@ def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int)
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     groups = [group for group in groups if len(group) == size] or [samples]
     recogniser.transcribe_many(groups[0], batch_size=size)  # warm-up, not measured
-    seconds, audio_s = [], 0.0
-    for _ in range(rounds):
-        for group in groups:
-            seconds.append(seconds_of(recogniser.transcribe_many, group, batch_size=size))
-            audio_s += sum(map(len, group)) / recogniser.sample_rate_hz
+    transcribe = recogniser.transcribe_many
+    seconds = [seconds_of(transcribe, g, batch_size=size) for _ in range(rounds) for g in groups]
+    audio_s = rounds * sum(map(len, itertools.chain(*groups))) / recogniser.sample_rate_hz
     return Latency.of("batch", size, seconds, audio_s)
 
 
 def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) -> Latency:
     count = max(ms * recogniser.sample_rate_hz // 1000, 1)
-    seconds, audio_s = [], 0.0
+    seconds: list[float] = []
     for turn in range(rounds + 1):
         for recording in samples:
-            stream = recogniser.open_stream()
-            for start in range(0, len(recording), count):
-                chunk = recording[start : start + count]
-                push_s = seconds_of(stream.push, chunk)
-                if turn:  # the first turn warms up
-                    seconds.append(push_s)
-                    audio_s += len(chunk) / recogniser.sample_rate_hz
+            stream, starts = recogniser.open_stream(), range(0, len(recording), count)
+            pushes_s = [seconds_of(stream.push, recording[n : n + count]) for n in starts]
             stream.finish()
+            seconds += pushes_s if turn else []  # the first turn warms up
+    audio_s = rounds * sum(map(len, samples)) / recogniser.sample_rate_hz
     return Latency.of("chunk", ms, seconds, audio_s)
 
 

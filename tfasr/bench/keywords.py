@@ -15,7 +15,7 @@ from scipy import ndimage
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
-from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
+from tfasr.display.table import NEVER, UNKNOWN, Table, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.kit.files import EVENTS_FILE
@@ -183,7 +183,8 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
             torch.nn.init.zeros_(self.classifier.bias)
             self.to(memory_format=memory_format)
 
-        def forward(self, features):
+        def forward(self, features, training=False):
+            self.train(training)
             hidden = features[:, None].contiguous(memory_format=memory_format)
             layers = zip(self.convolutions, self.normalisations, spotter.LAYERS, strict=True)
             for convolution, normalisation, (_, pooled) in layers:
@@ -199,30 +200,18 @@ class TorchSpotterStepper(TorchStepper):
 
     def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
         torch.manual_seed(seed)
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.module = self._model = torch_spotter(config, layout).to(self._device)
+        self.module = torch_spotter(config, layout).to(keras.ops.zeros(()).device)
+        super().__init__(self.module, torch.nn.functional.cross_entropy)
         # Keras's Adam uses this epsilon; PyTorch's default differs.
         self._optimizer = torch.optim.Adam(self.module.parameters(), learning_rate, eps=1e-7)
 
     def place(self, batch: Batch) -> Batch:
-        return batch.mapped(self._moved)
-
-    def _moved(self, array: np.ndarray) -> "torch.Tensor":
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
         # PyTorch's cross entropy needs 64-bit labels.
-        return (tensor.long() if tensor.dtype == torch.int32 else tensor).to(self._device)
-
-    def predict(self, batch: Batch) -> np.ndarray:
-        self.module.eval()
-        with torch.no_grad():
-            return self.module(*batch.inputs).cpu().numpy()
+        targets = tuple(labels.astype(np.int64) for labels in batch.targets)
+        return super().place(Batch(batch.inputs, targets))
 
     def _apply_gradients(self) -> None:
         self._optimizer.step()
-
-    def _mean_loss(self, batch: Batch) -> "torch.Tensor":
-        self.module.train()
-        return torch.nn.functional.cross_entropy(self.module(*batch.inputs), *batch.targets)
 
 
 def word_losses(logits, labels):
@@ -312,18 +301,13 @@ def error_rate(confusion: np.ndarray) -> float:
 
 
 def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
-    sizes = [(layer.weights, layer.activations, layer.num_bytes) for layer in layers]
+    sizes = [(layer.weights, layer.activations, layer.num_bytes / 1000) for layer in layers]
     shapes = (" x ".join(map(str, layer.shape)) for layer in layers)
     rows = [(x.name, shape, *size) for x, shape, size in zip(layers, shapes, sizes, strict=True)]
     rows.append(("sum", "", *map(sum, zip(*sizes, strict=True))))
-    columns = [
-        Column("layer", "", lambda row: row[0]),
-        Column("output", "", lambda row: row[1]),
-        Column("parameters", "", lambda row: row[2], "{:,}".format),
-        Column("activations", "", lambda row: row[3], "{:,}".format),
-        Column("KB", "", lambda row: row[4] / 1000, fixed(1)),
-    ]
-    title = f"Memory of one utterance in single precision: {rows[-1][4] / 1000:.0f} KB"
+    headings = ["layer", "output", "parameters", "activations", "KB"]
+    columns = columns_of_tuples(headings, lambda n: f"{n:,}" if type(n) is int else f"{n:.1f}", 2)
+    title = f"Memory of one utterance in single precision: {rows[-1][4]:.0f} KB"
     notes = ["4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."]
     return table_of(title, columns, rows, notes)
 

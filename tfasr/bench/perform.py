@@ -117,10 +117,11 @@ def bench_preset(
         changes = {field: value for field, value in overrides.items() if value is not None}
         bench = dataclasses.replace(loaded.bench, **changes)
     _check_backend(bench, find_workload(name), asked=backend)
-    context = Context(backend=bench.backend, fraction=bench.fraction)
-    for field, value in places.items():
-        path = value if value is None or field == "split" else Path(value).resolve()
-        context = dataclasses.replace(context, **{field: path})
+    paths = {
+        field: value if value is None or field == "split" else Path(value).resolve()
+        for field, value in places.items()
+    }
+    context = Context(backend=bench.backend, fraction=bench.fraction, **paths)
     return run_workload(name, loaded.configs, context, out=out, output_format=output_format)
 
 

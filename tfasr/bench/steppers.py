@@ -395,8 +395,12 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
-    kernels = kernels_of(space, steps)
-    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+    return _recorded(kernels_of(space, steps))
+
+
+def _recorded(kernels: Iterable[Kernel]) -> Kernels:
+    slowest_first = sorted(kernels, key=lambda kernel: -kernel.seconds)
+    return Kernels(slowest_first, "" if slowest_first else "the profiler recorded no kernel")
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
@@ -451,11 +455,10 @@ def _profile_torch(step, steps: int) -> Kernels:
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()
-    kernels = []
-    for event in profiler.key_averages():
-        # Time on the GPU, if there is one, without nested events.
-        spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        if spent_us > 0:
-            kernels.append(Kernel(event.key, event.count / steps, spent_us / 1e6 / steps))
-    kernels.sort(key=lambda kernel: -kernel.seconds)
-    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+    # Time on the GPU, if there is one, without nested events.
+    spent = f"self_{'device' if on_gpu else 'cpu'}_time_total"
+    kernels = (
+        Kernel(event.key, event.count / steps, getattr(event, spent) / 1e6 / steps)
+        for event in profiler.key_averages()
+    )
+    return _recorded(kernel for kernel in kernels if kernel.seconds > 0)

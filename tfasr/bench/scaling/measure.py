@@ -386,13 +386,10 @@ class ScalingAnalysis:
     answers: list[ScalingAnswer]  # one for each number of devices
     model: ScalingModel | None  # None if no link was configured or measured
     link_source: str  # where the link's figures come from, for readers
-    warmup_steps: int  # first steps left out of each row
-    strong_utterances: int
-    predicted_devices: tuple[int, ...]
+    config: ScalingConfig
 
     @classmethod
-    def of(cls, answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> "ScalingAnalysis":
-        warmup = config.warmup_steps
+    def of(cls, answers: Sequence[ScalingAnswer], config: ScalingConfig) -> "ScalingAnalysis":
         link, source = _link(answers, config)
         model = link and _model(answers[0], link, config)
         rows = []
@@ -403,11 +400,11 @@ class ScalingAnalysis:
                     predicted_s = None
                     if times.load.loader == IN_MEMORY and model is not None:
                         predicted_s = model.step_s(answer.devices, times.load.per_device_batch)
-                    row = ScalingRow.of(answer.devices, times, warmup, single_s, predicted_s)
+                    more = (config.warmup_steps, single_s, predicted_s)
+                    row = ScalingRow.of(answer.devices, times, *more)
                     single_s = row.single_s
                     rows.append(row)
-        sizes = (warmup, config.strong_utterances, config.predicted_devices)
-        return cls(rows, list(answers), model, source, *sizes)
+        return cls(rows, list(answers), model, source, config)
 
     @property
     def shared_cores(self) -> bool:
@@ -428,7 +425,7 @@ class ScalingAnalysis:
         }
 
 
-def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Link | None, str]:
+def _link(answers: Sequence[ScalingAnswer], config: ScalingConfig) -> tuple[Link | None, str]:
     if config.link_gigabytes_per_s:
         link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
         return link, "configured"
@@ -440,7 +437,7 @@ def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Li
     return link, f"all-reduces measured over {measured.devices} devices"
 
 
-def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> ScalingModel:
+def _model(answer: ScalingAnswer, link: Link, config: ScalingConfig) -> ScalingModel:
     in_memory = [times for times in answer.loads if times.load.loader == IN_MEMORY]
     batches = [times.load.per_device_batch for times in in_memory]
     seconds = [times.steady_s(config.warmup_steps) for times in in_memory]

@@ -174,27 +174,29 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
 
 @dataclass(frozen=True)
 class Asked:
+    """The flags of ``tfasr bench scaling``; raises UsageError for invalid values."""
+
     run_dirs: Sequence[Path]
-    results: Sequence[Path] = ()  # results.json files of the scaling workload
-    target: str = ""  # such as "cer=0.1"; "" to predict only steps
-    policy: str = "paper"  # the target's clock and rule
-    window: int | None = None  # evaluations whose median must meet the target; None: the policy's
-    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
-    global_batch_sizes: tuple[int, ...] = ()  # utterances on all workers; empty for the runs' own
-    rows_per_worker: tuple[int, ...] = ()  # instead: utterances of each worker
-    link_gbit_s: float | None = None  # None to use the runs' exchanges
-    link_latency_us: float = 0.0  # per message
-    over_loopback: bool = False  # the runs' exchanges used no network
-    measure_exchange: bool = False  # measures an exchange on this machine
-    gradient_mb: float | None = None  # None to use the runs' gradients
-    overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
+    measured: Sequence[Path]  # results.json files of the scaling workload
+    target: str  # such as "cer=0.1"; "" to predict only steps
+    policy: str  # the target's clock and rule
+    window: int | None  # evaluations whose median must meet the target; None: the policy's
+    workers: tuple[int, ...]
+    global_batch_size: tuple[int, ...]  # utterances on all workers; empty for the runs' own
+    rows_per_worker: tuple[int, ...]  # instead: utterances of each worker
+    link_gbit_s: float | None  # None to use the runs' exchanges
+    link_latency_us: float  # per message
+    over_loopback: bool  # the runs' exchanges used no network
+    measure_exchange: bool  # measures an exchange on this machine
+    gradient_mb: float | None  # None to use the runs' gradients
+    overlap: float  # fraction of the exchange hidden behind the backward pass
 
     def __post_init__(self):
-        counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
+        counts = (*self.workers, *self.global_batch_size, *self.rows_per_worker)
         link, latency_us = self.link_gbit_s, self.link_latency_us
         finite = 0 <= latency_us < math.inf and (link is not None or not latency_us)
-        two_sizes = self.global_batch_sizes and self.rows_per_worker
-        sources = self.run_dirs or self.results
+        two_sizes = self.global_batch_size and self.rows_per_worker
+        sources = self.run_dirs or self.measured
         checks = {
             "--workers, --global_batch_size and --rows_per_worker must be above 0": (
                 self.workers and min(counts) > 0
@@ -216,7 +218,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
     data = read_runs(asked.run_dirs, target, asked.policy, asked.window)
-    for path in asked.results:
+    for path in asked.measured:
         read_results(path, data)
     if target is not None and not data.targets:
         raise UsageError(
@@ -274,7 +276,7 @@ def _gradient_bytes(asked: Asked, data: RunData) -> float:
 def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     if asked.rows_per_worker:
         return [(n, n * rows) for rows in asked.rows_per_worker for n in asked.workers]
-    batches = asked.global_batch_sizes or tuple(sorted(set(data.batches)))
+    batches = asked.global_batch_size or tuple(sorted(set(data.batches)))
     if not batches:
         raise UsageError(
             "--global_batch_size or --rows_per_worker is needed if no run records a batch size. "

@@ -59,10 +59,11 @@ def _use_of(row: ScalingRow) -> float | None:
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
+    config = analysis.config
     notes = [
-        f"Without the first {analysis.warmup_steps} steps. Step: the median, with input wait. "
+        f"Without the first {config.warmup_steps} steps. Step: the median, with input wait. "
         "Weak: a full batch on every device, and one device's number of steps times the devices. "
-        f"Strong: {analysis.strong_utterances} utterances on all devices. Without loader, one "
+        f"Strong: {config.strong_utterances} utterances on all devices. Without loader, one "
         "batch stays in memory; the sorting loader sorts utterances by length while training "
         "waits. Efficiency: throughput (with a loader, from the mean step) divided by the number "
         "of devices and by one device's throughput. Use: of GPUs, or of all cores by this process."
@@ -95,7 +96,9 @@ def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: s
 def _first_steps(analysis: ScalingAnalysis) -> Table:
     rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
-    return _steps_table("First steps, left out", "scaling", analysis.warmup_steps, rows, note)
+    return _steps_table(
+        "First steps, left out", "scaling", analysis.config.warmup_steps, rows, note
+    )
 
 
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
@@ -272,7 +275,7 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     weak_batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
 
     def predicted(model: Any, counts: Sequence[int]) -> list[float]:
-        strong, batch = mode == "strong", analysis.strong_utterances
+        strong, batch = mode == "strong", analysis.config.strong_utterances
         efficiency = model.strong_efficiency if strong else model.weak_efficiency
         return [100 * efficiency(n, batch if strong else weak_batch) for n in counts]
 
@@ -280,7 +283,7 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
         if analysis.shared_cores:
             ys, name = predicted(analysis.model, counts), "predicted, cores shared"
             marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
-        shown = sorted({*counts, *analysis.predicted_devices})
+        shown = sorted({*counts, *analysis.config.predicted_devices})
         name = "predicted, devices apart" if analysis.shared_cores else "predicted"
         ys = predicted(dataclasses.replace(analysis.model, shared_cores=False), shown)
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
@@ -292,7 +295,7 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
             symbol = "square" if loader else "circle"
             marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
     titles = {
-        "strong": f"strong: {analysis.strong_utterances} utterances in all",
+        "strong": f"strong: {analysis.config.strong_utterances} utterances in all",
         "weak": f"weak: {weak_batch} utterances on each device",
     }
     top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
