@@ -135,8 +135,12 @@ def growing_batches(
     batches: list[int] = []
     peaks: list[float] = []
     for size in sizes:
-        result, reason = None, _refusal(expected_bytes(batches, peaks, size), memory_share)
-        if not reason:
+        result, reason = None, ""
+        expected = expected_bytes(batches, peaks, size)
+        allowed = (peak_bytes() or 0) + memory_share * available_bytes()
+        if expected is not None and expected > allowed:
+            reason = f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
+        else:
             try:
                 result = measure(size)
             except Exception as error:
@@ -149,13 +153,6 @@ def growing_batches(
         if (peak := peak_bytes()) is not None:
             batches.append(size)
             peaks.append(float(peak))
-
-
-def _refusal(expected: float | None, share: float) -> str:
-    allowed = (peak_bytes() or 0) + share * available_bytes()
-    if expected is None or expected <= allowed:
-        return ""
-    return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
 # Names of exception classes. Other errors, such as JAX's, have RESOURCE_EXHAUSTED in the message.

@@ -423,15 +423,12 @@ def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
     events = []
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
-        name = name if on_gpu else _operation(name)
+        if not on_gpu:
+            operation = _OPERATION.match(name)
+            name = PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
         if name is not None:
             events.append((name, event.offset_ps, event.offset_ps + event.duration_ps))
     return events
-
-
-def _operation(name: str) -> str | None:
-    operation = _OPERATION.match(name)
-    return PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
 
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:

@@ -412,16 +412,11 @@ def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> 
 def run(config: RooflineConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
-    ceilings = [
-        call(
-            measure.measure_ceilings,
-            config,
-            threads,
-            _arrays(config, threads),
-            backend="tensorflow",
-        )
-        for threads in _thread_counts(config)
-    ]
+    default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
+    ceilings = []
+    for threads in sorted(set(config.thread_counts)) or default_counts:
+        work = (config, threads, _arrays(config, threads))
+        ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
     models = {"model": model}
     if config.small_units and hasattr(model, "smaller"):
         models["small model"] = model.smaller(config.small_units)
@@ -444,12 +439,6 @@ def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
         else Kernels([], f"{framework} is not installed: pip install {framework}")
         for framework, label in FRAMEWORKS.items()
     }
-
-
-def _thread_counts(config: RooflineConfig) -> list[int]:
-    if config.thread_counts:
-        return sorted(set(config.thread_counts))
-    return [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
 
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:

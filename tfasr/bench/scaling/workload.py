@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
+from tfasr.bench.modules import ModuleTimes
 from tfasr.bench.scaling import measure
 from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig, ScalingRow
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
@@ -21,7 +22,11 @@ from tfasr.models.model import ModelConfig
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
-    return [scaling, _first_steps(analysis), *modules, _devices(analysis)]
+    rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
+    note = "The first step traces and compiles. No other figure includes these steps."
+    warmup = analysis.config.warmup_steps
+    first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
+    return [scaling, first, *modules, _devices(analysis)]
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
@@ -93,14 +98,6 @@ def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: s
     return table_of(title, columns, rows, [note])
 
 
-def _first_steps(analysis: ScalingAnalysis) -> Table:
-    rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
-    note = "The first step traces and compiles. No other figure includes these steps."
-    return _steps_table(
-        "First steps, left out", "scaling", analysis.config.warmup_steps, rows, note
-    )
-
-
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
     count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
     rows = []
@@ -116,23 +113,20 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
 
 
 def _modules(analysis: ScalingAnalysis) -> Table:
-    names = ("alone_s", "forward_s", "backward_s")
+    def block(times: ModuleTimes) -> list[list[Any]]:
+        seconds = [[m.alone_s, m.forward_s, m.backward_s] for m in times.modules]
+        shares = [percent(module.in_step_s / times.step_s) for module in times.modules]
+        sums = [sum(values) for values in zip(*seconds, strict=True)]
+        pairs = zip([*seconds, sums], [*shares, "100.0"], strict=True)
+        return [[*values, share] for values, share in pairs]
+
     columns = ["module"]
     for answer in analysis.timed:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
-    by_module = zip(*(answer.modules.modules for answer in analysis.timed), strict=True)
-    steps_s = [answer.modules.step_s for answer in analysis.timed]
-    rows: list[list[Any]] = []
-    for modules in by_module:
-        rows.append([modules[0].module])
-        for module, step_s in zip(modules, steps_s, strict=True):
-            rows[-1] += [getattr(module, name) for name in names]
-            rows[-1].append(percent(module.in_step_s / step_s))
-    total: list[Any] = ["whole step"]
-    for answer in analysis.timed:
-        total += [sum(getattr(m, name) for m in answer.modules.modules) for name in names]
-        total.append("100.0")
+    names = [[m.module] for m in analysis.timed[0].modules.modules] + [["whole step"]]
+    blocks = (block(answer.modules) for answer in analysis.timed)
+    rows = [sum(cells, []) for cells in zip(names, *blocks, strict=True)]
     note = (
         "Within the step, the clock is read after each module's forward and backward pass, and the "
         "next pass waits for the reading, so times add up to the step; medians after the first "
@@ -141,7 +135,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         "shorter."
     )
     by_place = columns_of_tuples(columns, milliseconds)
-    return table_of("Time per module", by_place, [*rows, total], [note])
+    return table_of("Time per module", by_place, rows, [note])
 
 
 _DEVICES = [
