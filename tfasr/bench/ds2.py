@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -31,7 +31,6 @@ HUNDREDS = 1280
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
 _MEANS = ("forward_ms", "backward_ms", "total_ms")
-_SUMS = ("forward_s", "backward_s", "total_s")
 _log = logging.getLogger(__name__)
 
 
@@ -101,28 +100,40 @@ class DeepMarkConfig:
 
 
 @dataclass(frozen=True)
-class LengthMeasurement:
-    length_s: int  # seconds of an utterance
-    sizes: Sequence[int]  # utterances in each batch; empty if this length was not run
-    forward_s: Sequence[float]  # seconds of network and loss, for each batch
-    backward_s: Sequence[float]  # seconds of the gradients alone, for each batch
-    total_s: Sequence[float]  # seconds of forward and backward in one step
+class Passes:
+    """Forward and backward passes over utterances of one length, or of all lengths."""
+
+    audio_s: int  # seconds of audio
+    utterances: int  # 0 if this length was not run
+    batches: int
+    forward_s: float  # seconds of network and loss
+    backward_s: float  # seconds of the gradients alone
+    total_s: float  # seconds of forward and backward in one step
 
     @property
-    def utterances(self) -> int:
-        return sum(self.sizes)
+    def means_ms(self) -> list[float | None]:
+        """Milliseconds per batch: forward, backward, both; None without a batch."""
+        sums_s = (self.forward_s, self.backward_s, self.total_s)
+        return [1000 * seconds / self.batches if self.batches else None for seconds in sums_s]
 
-    def to_json(self) -> dict[str, Any]:
-        means_ms = _means_ms([self]) or (None, None, None)
-        counts = {"utterances": self.utterances, "batches": len(self.sizes)}
-        return {"length_s": self.length_s, **counts, **dict(zip(_MEANS, means_ms, strict=True))}
+    @property
+    def utterances_per_s(self) -> float | None:
+        return self.utterances / self.total_s if self.utterances else None
+
+    @property
+    def audio_s_per_s(self) -> float | None:
+        return self.audio_s / self.total_s if self.utterances else None
 
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
-    lengths: Sequence[LengthMeasurement]  # one for utterances of each length, 1 to 15 s
+    lengths: Sequence[Passes]  # over utterances of 1, 2, ... 15 s
+
+    @property
+    def overall(self) -> Passes:
+        return Passes(*map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True)))
 
     @property
     def timed_apart(self) -> bool:
@@ -130,70 +141,37 @@ class DeepMarkMeasurement:
         return self.num_devices == 1
 
     @property
-    def batches(self) -> int:
-        return sum(len(length.sizes) for length in self.lengths)
-
-    @property
-    def utterances(self) -> int:
-        return sum(length.utterances for length in self.lengths)
-
-    @property
-    def audio_s(self) -> int:
-        return sum(length.length_s * length.utterances for length in self.lengths)
-
-    @property
-    def audio_s_per_s(self) -> float:
-        return self.audio_s / self.total_s
-
-    @property
-    def total_s(self) -> float:
-        return _sums_s(self.lengths)[-1]
-
-    @property
-    def utterances_per_s(self) -> float:
-        return self.utterances / self.total_s
-
-    @property
     def is_whole(self) -> bool:
-        return self.utterances == NUM_UTTERANCES
+        return self.overall.utterances == NUM_UTTERANCES
 
     @property
     def epoch_s(self) -> float:
         """Seconds for all 128 000 utterances; lengths that were not run use the mean rate."""
-
-        def utterance_s(length: LengthMeasurement) -> float:
-            if length.utterances:
-                return sum(length.total_s) / length.utterances
-            return self.total_s / self.audio_s * length.length_s
-
-        pairs = zip(COUNTS, self.lengths, strict=True)
-        return sum(HUNDREDS * count * utterance_s(length) for count, length in pairs)
-
-    def scaling(self, alone: "DeepMarkMeasurement") -> float:
-        return self.utterances_per_s / alone.utterances_per_s
+        rates = [passes.audio_s_per_s or self.overall.audio_s_per_s for passes in self.lengths]
+        return float(HUNDREDS * np.sum(np.multiply(COUNTS, LENGTHS_S) / rates))
 
     def to_json(self) -> dict[str, Any]:
-        sizes = ("num_devices", "batch_size", "batches", "utterances", "audio_s")
-        names = ("utterances_per_s", "audio_s_per_s", "epoch_s")
+        overall, counts = self.overall, ("utterances", "batches")
+        names = ("batches", "utterances", "audio_s")
+        rates = ("forward_s", "backward_s", "total_s", "utterances_per_s", "audio_s_per_s")
         return {
-            **{name: getattr(self, name) for name in sizes},
-            **dict(zip(_MEANS, _means_ms(self.lengths), strict=True)),
+            "num_devices": self.num_devices,
+            "batch_size": self.batch_size,
+            **{name: getattr(overall, name) for name in names},
+            **dict(zip(_MEANS, overall.means_ms, strict=True)),
             "timed_apart": self.timed_apart,
-            **dict(zip(_SUMS, _sums_s(self.lengths), strict=True)),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(overall, name) for name in rates},
+            "epoch_s": self.epoch_s,
             "epoch_is_extrapolated": not self.is_whole,
-            "lengths": [length.to_json() for length in self.lengths],
+            "lengths": [
+                {
+                    "length_s": length_s,
+                    **{name: getattr(passes, name) for name in counts},
+                    **dict(zip(_MEANS, passes.means_ms, strict=True)),
+                }
+                for length_s, passes in enumerate(self.lengths, 1)
+            ],
         }
-
-
-def _sums_s(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...]:
-    return tuple(sum(sum(getattr(length, name)) for length in lengths) for name in _SUMS)
-
-
-def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...] | None:
-    """Returns milliseconds per batch: forward, backward, both; None without a batch."""
-    batches = sum(len(length.sizes) for length in lengths)
-    return tuple(1000 * seconds / batches for seconds in _sums_s(lengths)) if batches else None
 
 
 _AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))
@@ -312,18 +290,18 @@ class DeepMarkTimer:
         rounds = range(self._bench.search_rounds)
         return statistics.median(seconds_of(self._stepper.gradients, batch) for _ in rounds) / size
 
-    def _length(self, length_s: int, sizes: Sequence[int]) -> LengthMeasurement:
+    def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
         if not sizes:
-            return LengthMeasurement(length_s, sizes, [], [], [])
+            return Passes(0, 0, 0, 0.0, 0.0, 0.0)
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
         for batch in batches.values():
             for _ in range(self._bench.warmup_steps):
                 self._passes_s(batch)
         self.warmups += len(batches) * self._bench.warmup_steps
-        seconds = list(zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
-        mean_ms = 1000 * statistics.fmean(seconds[-1])
-        _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), mean_ms)
-        return LengthMeasurement(length_s, sizes, *seconds)
+        sums_s = map(sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
+        passes = Passes(length_s * sum(sizes), sum(sizes), len(sizes), *sums_s)
+        _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), passes.means_ms[-1])
+        return passes
 
     def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
         apart = self._stepper.apart(batch)
@@ -387,28 +365,29 @@ def _search_table(search: Search) -> Table:
 
 
 def _length_table(run: DeepMarkMeasurement) -> Table:
-    rows = []
-    for length in run.lengths:
-        times: list[Any] = [None] * 5
-        if length.utterances:
-            rate = length.utterances / sum(length.total_s)
-            times = [*map(_ms, _means_ms([length])), rate, rate * length.length_s]
-        rows.append((length.length_s, length.utterances, len(length.sizes), *times))
-    sums = map(fixed(2), _sums_s(run.lengths))
-    rates = (run.utterances_per_s, run.audio_s_per_s)
-    rows.append(("sum, s", run.utterances, run.batches, *sums, *rates))
+    def row(name: Any, passes: Passes, times: Iterable[str | None]) -> tuple:
+        rates = (passes.utterances_per_s, passes.audio_s_per_s)
+        return (name, passes.utterances, passes.batches, *times, *rates)
+
+    overall = run.overall
+    rows = [row(n, passes, map(_ms, passes.means_ms)) for n, passes in enumerate(run.lengths, 1)]
+    sums_s = (overall.forward_s, overall.backward_s, overall.total_s)
+    rows.append(row("sum, s", overall, map(fixed(2), sums_s)))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
     return table_of(title, columns_of_tuples(_BY_LENGTH, three_digits, 3), rows)
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
-    devices = measurement.num_devices
-    sizes = (devices, measurement.batch_size // devices, measurement.batches)
-    rates = map(three_digits, (measurement.utterances_per_s, measurement.audio_s_per_s))
+    devices, overall = measurement.num_devices, measurement.overall
+    sizes = (devices, measurement.batch_size // devices, overall.batches)
+    rates = map(three_digits, (overall.utterances_per_s, overall.audio_s_per_s))
     epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
-    scaling = measurement.scaling(alone) if devices > 1 else None
-    means = map(_ms, _means_ms(measurement.lengths))
-    return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
+    scaling = _scaling_over(alone, measurement) if devices > 1 else None
+    return (f"here ({backend})", *sizes, *map(_ms, overall.means_ms), *rates, epoch_s, scaling)
+
+
+def _scaling_over(alone: DeepMarkMeasurement, measurement: DeepMarkMeasurement) -> float:
+    return measurement.overall.utterances_per_s / alone.overall.utterances_per_s
 
 
 def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
@@ -423,8 +402,8 @@ def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: in
         notes.append("On several devices, backward is both passes minus a separate forward pass.")
     if not measured[0].is_whole:
         notes.append(
-            f"~: extrapolated from {measured[0].utterances:,} utterances to the {NUM_UTTERANCES:,} "
-            "of an epoch, with each length's own seconds per utterance."
+            f"~: extrapolated from {measured[0].overall.utterances:,} utterances to the "
+            f"{NUM_UTTERANCES:,} of an epoch, with each length's own seconds per utterance."
         )
     return notes
 
@@ -443,8 +422,8 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     return f"{scaling} {UNKNOWN} for one device: {more}"
 
 
-def _ms(value: float) -> str:
-    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+def _ms(value: float | None) -> str | None:
+    return value and (f"{value:.1f}" if value < 100 else f"{value:.0f}")
 
 
 _BY_LENGTH = ["length, s", "utterances", "batches", "forward, ms", "backward, ms", "both, ms"]
@@ -454,14 +433,15 @@ _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
-    run = [(length, _means_ms([length])) for length in measurement.lengths if length.utterances]
-    forward = [means[0] for _, means in run]
-    both_ms = [means[0] + means[1] for _, means in run]
-    audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
-    at = np.array([length.length_s for length, _ in run])
+    lengths = enumerate(measurement.lengths, 1)
+    run = {length_s: passes for length_s, passes in lengths if passes.utterances}
+    forward = [passes.means_ms[0] for passes in run.values()]
+    both_ms = [sum(passes.means_ms[:2]) for passes in run.values()]
+    audio = [passes.audio_s_per_s for passes in run.values()]
+    at = np.array(list(run))
     edges = {"x0": at - 0.36, "x1": at + 0.36}
     zeros = [0.0] * len(run)
-    mean = measurement.audio_s_per_s
+    mean = measurement.overall.audio_s_per_s
     on = f"{backend}, {devices_text(measurement.num_devices)}"
     ticks = range(1, 16, 2)
     length_axis = Axis("length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False)
@@ -528,7 +508,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
             "search": search and search.to_json(),
             "runs": [measurement.to_json() for measurement in measured],
             "visible_gpus": gpus,
-            "scaling": measured[-1].scaling(measured[0]) if len(measured) > 1 else None,
+            "scaling": _scaling_over(*measured) if len(measured) > 1 else None,
         },
         warmup_steps=warmups,
         figures=figures,
