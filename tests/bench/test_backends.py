@@ -6,7 +6,8 @@ import pytest
 from tests.bench.backend_probes import native_probe
 from tfasr.bench import backends
 from tfasr.bench.backends import BackendsConfig, BackendTimes, backends_chart, backends_table
-from tfasr.bench.devices import check_backend, installed_backends
+from tfasr.bench.devices import installed_backends
+from tfasr.bench.perform import bench_preset
 from tfasr.bench.workload import Context
 from tfasr.data.features import FeatureConfig
 from tfasr.display.vega import picture_spec
@@ -90,4 +91,4 @@ def test_without_any_backend_there_is_nothing_to_compare(monkeypatch):
 
 def test_an_unknown_backend_is_refused():
     with pytest.raises(UsageError, match="theano"):
-        check_backend("theano")
+        bench_preset("bench/ds2_small.gin", backend="theano")

@@ -184,6 +184,7 @@ class DecoderRow:
     passes: int  # how often all utterances were decoded; seconds are medians
     audio_hours: float  # duration of all utterances together
     counts: ErrorCounts
+    forward_s: float | None = None  # `LogProbs.forward_s`
     peak_memory_mib: float | None = None  # of the process that measured this row, if known
     memory_before_mib: float | None = None  # peak memory before the decoder was created
 
@@ -194,6 +195,10 @@ class DecoderRow:
     @property
     def wall_s_per_audio_hour(self) -> float:
         return self.wall_s / self.audio_hours
+
+    @property
+    def evaluation_s(self) -> float | None:
+        return None if self.forward_s is None else self.forward_s + self.wall_s
 
     @property
     def beam_width(self) -> int | None:
@@ -208,7 +213,7 @@ class DecoderRow:
             "recombine": self.config.recombine,
             **{name: getattr(self, name) for name in rates},
             **self.counts.to_json(),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*names, "evaluation_s")},
         }
 
 
@@ -270,7 +275,8 @@ def measure(
             wall_s[-1] += time.perf_counter() - wall_began
             texts += [hypothesis.text for hypothesis in hypotheses]
     medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
-    return DecoderRow(config, build_s, *medians, len(wall_s), load.audio_hours, counts)
+    more = (len(wall_s), load.audio_hours, counts, load.forward_s)
+    return DecoderRow(config, build_s, *medians, *more)
 
 
 def run_log_probs(context: Context) -> LogProbs:
@@ -323,7 +329,7 @@ class DecoderComparison:
         columns = [
             Column("decoder", "", lambda row: decoder_label(row.config)),
             Column("beam width", "", lambda row: row.beam_width, missing="none"),
-            Column("evaluation, s", "", self._evaluation_s, _seconds),
+            Column("evaluation, s", "", lambda row: row.evaluation_s, _seconds),
             Column("CPU s per audio-hour", "", lambda row: row.cpu_s_per_audio_hour, _seconds),
             Column("wall s per audio-hour", "", lambda row: row.wall_s_per_audio_hour, _seconds),
             Column("WER, %", "", lambda row: row.counts.wer, fixed(2, 100)),
@@ -332,7 +338,7 @@ class DecoderComparison:
         ]
         if self.load.forward_s is None:
             del columns[2]  # the evaluation
-        records = records_of(list(map(self._values, self.rows)))
+        records = records_of([row.to_json() for row in self.rows])
         more = {"name": "beam_widths", "records": records}
         return table_of("Decoders over beam widths", columns, self.rows, self._notes(), **more)
 
@@ -344,15 +350,8 @@ class DecoderComparison:
             "lexicon_words": len(set(self.load.lexicon)),
             "num_threads": self.num_threads,
             "forward_s": self.load.forward_s,
-            "rows": list(map(self._values, self.rows)),
+            "rows": [row.to_json() for row in self.rows],
         }
-
-    def _evaluation_s(self, row: DecoderRow) -> float | None:
-        forward_s = self.load.forward_s
-        return None if forward_s is None else forward_s + row.wall_s
-
-    def _values(self, row: DecoderRow) -> dict[str, Any]:
-        return {**row.to_json(), "evaluation_s": self._evaluation_s(row)}
 
     def _notes(self) -> list[str]:
         load, threads = self.load, self.num_threads

@@ -14,7 +14,6 @@ import numpy as np
 
 from tfasr.bench.workload import BACKENDS
 from tfasr.display.chart import CLIFF_COLOUR, Points
-from tfasr.errors import UsageError
 from tfasr.telemetry.machine import available_bytes, peak_bytes
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.tta.run import Run
@@ -25,14 +24,6 @@ _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": (
 def installed_backends() -> list[str]:
     """Returns the backends that can be imported, without importing them."""
     return [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
-
-
-def check_backend(name: str) -> None:
-    if name not in installed_backends():
-        raise UsageError(
-            f"--backend must be one that is installed: {', '.join(installed_backends())}. "
-            f"Received: {name!r}; install it by pip install {name}."
-        )
 
 
 def describe_backend() -> dict[str, Any]:
@@ -169,10 +160,8 @@ def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) ->
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
     """
-    if utterance_s is None:
-        return False
     smaller = [seconds for size, seconds in others if size < batch and seconds is not None]
-    return bool(smaller) and utterance_s > min(smaller) * (1 + tolerance)
+    return utterance_s is not None and any(utterance_s > s * (1 + tolerance) for s in smaller)
 
 
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:

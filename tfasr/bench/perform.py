@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.devices import check_backend, describe_backend
+from tfasr.bench.devices import describe_backend, installed_backends
 from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
 from tfasr.display.table import JSON, WRITERS, Table, check_format, to_json_text
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
@@ -184,4 +184,8 @@ def _check_backend(bench: BenchConfig, workload: Workload, *, asked: str | None)
             f"The backend of the workload {bench.workload!r} must be one of {', '.join(possible)}. "
             f"Received: {bench.backend!r}."
         )
-    check_backend(bench.backend)
+    if bench.backend not in (installed := installed_backends()):
+        raise UsageError(
+            f"--backend must be one that is installed: {', '.join(installed)}. "
+            f"Received: {bench.backend!r}; install it by pip install {bench.backend}."
+        )
