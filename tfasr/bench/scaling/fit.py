@@ -114,8 +114,7 @@ class PositiveFit:
         self._rng = rng
         # All predictions get the same noise, so they differ only through their causes.
         self._new = rng.standard_normal(draws)
-        rank = int(np.linalg.matrix_rank(x / measured[:, None]))
-        if rank < 2:
+        if np.linalg.matrix_rank(x / measured[:, None]) < 2:
             self._errors = drawn_errors(0.0, 0, prior, draws, rng)
             drawn = self._noisy(measured)
             self.coefficients = _shared_out(x, drawn, rng.uniform(size=draws))
@@ -183,8 +182,6 @@ class BatchCurve:
     """
 
     def __init__(self, points: Sequence[TargetMet], draws: int, rng, prior: Prior = RUN_TO_RUN):
-        if not points:
-            raise ValueError("A batch curve needs runs that met a target. Received: none.")
         sizes = np.array([point.batch for point in points], float)
         logs = np.log([point.utterances for point in points])
         self._middle = float(np.exp(np.log(sizes).mean()))
@@ -231,17 +228,14 @@ class _Fit:
 
 
 def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
+    from scipy.spatial.distance import cdist  # imported late: predicting steps alone needs no SciPy
+
     means = logs.mean(axis=1, keepdims=True)
     centred = logs - means
     # ``least * (1 + batch / critical)``: tries many critical batches, each with its best offset.
     shapes = np.log1p(_SCALES[:, None] * sizes)
     shape_means = shapes.mean(axis=1)
-    shapes_centred = shapes - shape_means[:, None]
-    squares = (
-        np.square(centred).sum(axis=1)[:, None]
-        - 2 * centred @ shapes_centred.T
-        + np.square(shapes_centred).sum(axis=1)
-    )
+    squares = cdist(centred, shapes - shape_means[:, None], "sqeuclidean")
     best = squares.argmin(axis=1)
     offset = means[:, 0] - shape_means[best]
     critical = _Fit(

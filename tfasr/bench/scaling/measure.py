@@ -34,7 +34,7 @@ from tfasr.kit.config import config_class, require, require_numbers, require_pre
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory import synthetic_batch
+from tfasr.training.memory import batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
@@ -257,22 +257,18 @@ class _Process:
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
         if load.loader == IN_MEMORY:
-            share = self.noise(load.per_device_batch)
-            return tf.data.Dataset.from_tensors(share).map(self._as_loaded).cache().repeat()
+            # The same shapes as of loaded batches, so the same graph.
+            shape = [None, self._frames, self._features.num_features]
+            spec = batch_spec(self._experiment) | {"features": tf.TensorSpec(shape)}
+            share = [self.noise(load.per_device_batch)]
+            dataset = tf.data.Dataset.from_generator(lambda: share, output_signature=spec)
+            return dataset.cache().repeat()
         global_batch = load.per_device_batch * self._replicas
         loaded = self._loaded(folder, global_batch, load.steps)
         if load.loader == SORTING:
             window = load.sorted_batches * global_batch
             return sorted_by_length(loaded, window, load.per_device_batch)
         return loaded
-
-    def _as_loaded(self, batch: Batch) -> Batch:
-        features = [None, self._frames, self._features.num_features]
-        shapes = {"features": features, "labels": [None, None]}
-        return {
-            name: tf.compat.v1.placeholder_with_default(value, shapes.get(name, [None]))
-            for name, value in batch.items()
-        }
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
