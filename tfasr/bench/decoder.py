@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -188,40 +189,29 @@ class DecoderRow:
     peak_memory_mib: float | None = None  # of the process that measured this row, if known
     memory_before_mib: float | None = None  # peak memory before the decoder was created
 
-    @property
-    def cpu_s_per_audio_hour(self) -> float:
-        return self.cpu_s / self.audio_hours
-
-    @property
-    def wall_s_per_audio_hour(self) -> float:
-        return self.wall_s / self.audio_hours
-
-    @property
-    def evaluation_s(self) -> float | None:
-        return None if self.forward_s is None else self.forward_s + self.wall_s
-
-    @property
-    def beam_width(self) -> int | None:
-        return self.config.beam_width if DECODERS[self.config.name].has_beam else None
-
     def to_json(self) -> dict[str, Any]:
-        rates = ("cpu_s_per_audio_hour", "wall_s_per_audio_hour")
+        has_beam, forward_s = DECODERS[self.config.name].has_beam, self.forward_s
         names = ("peak_memory_mib", "memory_before_mib", "build_s", "cpu_s", "wall_s", "passes")
         return {
             "decoder": self.config.name,
-            "beam_width": self.beam_width,
+            "beam_width": self.config.beam_width if has_beam else None,
             "recombine": self.config.recombine,
-            **{name: getattr(self, name) for name in rates},
+            "cpu_s_per_audio_hour": self.cpu_s / self.audio_hours,
+            "wall_s_per_audio_hour": self.wall_s / self.audio_hours,
             **self.counts.to_json(),
-            **{name: getattr(self, name) for name in (*names, "evaluation_s")},
+            **{name: getattr(self, name) for name in names},
+            "evaluation_s": None if forward_s is None else forward_s + self.wall_s,
         }
 
 
-def decoder_label(config: DecoderConfig) -> str:
+def decoder_label(decoder: str, recombine: bool) -> str:
     """Returns a decoder's name for tables and figures, without its beam width."""
-    kind = DECODERS[config.name]
-    recombined = ", recombined" if kind.recombines and config.recombine else ""
-    return (kind.label or config.name) + recombined
+    kind = DECODERS[decoder]
+    return (kind.label or decoder) + (", recombined" if kind.recombines and recombine else "")
+
+
+def _label(row: dict[str, Any]) -> str:
+    return decoder_label(row["decoder"], row["recombine"])
 
 
 def decoder_configs(
@@ -316,7 +306,7 @@ def run_log_probs(context: Context) -> LogProbs:
 
 @dataclass(frozen=True)
 class DecoderComparison:
-    rows: list[DecoderRow]  # in the order of the table
+    rows: list[dict[str, Any]]  # of `DecoderRow.to_json`, in the order of the table
     load: LogProbs
     source: dict[str, Any]  # origin of the log-probabilities, as JSON values
     num_threads: int
@@ -327,19 +317,18 @@ class DecoderComparison:
         Source: the paper, Table 3, for the user's own model.
         """
         columns = [
-            Column("decoder", "", lambda row: decoder_label(row.config)),
-            Column("beam width", "", lambda row: row.beam_width, missing="none"),
-            Column("evaluation, s", "", lambda row: row.evaluation_s, _seconds),
-            Column("CPU s per audio-hour", "", lambda row: row.cpu_s_per_audio_hour, _seconds),
-            Column("wall s per audio-hour", "", lambda row: row.wall_s_per_audio_hour, _seconds),
-            Column("WER, %", "", lambda row: row.counts.wer, fixed(2, 100)),
-            Column("CER, %", "", lambda row: row.counts.cer, fixed(2, 100)),
-            Column("peak memory, MiB", "", lambda row: row.peak_memory_mib, fixed(0)),
+            Column("decoder", "", _label),
+            Column("beam width", "", itemgetter("beam_width"), missing="none"),
+            Column("evaluation, s", "", itemgetter("evaluation_s"), _seconds),
+            Column("CPU s per audio-hour", "", itemgetter("cpu_s_per_audio_hour"), _seconds),
+            Column("wall s per audio-hour", "", itemgetter("wall_s_per_audio_hour"), _seconds),
+            Column("WER, %", "", itemgetter("wer"), fixed(2, 100)),
+            Column("CER, %", "", itemgetter("cer"), fixed(2, 100)),
+            Column("peak memory, MiB", "", itemgetter("peak_memory_mib"), fixed(0)),
         ]
         if self.load.forward_s is None:
             del columns[2]  # the evaluation
-        records = records_of([row.to_json() for row in self.rows])
-        more = {"name": "beam_widths", "records": records}
+        more = {"name": "beam_widths", "records": records_of(self.rows)}
         return table_of("Decoders over beam widths", columns, self.rows, self._notes(), **more)
 
     def to_json(self) -> dict[str, Any]:
@@ -350,7 +339,7 @@ class DecoderComparison:
             "lexicon_words": len(set(self.load.lexicon)),
             "num_threads": self.num_threads,
             "forward_s": self.load.forward_s,
-            "rows": [row.to_json() for row in self.rows],
+            "rows": list(self.rows),
         }
 
     def _notes(self) -> list[str]:
@@ -366,7 +355,7 @@ class DecoderComparison:
                 f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
                 "wall-clock seconds. tfasr evaluate and training overlap the two."
             )
-        if any(needs_lexicon(row.config) for row in self.rows):
+        if any(DECODERS[row["decoder"]].needs_lexicon for row in self.rows):
             lexicon = set(load.lexicon)
             spoken = [word for reference in load.references for word in reference.split()]
             unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
@@ -374,7 +363,7 @@ class DecoderComparison:
                 f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
                 "missing, so a decoder limited to the dictionary can't recognise them."
             )
-        before = [row.memory_before_mib for row in self.rows]
+        before = [row["memory_before_mib"] for row in self.rows]
         if None not in before:
             taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
             notes.append(
@@ -390,13 +379,13 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.{decimals}f}"
 
 
-def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
-    curves: dict[str, list[DecoderRow]] = {}
+def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    curves: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        curves.setdefault(decoder_label(row.config), []).append(row)
+        curves.setdefault(_label(row), []).append(row)
     seconds, wer = (
         {name: list(map(value, rows)) for name, rows in curves.items()}
-        for value in (lambda row: row.cpu_s_per_audio_hour, lambda row: 100 * row.counts.wer)
+        for value in (itemgetter("cpu_s_per_audio_hour"), lambda row: 100 * row["wer"])
     )
     most = max(map(max, wer.values())) or 1.0
     low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))
@@ -409,17 +398,17 @@ def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
 
 
 def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
-    widths = {row.beam_width for rows in curves.values() for row in rows}
+    widths = {row["beam_width"] for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
     for index, (name, rows) in enumerate(curves.items()):
         colour, ys = run_colour(index), values[name]
-        if rows[0].beam_width is None:
+        if rows[0]["beam_width"] is None:
             ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
             marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
         else:
-            marks += curve([row.beam_width for row in rows], ys, colour, name)
+            marks += curve([row["beam_width"] for row in rows], ys, colour, name)
     marks += _ends(values, x[1], y, form, log=log)
     step = -(-len(widths) // 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
@@ -470,11 +459,11 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
         for decoder in decoders:
-            row = measure_apart(path, decoder, config.num_threads)
+            row = measure_apart(path, decoder, config.num_threads).to_json()
             comparison.rows.append(row)
-            label = decoder_label(row.config)
-            label += "" if row.beam_width is None else f", beam width {row.beam_width}"
-            cost, wer = row.cpu_s_per_audio_hour, 100 * row.counts.wer
+            width = row["beam_width"]
+            label = _label(row) + ("" if width is None else f", beam width {width}")
+            cost, wer = row["cpu_s_per_audio_hour"], 100 * row["wer"]
             _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
             figures = {"decoder": lambda: decoder_chart(comparison.rows)}
             yield Result([comparison.table()], comparison.to_json(), 0, figures)
@@ -483,7 +472,8 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
     # Decoders run on the processor, so this process must not take the accelerator's memory.
     environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"
+    label = decoder_label(config.name, config.recombine)
+    task = f"Measuring {label} at beam width {config.beam_width}"
     options = {"environment": environment, "task": task, "show_messages": False}
     return call(measure_file, path, config, num_threads, **options)
 
