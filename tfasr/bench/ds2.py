@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 import keras
@@ -196,14 +197,6 @@ class BatchTried:
         per_audio_s = np.interp(LENGTHS_S, lengths, rates)
         return float(np.average(per_audio_s * LENGTHS_S, weights=COUNTS))
 
-    @property
-    def audio_s_per_s(self) -> float | None:
-        return None if self.mean_s is None else _AUDIO_S / self.mean_s
-
-    @property
-    def epoch_s(self) -> float | None:
-        return None if self.mean_s is None else NUM_UTTERANCES * self.mean_s
-
 
 @dataclass(frozen=True)
 class Search:
@@ -224,21 +217,27 @@ class Search:
         others = [(other.batch, other.mean_s) for other in self.tried]
         return is_cliff(size.batch, size.mean_s, others, self.tolerance)
 
-    def to_json(self) -> dict:
-        names = ("batch", "audio_s_per_s", "epoch_s", "reason")
+    def sizes(self) -> list[dict[str, Any]]:
+        """Returns the sizes that were tried as JSON values."""
+        return [
+            {
+                "batch": size.batch,
+                "audio_s_per_s": size.mean_s and _AUDIO_S / size.mean_s,
+                "epoch_s": size.mean_s and NUM_UTTERANCES * size.mean_s,
+                "reason": size.reason,
+                "utterance_s": size.mean_s,
+                "cliff": self.cliff(size),
+                "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
+            }
+            for size in self.tried
+        ]
+
+    def to_json(self) -> dict[str, Any]:
         return {
             "lengths_s": list(self.lengths_s),
             "fastest": self.fastest and self.fastest.batch,
             "largest": self.largest and self.largest.batch,
-            "sizes": [
-                {
-                    **{name: getattr(size, name) for name in names},
-                    "utterance_s": size.mean_s,
-                    "cliff": self.cliff(size),
-                    "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
-                }
-                for size in self.tried
-            ],
+            "sizes": self.sizes(),
         }
 
 
@@ -342,15 +341,15 @@ def deepmark_tables(
 
 
 def _search_table(search: Search) -> Table:
-    def verdict(size: BatchTried) -> str:
-        cliff = "cliff" if search.cliff(size) else ""
-        return size.reason or ("fastest" if size is search.fastest else cliff)
+    def verdict(row: dict[str, Any]) -> str:
+        fastest = row["batch"] == search.fastest.batch
+        return row["reason"] or ("fastest" if fastest else "cliff" if row["cliff"] else "")
 
     columns = [
-        Column("batch", "", lambda size: size.batch),
-        Column("ms per\nutterance", "", lambda size: size.mean_s, milliseconds),
-        Column("audio s/s", "", lambda size: size.audio_s_per_s, "{:.4g}".format),
-        Column("epoch, s", "", lambda size: size.epoch_s, fixed(0)),
+        Column("batch", "", itemgetter("batch")),
+        Column("ms per\nutterance", "", itemgetter("utterance_s"), milliseconds),
+        Column("audio s/s", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
+        Column("epoch, s", "", itemgetter("epoch_s"), fixed(0)),
         Column("fate", "", verdict),
     ]
     lengths = ", ".join(map(str, search.lengths_s))
@@ -360,7 +359,7 @@ def _search_table(search: Search) -> Table:
         f"{100 * search.tolerance:g} % longer than in a smaller batch. Largest that ran: "
         f"{search.largest.batch}."
     )
-    table = table_of("Search for the fastest batch", columns, search.tried, [note])
+    table = table_of("Search for the fastest batch", columns, search.sizes(), [note])
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])
 
 

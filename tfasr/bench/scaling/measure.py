@@ -23,7 +23,6 @@ from tfasr.bench.modules import (
     time_in_turns,
 )
 from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
-from tfasr.bench.workload import json_of
 from tfasr.data import shards
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
@@ -316,69 +315,44 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
     return batches.unbatch().batch(window).map(in_order).unbatch().batch(size)
 
 
-@dataclass(frozen=True)
-class ScalingRow:
-    mode: str  # "weak" (a full batch per device) or "strong" (one batch shared by all)
-    loader: str  # one of `LOADERS`
-    devices: int
-    per_device_batch: int  # utterances
-    steps: int  # including the first ones
-    first_s: list[float]  # first steps with input wait, which other fields leave out
-    step_s: float  # median of the other steps, with input wait
-    mean_step_s: float
-    input_wait_s: float  # mean of the other steps
-    use_percent: dict[str, float | None]  # mean utilisation, by device
-    single_s: float  # `counted_s` on one device
-    predicted_s: float | None  # predicted step; None with a loader or without a link
+def scaling_row(
+    devices: int, times: LoadTimes, warmup: int, single_s: float | None, predicted_s: float | None
+) -> dict[str, Any]:
+    """Returns a load's steps after the first ``warmup`` as JSON values.
 
-    @classmethod
-    def of(
-        cls, devices: int, times: LoadTimes, warmup: int, single_s: float | None, predicted_s
-    ) -> "ScalingRow":
-        load, steps_s = times.load, times.whole_s[warmup:]
-        mean_s, step_s = statistics.fmean(steps_s), times.steady_s(warmup)
-        return cls(
-            mode=load.name,
-            loader=load.loader,
-            devices=devices,
-            per_device_batch=load.per_device_batch,
-            steps=len(times.step_s),
-            first_s=times.whole_s[:warmup],
-            step_s=step_s,
-            mean_step_s=mean_s,
-            input_wait_s=statistics.fmean(times.input_wait_s[warmup:]),
-            use_percent={use.device: use.mean_percent for use in times.use},
-            single_s=single_s or (mean_s if load.loader else step_s),
-            predicted_s=predicted_s,
-        )
-
-    @property
-    def counted_s(self) -> float:
-        """Seconds per step for rates: the median or, with a loader (uneven steps), the mean."""
-        return self.mean_step_s if self.loader else self.step_s
-
-    @property
-    def utterances_per_s(self) -> float:
-        return self.devices * self.per_device_batch / self.counted_s
-
-    @property
-    def efficiency(self) -> float:
-        """Throughput over one device's throughput times the number of devices; 1 is ideal."""
-        return self.speedup / self.devices
-
-    @property
-    def speedup(self) -> float:
-        ratio = self.single_s / self.counted_s
-        return ratio * self.devices if self.mode == "weak" else ratio
-
-    @property
-    def prediction_error(self) -> float | None:
-        return None if self.predicted_s is None else self.predicted_s / self.step_s - 1
+    ``single_s``: the row's "single_s" on one device, None for that device's own row. An efficiency
+    of 1 is ideal: as many times one device's throughput as there are devices.
+    """
+    load, steps_s = times.load, times.whole_s[warmup:]
+    step_s, mean_s = times.steady_s(warmup), statistics.fmean(steps_s)
+    # With a loader, steps are uneven, so rates use the mean instead of the median.
+    counted_s = mean_s if load.loader else step_s
+    single_s = single_s or counted_s
+    speedup = single_s / counted_s * (devices if load.name == "weak" else 1)
+    return {
+        "mode": load.name,  # "weak" (a full batch per device) or "strong" (one batch for all)
+        "loader": load.loader,
+        "devices": devices,
+        "per_device_batch": load.per_device_batch,
+        "steps": len(times.step_s),  # including the first ones
+        "first_s": times.whole_s[:warmup],
+        "step_s": step_s,
+        "mean_step_s": mean_s,
+        "input_wait_s": statistics.fmean(times.input_wait_s[warmup:]),
+        "use_percent": {use.device: use.mean_percent for use in times.use},
+        "single_s": single_s,
+        "predicted_s": predicted_s,  # None with a loader or without a link
+        "utterances_per_s": devices * load.per_device_batch / counted_s,
+        "efficiency": speedup / devices,
+        "speedup": speedup,
+        "prediction_error": None if predicted_s is None else predicted_s / step_s - 1,
+    }
 
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    rows: list[ScalingRow]  # weak without loader, with loaders, then strong; each by devices
+    # of `scaling_row`: weak without loader, with loaders, then strong; each by devices
+    rows: list[dict[str, Any]]
     answers: list[ScalingAnswer]  # one for each number of devices
     model: ScalingModel | None  # None if no link was configured or measured
     link_source: str  # where the link's figures come from, for readers
@@ -397,9 +371,8 @@ class ScalingAnalysis:
                     if times.load.loader == IN_MEMORY and model is not None:
                         predicted_s = model.step_s(answer.devices, times.load.per_device_batch)
                     more = (config.warmup_steps, single_s, predicted_s)
-                    row = ScalingRow.of(answer.devices, times, *more)
-                    single_s = row.single_s
-                    rows.append(row)
+                    rows.append(scaling_row(answer.devices, times, *more))
+                    single_s = rows[-1]["single_s"]
         return cls(rows, list(answers), model, source, config)
 
     @property
@@ -411,9 +384,8 @@ class ScalingAnalysis:
         return [answer for answer in self.answers if answer.modules is not None]
 
     def to_json(self) -> dict[str, Any]:
-        derived = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
         return {
-            "rows": [json_of(row, *derived) for row in self.rows],
+            "rows": self.rows,
             "shared_cores": self.shared_cores,
             "prediction": self.model and dataclasses.asdict(self.model),
             "link_source": self.link_source,

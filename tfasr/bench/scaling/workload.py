@@ -4,12 +4,13 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
 from tfasr.bench.modules import ModuleTimes
 from tfasr.bench.scaling import measure
-from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig, ScalingRow
+from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
 from tfasr.display import chart
@@ -22,7 +23,7 @@ from tfasr.models.model import ModelConfig
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
-    rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
+    rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
     warmup = analysis.config.warmup_steps
     first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
@@ -37,30 +38,31 @@ def straggling(seconds_of_replicas: list[list[float]]) -> float:
     )
 
 
-def label(row: ScalingRow) -> str:
-    return f"{row.mode}, {row.loader}" if row.loader else row.mode
+def label(row: dict[str, Any]) -> str:
+    return f"{row['mode']}, {row['loader']}" if row["loader"] else row["mode"]
 
 
 _SCALING = [
     Column("scaling", "", label),
-    Column("devices", "", lambda row: row.devices),
-    Column("batch per\ndevice", "", lambda row: row.per_device_batch),
-    Column("steps", "", lambda row: row.steps),
-    Column("step\nms", "", lambda row: row.step_s, milliseconds),
-    Column("mean step\nms", "", lambda row: row.mean_step_s, milliseconds),
-    Column("input wait\nms", "", lambda row: row.input_wait_s, milliseconds),
+    Column("devices", "", itemgetter("devices")),
+    Column("batch per\ndevice", "", itemgetter("per_device_batch")),
+    Column("steps", "", itemgetter("steps")),
+    Column("step\nms", "", itemgetter("step_s"), milliseconds),
+    Column("mean step\nms", "", itemgetter("mean_step_s"), milliseconds),
+    Column("input wait\nms", "", itemgetter("input_wait_s"), milliseconds),
     Column("use\n%", "", lambda row: _use_of(row), fixed(0)),
-    Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
-    Column("speed-up", "", lambda row: row.speedup, fixed(2)),
-    Column("efficiency\n%", "", lambda row: row.efficiency, percent),
-    Column("predicted\nstep ms", "", lambda row: row.predicted_s, milliseconds),
-    Column("error\n%", "", lambda row: row.prediction_error, lambda x: f"{100 * x:+.0f}"),
+    Column("utterances/s", "", itemgetter("utterances_per_s"), "{:.4g}".format),
+    Column("speed-up", "", itemgetter("speedup"), fixed(2)),
+    Column("efficiency\n%", "", itemgetter("efficiency"), percent),
+    Column("predicted\nstep ms", "", itemgetter("predicted_s"), milliseconds),
+    Column("error\n%", "", itemgetter("prediction_error"), lambda x: f"{100 * x:+.0f}"),
 ]
 
 
-def _use_of(row: ScalingRow) -> float | None:
-    gpus = [use for name, use in row.use_percent.items() if name != PROCESS and use is not None]
-    return statistics.fmean(gpus) if gpus else row.use_percent.get(PROCESS)
+def _use_of(row: dict[str, Any]) -> float | None:
+    percents = row["use_percent"]
+    gpus = [use for name, use in percents.items() if name != PROCESS and use is not None]
+    return statistics.fmean(gpus) if gpus else percents.get(PROCESS)
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
@@ -262,11 +264,11 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
 
 
 def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
-    measured = [row for row in analysis.rows if row.mode == mode]
-    counts = sorted({row.devices for row in measured})
+    measured = [row for row in analysis.rows if row["mode"] == mode]
+    counts = sorted({row["devices"] for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
     shown = list(counts)
-    weak_batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+    weak_batch = next(row["per_device_batch"] for row in analysis.rows if row["mode"] == "weak")
 
     def predicted(model: Any, counts: Sequence[int]) -> list[float]:
         strong, batch = mode == "strong", analysis.config.strong_utterances
@@ -282,17 +284,17 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
         ys = predicted(dataclasses.replace(analysis.model, shared_cores=False), shown)
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
-        if rows := [row for row in measured if row.loader == loader]:
+        if rows := [row for row in measured if row["loader"] == loader]:
             name = "measured, cores shared" if analysis.shared_cores else "measured"
             name += f", {loader}" if loader else ""
-            xs, ys = [row.devices for row in rows], [100 * row.efficiency for row in rows]
+            xs, ys = [row["devices"] for row in rows], [100 * row["efficiency"] for row in rows]
             symbol = "square" if loader else "circle"
             marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
     titles = {
         "strong": f"strong: {analysis.config.strong_utterances} utterances in all",
         "weak": f"weak: {weak_batch} utterances on each device",
     }
-    top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
+    top = max(105.0, *(1.05 * 100 * row["efficiency"] for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
     return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
 
