@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.modules import (
-    StagedStep,
     module_times,
     modules_of,
     replica_seconds,
+    staged_step,
     step_through,
     time_in_turns,
 )
@@ -86,7 +86,7 @@ def test_every_module_is_timed_and_the_parts_make_the_whole():
 def test_a_step_whose_clock_is_read_changes_weights_as_training_does():
     batch = noise()
     read, trained = built(), built()
-    StagedStep(read, batch, tf.distribute.get_strategy())()
+    staged_step(read, batch, tf.distribute.get_strategy())()
     tf.function(trained.train_step)(batch)
     for one, other in zip(read.trainable_variables, trained.trainable_variables, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)

@@ -111,46 +111,32 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
     return tape.gradient(hidden, values)
 
 
-class StagedStep:
-    """A training step on one batch, with times for each module.
+def staged_step(
+    model: CtcModel, placed: Any, strategy: tf.distribute.Strategy
+) -> Callable[[], tuple[np.ndarray, float]]:
+    """Returns a function that takes a training step on one batch, with times for each module.
+
+    It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest. The
+    update is last: 0, and its seconds with the exchange of gradients. The rest of the first step is
+    mostly tracing.
 
     The graph reads the clock after every forward and backward pass. Each pass waits for the reading
     before it, and each reading for its pass. So the intervals don't overlap, and add up to the
     step; but two modules can't run at the same time, as they may in a normal step.
     """
+    replicas, modules = Replicas(strategy), modules_of(model)
 
-    def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):
-        self._replicas, self._placed, self._model = Replicas(strategy), placed, model
-        self._modules = modules_of(model)
-        self.names = [*(module.name for module in self._modules), UPDATE]
-        self._run = tf.function(lambda batch: self._replicas.stacked(self._on_device, batch))
-
-    def __call__(self) -> tuple[np.ndarray, float]:
-        """Returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest.
-
-        The update is last: 0, and its seconds with the exchange of gradients. The rest of the first
-        step is mostly tracing.
-        """
-        began = time.perf_counter()
-        stamps = self._run(self._placed).numpy()
-        wall_s = time.perf_counter() - began
-        intervals = np.diff(stamps, axis=1).mean(axis=0)
-        forward_s, backward_s = intervals[:-1].reshape(2, -1)
-        passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
-        update_s = [[0.0, intervals[-1]]]
-        return np.append(passes_s, update_s, axis=0), max(0.0, wall_s - float(intervals.sum()))
-
-    def _on_device(self, batch: Batch) -> tf.Tensor:
+    def on_device(batch: Batch) -> tf.Tensor:
         stamps = [tf.timestamp()]
         passes, hidden = [], batch["features"]
-        for module in self._modules:
+        for module in modules:
             inputs = _since(stamps, hidden)
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 hidden = module.forward(inputs, batch)
             passes.append((module, tape, inputs, hidden))
             stamps.append(stamp([hidden]))
-        gradient, gradients = _scaled(self._model.optimizer, tf.ones_like(hidden)), []
+        gradient, gradients = _scaled(model.optimizer, tf.ones_like(hidden)), []
         for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
             values = [variable.value for variable in module.variables]
             # The features' gradient is not needed.
@@ -162,9 +148,23 @@ class StagedStep:
             gradients += zip(of_sources, module.variables, strict=False)
             gradient = of_sources[-1] if number else gradient
         begun = [(_since(stamps, gradient), variable) for gradient, variable in gradients]
-        self._model.optimizer.apply_gradients(begun)
+        model.optimizer.apply_gradients(begun)
         stamps.append(stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
         return tf.stack(stamps)
+
+    run = tf.function(lambda batch: replicas.stacked(on_device, batch))
+
+    def step() -> tuple[np.ndarray, float]:
+        began = time.perf_counter()
+        stamps = run(placed).numpy()
+        wall_s = time.perf_counter() - began
+        intervals = np.diff(stamps, axis=1).mean(axis=0)
+        forward_s, backward_s = intervals[:-1].reshape(2, -1)
+        passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
+        update_s = [[0.0, intervals[-1]]]
+        return np.append(passes_s, update_s, axis=0), max(0.0, wall_s - float(intervals.sum()))
+
+    return step
 
 
 def _scaled(optimizer, gradient: tf.Tensor) -> tf.Tensor:
@@ -215,19 +215,19 @@ def module_times(
 ) -> ModuleTimes:
     replicas = Replicas(strategy)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
-    staged = StagedStep(model, placed, strategy)
+    staged, modules = staged_step(model, placed, strategy), modules_of(model)
     first_s, first_host_s = zip(*(staged() for _ in range(first_steps)), strict=True)
     medians_s = np.median([staged()[0] for _ in range(rounds)], axis=0).tolist()
     first_sums_s = np.sum(first_s, axis=2).T.tolist()
     calls: dict[str, Callable[[], Any]] = {
         module.name: _alone(replicas, model, module, number, batch, placed)
-        for number, module in enumerate(modules_of(model))
+        for number, module in enumerate(modules)
     }
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
-    rows = zip(staged.names, medians_s, first_sums_s, strict=True)
-    modules = [ModuleSeconds(name, alone_s[name], *s, first) for name, s, first in rows]
-    return ModuleTimes(modules, list(first_host_s))
+    rows = zip(alone_s.items(), medians_s, first_sums_s, strict=True)
+    seconds = [ModuleSeconds(*name_and_s, *s, first) for name_and_s, s, first in rows]
+    return ModuleTimes(seconds, list(first_host_s))
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):

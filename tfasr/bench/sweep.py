@@ -16,7 +16,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
 from tfasr.bench.modules import gpu_peak_bytes
-from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow, seconds_of
+from tfasr.bench.workload import Context, Result, Workload, require_tensorflow, seconds_of
 from tfasr.data.features import FeatureConfig
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
@@ -357,10 +357,11 @@ def _error_table(analysis: SweepAnalysis) -> Table:
 
 def axes_rows(times: Sequence[AxesTimes], frame_s: float) -> list[dict[str, Any]]:
     """Returns times as JSON values; ``frame_s``: seconds between feature frames."""
-    rows = [json_of(row, "training_median_s", "inference_median_s") for row in times]
-    for row in rows:
-        audio_s, step_s = row["batch"] * row["frames"] * frame_s, row["training_median_s"]
-        row["audio_s_per_s"] = step_s and audio_s / step_s
+    rows = []
+    for row in times:
+        audio_s, step_s = row.batch * row.frames * frame_s, row.training_median_s
+        medians = {"training_median_s": step_s, "inference_median_s": row.inference_median_s}
+        rows.append({**asdict(row), **medians, "audio_s_per_s": step_s and audio_s / step_s})
     return rows
 
 

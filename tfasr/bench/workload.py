@@ -1,7 +1,6 @@
 """The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the registry."""
 
 import ast
-import dataclasses
 import importlib.util
 import sys
 import time
@@ -86,10 +85,6 @@ def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> flo
     began = time.perf_counter()
     call(*arguments, **options)
     return time.perf_counter() - began
-
-
-def json_of(row: Any, *derived: str) -> dict[str, Any]:
-    return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
 
 
 def columns_of_tuples(
