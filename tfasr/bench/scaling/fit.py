@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -311,23 +312,6 @@ class Interval:
         return cls(float(low), float(middle), float(high))
 
 
-@dataclass(frozen=True)
-class PredictedRun:
-    workers: int
-    global_batch: int  # utterances
-    step_s: Interval
-    exchange_s: Interval  # the part of the step that is not hidden
-    efficiency: Interval  # one worker's step_s with as many rows, over this step_s
-    utterances: Interval | None = None  # needed for the target; None if no run met one
-    target_s: Interval | None = None
-    beyond: list[str] = field(default_factory=list)  # what lies outside the measured range
-
-    @property
-    def steps_per_s(self) -> Interval:
-        step = self.step_s
-        return Interval(1 / step.high, 1 / step.middle, 1 / step.low)
-
-
 class WorkerPrediction:
     """Predicts new runs from measurements; each prediction is an interval.
 
@@ -373,7 +357,13 @@ class WorkerPrediction:
         fixed, per_row = self._compute.coefficients.T
         return Interval.of(fixed), Interval.of(per_row)
 
-    def run(self, workers: int, global_batch: int) -> PredictedRun:
+    def run(self, workers: int, global_batch: int) -> dict[str, Any]:
+        """Returns a run as JSON values: medians, and each interval's ends as _low and _high.
+
+        "exchange_s" is the part of "step_s" that isn't hidden. "efficiency" is one worker's step
+        with as many rows over the run's. "utterances" and "target_s" need runs that met a target.
+        "beyond" lists what lies outside the measured range.
+        """
         batch = global_batch * self.measured.filled
         rows = batch / workers
         compute_s = self._compute.drawn(1.0, rows)
@@ -381,15 +371,22 @@ class WorkerPrediction:
         hidden_s = np.minimum(self.measured.overlap * exchange_s, BACKWARD_SHARE * compute_s)
         exposed_s = exchange_s - hidden_s
         step_s = compute_s + exposed_s
-        utterances = target_s = None
+        step = Interval.of(step_s)
+        intervals = {
+            "steps_per_s": Interval(1 / step.high, 1 / step.middle, 1 / step.low),
+            "step_s": step,
+            "exchange_s": Interval.of(exposed_s),
+            "efficiency": Interval.of(compute_s / step_s),
+        }
         if self._curve is not None:
             drawn = self._curve.drawn(global_batch)
             beside_s = self._fixed_s + drawn * self._shared_s / workers
-            target_s = Interval.of(drawn / batch * step_s + beside_s)
-            utterances = Interval.of(drawn)
-        intervals = map(Interval.of, (step_s, exposed_s, compute_s / step_s))
-        beyond = self._beyond(workers, rows, global_batch)
-        return PredictedRun(workers, global_batch, *intervals, utterances, target_s, beyond)
+            intervals["utterances"] = Interval.of(drawn)
+            intervals["target_s"] = Interval.of(drawn / batch * step_s + beside_s)
+        row: dict[str, Any] = {"workers": workers, "global_batch": global_batch}
+        for name, of in intervals.items():
+            row |= {name: of.middle, f"{name}_low": of.low, f"{name}_high": of.high}
+        return row | {"beyond": ",".join(self._beyond(workers, rows, global_batch))}
 
     def _exchange_s(self, workers: int) -> np.ndarray:
         link, size = self.measured.link, self.measured.gradient_bytes

@@ -2,9 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     measured = asdict(prediction.measured) | {"missed": data.missed}
     del measured["filled"]
     values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
-    values["predicted"] = list(map(record, rows))
+    values["predicted"] = rows
     written = Measured([prediction_table(prediction, rows, asked.target, data.missed)], values)
     if out is not None:
         out = Path(out).resolve()
@@ -292,38 +293,42 @@ def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
 
 
 def prediction_table(
-    prediction: fit.WorkerPrediction, rows: Sequence[fit.PredictedRun], target: str, missed
+    prediction: fit.WorkerPrediction, rows: Sequence[dict[str, Any]], target: str, missed
 ) -> Table:
     columns = [
-        Column("workers", "", lambda row: row.workers),
-        Column("global\nbatch", "", lambda row: row.global_batch),
-        Column("rows per\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
-        *_both("steps/s", lambda row: row.steps_per_s),
-        Column("exchange\n%", "", lambda r: r.exchange_s.middle / r.step_s.middle, fixed(0, 100)),
-        *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
+        Column("workers", "", itemgetter("workers")),
+        Column("global\nbatch", "", itemgetter("global_batch")),
+        Column("rows per\nworker", "", _rows_per_worker, "{:.4g}".format),
+        *_both("steps/s", "steps_per_s"),
+        Column("exchange\n%", "", lambda row: row["exchange_s"] / row["step_s"], fixed(0, 100)),
+        *_both("efficiency\n%", "efficiency", 100, ".0f"),
     ]
     if target:
-        columns += _both("utterances\nto target", lambda row: row.utterances)
-        columns += _both("minutes", lambda row: row.target_s, 1 / 60)
-    beyond = Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
+        columns += _both("utterances\nto target", "utterances")
+        columns += _both("minutes", "target_s", 1 / 60)
+    beyond = Column(
+        "beyond what\nwas measured", "", lambda r: r["beyond"].replace(",", ", ") or "-"
+    )
     title = f"Predicted runs{f' to {target}' if target else ''}"
-    records = records_of(list(map(record, rows)))
     notes = _notes(prediction, missed)
-    return table_of(title, [*columns, beyond], rows, notes, records=records)
+    return table_of(title, [*columns, beyond], rows, notes, records=records_of(rows))
 
 
-def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
+def _rows_per_worker(row: dict[str, Any]) -> float:
+    return row["global_batch"] / row["workers"]
+
+
+def _both(heading: str, name: str, scale: float = 1.0, form: str = ".3g") -> list[Column]:
     """Returns two columns of an interval: its median and its ends."""
 
     def text(value: float) -> str:
         value *= scale
         return f"{value:,.0f}" if value >= 1000 else format(value, form)
 
-    def ends(row: fit.PredictedRun) -> str:
-        return f"{text(interval(row).low)} to {text(interval(row).high)}"
+    def ends(row: dict[str, Any]) -> str:
+        return f"{text(row[f'{name}_low'])} to {text(row[f'{name}_high'])}"
 
-    middle = Column(heading, "", lambda row: interval(row).middle, text)
-    return [middle, Column("interval", "", ends)]
+    return [Column(heading, "", itemgetter(name), text), Column("interval", "", ends)]
 
 
 def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]:
@@ -364,42 +369,29 @@ def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]
     return notes
 
 
-def record(row: fit.PredictedRun) -> dict[str, Any]:
-    values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
-    names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
-    for name in names:
-        if (interval := getattr(row, name)) is not None:
-            ends = {f"{name}_low": interval.low, f"{name}_high": interval.high}
-            values |= {name: interval.middle, **ends}
-    return {**values, "beyond": ",".join(row.beyond)}
-
-
-def prediction_chart(rows: Sequence[fit.PredictedRun], target: str) -> Chart:
-    panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
+def prediction_chart(rows: Sequence[dict[str, Any]], target: str) -> Chart:
+    panels = [_panel(rows, "steps_per_s", 1.0, "steps per second")]
     if target:
-        panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
+        panels.append(_panel(rows, "target_s", 1 / 60, f"minutes to {target}"))
     caption = f"Predicted for N workers, with intervals for {100 * fit.SHARE:.0f} % of new runs"
     return Chart("prediction", caption, panels, columns=2, width=420)
 
 
-def _panel(rows: Sequence[fit.PredictedRun], interval: Callable, scale: float, title: str) -> Panel:
+def _panel(rows: Sequence[dict[str, Any]], name: str, scale: float, title: str) -> Panel:
     marks = []
     for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
         of_batch = [row for row in rows if _key(row, rows) == batch]
-        xs, colour = [row.workers for row in of_batch], run_colour(number)
+        xs, colour = [row["workers"] for row in of_batch], run_colour(number)
         low, middle, high = (
-            [scale * getattr(interval(row), name) for row in of_batch]
-            for name in ("low", "middle", "high")
+            [scale * row[key] for row in of_batch] for key in (f"{name}_low", name, f"{name}_high")
         )
         marks += [Area(x=xs, low=low, high=high, colour=colour), *curve(xs, middle, colour, batch)]
-    counts = sorted({row.workers for row in rows})
+    counts = sorted({row["workers"] for row in rows})
     return Panel(marks, counts_axis("workers", counts), Axis(title, log=True))
 
 
-def _key(row: fit.PredictedRun, rows: Sequence[fit.PredictedRun]) -> str:
-    batches = {other.global_batch for other in rows}
-    if len(batches) > 1 and all(
-        other.global_batch * row.workers == row.global_batch * other.workers for other in rows
-    ):
-        return f"{row.global_batch / row.workers:.4g} rows per worker"
-    return f"batch {row.global_batch}"
+def _key(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    batches = {other["global_batch"] for other in rows}
+    if len(batches) > 1 and len(set(map(_rows_per_worker, rows))) == 1:
+        return f"{_rows_per_worker(row):.4g} rows per worker"
+    return f"batch {row['global_batch']}"
