@@ -1,6 +1,5 @@
 """How long a trained recogniser takes: batches, chunks of a stream, cold start, memory."""
 
-import dataclasses
 import itertools
 import logging
 import tempfile
@@ -8,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +56,6 @@ class Latency:
     p90_s: float
     p99_s: float
     audio_s_per_s: float  # the inverse of the real-time factor
-
-    @property
-    def name(self) -> str:
-        unit = " ms" if self.kind == "chunk" else ""
-        return f"{self.kind} of {self.size}{unit}"
-
-    @property
-    def known_p99_s(self) -> float | None:
-        return self.p99_s if self.requests >= _FOR_P99 else None
 
     @classmethod
     def of(cls, kind: str, size: int, seconds: list[float], audio_s: float) -> "Latency":
@@ -166,11 +157,11 @@ class TorchTwin:
 
         content = onnx.load(graph).graph
         weights = {array.name: numpy_helper.to_array(array) for array in content.initializer}
-        of_type: dict[str, list[Any]] = {}
-        for node in content.node:
-            of_type.setdefault(node.op_type, []).append(node)
-        convolutions, products = (of_type.get(kind, []) for kind in ("Conv", "MatMul"))
-        layers = [node for node in content.node if node.op_type in _GATES]
+
+        def of(*kinds: str) -> list[Any]:
+            return [node for node in content.node if node.op_type in kinds]
+
+        convolutions, products, layers = of("Conv"), of("MatMul"), of(*_GATES)
         one_way = layers and all(len(weights[node.input[1]]) == 1 for node in layers)
         if not one_way or len(convolutions) != 1 or len(products) != 1:
             raise UsageError(
@@ -178,9 +169,7 @@ class TorchTwin:
                 "direction. This model is different."
             )
         (convolution,), (product,) = convolutions, products
-        (bias,) = (
-            weights[node.input[1]] for node in of_type["Add"] if product.output[0] in node.input
-        )
+        (bias,) = (weights[n.input[1]] for n in of("Add") if product.output[0] in n.input)
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
         self._convolution = _tensors(*(weights[name] for name in convolution.input[1:]))
         self._classifier = _tensors(weights[product.input[1]].T, bias)
@@ -246,36 +235,36 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
     paths = [str(source.path) for source in find_sources([str(context.corpus_dir)])]
     step = max(len(paths) // config.recordings, 1)
     recordings = paths[::step][: config.recordings]
-    measured: list[BackendLatencies] = []
+    rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         backends = (EXPORTED,) if exported.is_exported(context.run_dir) else config.backends
         for backend in backends:
             try:
-                measured.append(_measured(backend, context, config, recordings, Path(temporary)))
+                rows.append(_measured(backend, context, config, recordings, Path(temporary)))
             except UsageError as error:  # not installed, or unable to run this model
                 left_out[backend] = str(error)
                 _log.info("%s is left out: %s", backend, error)
                 if len(left_out) == len(backends):
                     raise
                 continue
-            values = {"recordings": len(recordings), "rows": list(map(asdict, measured))}
+            values = {"recordings": len(recordings), "rows": list(rows)}
             values["left_out"] = dict(left_out)
-            yield Result(inference_tables(measured, left_out), values, warmup_steps=1)
+            yield Result(inference_tables(rows, left_out), values, warmup_steps=1)
 
 
 def _measured(
     backend: str, context: Context, config: InferenceConfig, recordings: list[str], temporary: Path
-) -> BackendLatencies:
+) -> dict[str, Any]:
     options = (backend, context.run_dir, context.checkpoint, temporary)
     folder, size = call(prepared, *options, show_messages=False)
     task = {"task": f"Measuring {backend}", "show_messages": False}
     latencies = call(measure_backend, backend, folder, recordings, config, size, **task)
-    if backend == TORCH:  # tfasr transcribe doesn't support this backend
-        return latencies
-    cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
-    _log.info("%s: cold start %.2f s", backend, cold_s)
-    return dataclasses.replace(latencies, cold_start_s=cold_s)
+    row = asdict(latencies)
+    if backend != TORCH:  # which tfasr transcribe doesn't support
+        row["cold_start_s"] = cold_start_s(folder, recordings[0], config.cold_starts)
+        _log.info("%s: cold start %.2f s", backend, row["cold_start_s"])
+    return row
 
 
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
@@ -298,44 +287,51 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     return folder, exported.model_bytes(folder / exported.MODEL_FILES[runtime])
 
 
-# Each row is a pair: a backend and one of its latencies.
+def _request(row: Mapping[str, Any]) -> str:
+    return f"{row['kind']} of {row['size']}" + (" ms" if row["kind"] == "chunk" else "")
+
+
 _REQUESTS = [
-    Column("backend", "", lambda row: row[0].backend),
-    Column("request", "", lambda row: row[1].name),
-    Column("requests", "", lambda row: row[1].requests),
-    Column("p50\nms", "", lambda row: row[1].p50_s, milliseconds),
-    Column("p90\nms", "", lambda row: row[1].p90_s, milliseconds),
-    Column("p99\nms", "", lambda row: row[1].known_p99_s, milliseconds),
-    Column("x real\ntime", "", lambda row: row[1].audio_s_per_s, fixed(0)),
+    Column("backend", "", itemgetter("backend")),
+    Column("request", "", _request),
+    Column("requests", "", itemgetter("requests")),
+    Column("p50\nms", "", itemgetter("p50_s"), milliseconds),
+    Column("p90\nms", "", itemgetter("p90_s"), milliseconds),
+    Column(
+        "p99\nms", "", lambda r: r["p99_s"] if r["requests"] >= _FOR_P99 else None, milliseconds
+    ),
+    Column("x real\ntime", "", itemgetter("audio_s_per_s"), fixed(0)),
 ]
 _PROCESSES = [
-    Column("backend", "", lambda measured: measured.backend),
-    Column("cold start\ns", "", lambda measured: measured.cold_start_s, fixed(2)),
-    Column("load\ns", "", lambda measured: measured.load_s, fixed(2)),
-    Column("peak memory\nMiB", "", lambda measured: measured.peak_memory_bytes, fixed(0, 2**-20)),
-    Column("weights\nMB", "", lambda measured: measured.model_bytes, fixed(2, 1e-6)),
+    Column("backend", "", itemgetter("backend")),
+    Column("cold start\ns", "", itemgetter("cold_start_s"), fixed(2)),
+    Column("load\ns", "", itemgetter("load_s"), fixed(2)),
+    Column("peak memory\nMiB", "", itemgetter("peak_memory_bytes"), fixed(0, 2**-20)),
+    Column("weights\nMB", "", itemgetter("model_bytes"), fixed(2, 1e-6)),
 ]
 
 
 def inference_tables(
-    measured: Sequence[BackendLatencies], left_out: Mapping[str, str] | None = None
+    rows: Sequence[Mapping[str, Any]], left_out: Mapping[str, str] | None = None
 ) -> list[Table]:
+    """Returns tables of `BackendLatencies` as JSON values."""
     notes = [
         "A request takes samples in memory and returns text with word times; for chunks, it is "
         f"one push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
         "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
         "uses one core; Keras and PyTorch split the work of every recording."
     ]
-    notes += sorted({f"No chunks: {row.cannot_stream}" for row in measured if row.cannot_stream})
+    reasons = {row["cannot_stream"] for row in rows} - {None}
+    notes += [f"No chunks: {reason}" for reason in sorted(reasons)]
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
         "Cold start: a tfasr transcribe process with one recording, median of several. Load: until "
         "two seconds of silence are transcribed. A run's weights include the optimizer's state."
     )
-    requests = [(row, latency) for row in measured for latency in row.latencies]
+    requests = [{**latency, **row} for row in rows for latency in row["latencies"]]
     return [
         table_of("Requests to a recogniser", _REQUESTS, requests, notes, name="requests"),
-        table_of("A recogniser's process", _PROCESSES, measured, [cold], name="processes"),
+        table_of("A recogniser's process", _PROCESSES, rows, [cold], name="processes"),
     ]
 
 
