@@ -298,18 +298,9 @@ class Measurements:
     filled: float = 1.0  # mean over nominal batch size, as an epoch's last batches are smaller
 
 
-@dataclass(frozen=True)
-class Interval:
-    """The median of draws, and the bounds that enclose a fraction `SHARE` of them."""
-
-    low: float
-    middle: float
-    high: float
-
-    @classmethod
-    def of(cls, draws: np.ndarray, share: float = SHARE) -> "Interval":
-        low, middle, high = np.quantile(draws, [(1 - share) / 2, 0.5, (1 + share) / 2])
-        return cls(float(low), float(middle), float(high))
+def interval(draws: np.ndarray) -> tuple[float, float, float]:
+    """Returns the median of draws, between bounds that enclose a fraction `SHARE` of them."""
+    return tuple(np.quantile(draws, [(1 - SHARE) / 2, 0.5, (1 + SHARE) / 2]).tolist())
 
 
 class WorkerPrediction:
@@ -346,16 +337,16 @@ class WorkerPrediction:
         self._shared_s = np.array([rest.shared_s / rest.utterances for rest in rests])[which]
 
     @property
-    def critical_batch(self) -> Interval | None:
+    def critical_batch(self) -> tuple[float, float, float] | None:
         """The batch that needs twice the fewest utterances; None if only one size was measured."""
         if self._curve is None or len(self._curve.sizes) == 1:
             return None
-        return Interval.of(self._curve.critical_batch)
+        return interval(self._curve.critical_batch)
 
-    def coefficients(self) -> tuple[Interval, Interval]:
-        """Returns a step's fixed seconds and its seconds per row."""
-        fixed, per_row = self._compute.coefficients.T
-        return Interval.of(fixed), Interval.of(per_row)
+    @property
+    def coefficients(self) -> tuple[float, float]:
+        """Medians of a step's fixed seconds and of its seconds per row."""
+        return tuple(np.median(self._compute.coefficients, axis=0).tolist())
 
     def run(self, workers: int, global_batch: int) -> dict[str, Any]:
         """Returns a run as JSON values: medians, and each interval's ends as _low and _high.
@@ -371,21 +362,20 @@ class WorkerPrediction:
         hidden_s = np.minimum(self.measured.overlap * exchange_s, BACKWARD_SHARE * compute_s)
         exposed_s = exchange_s - hidden_s
         step_s = compute_s + exposed_s
-        step = Interval.of(step_s)
         intervals = {
-            "steps_per_s": Interval(1 / step.high, 1 / step.middle, 1 / step.low),
-            "step_s": step,
-            "exchange_s": Interval.of(exposed_s),
-            "efficiency": Interval.of(compute_s / step_s),
+            "steps_per_s": tuple(1 / bound for bound in reversed(interval(step_s))),
+            "step_s": interval(step_s),
+            "exchange_s": interval(exposed_s),
+            "efficiency": interval(compute_s / step_s),
         }
         if self._curve is not None:
             drawn = self._curve.drawn(global_batch)
             beside_s = self._fixed_s + drawn * self._shared_s / workers
-            intervals["utterances"] = Interval.of(drawn)
-            intervals["target_s"] = Interval.of(drawn / batch * step_s + beside_s)
+            intervals["utterances"] = interval(drawn)
+            intervals["target_s"] = interval(drawn / batch * step_s + beside_s)
         row: dict[str, Any] = {"workers": workers, "global_batch": global_batch}
-        for name, of in intervals.items():
-            row |= {name: of.middle, f"{name}_low": of.low, f"{name}_high": of.high}
+        for name, (low, middle, high) in intervals.items():
+            row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
         return row | {"beyond": ",".join(self._beyond(workers, rows, global_batch))}
 
     def _exchange_s(self, workers: int) -> np.ndarray:

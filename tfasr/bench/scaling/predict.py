@@ -332,7 +332,7 @@ def _both(heading: str, name: str, scale: float = 1.0, form: str = ".3g") -> lis
 
 
 def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]:
-    constant, per_row = prediction.coefficients()
+    constant_s, per_row_s = prediction.coefficients
     measured = prediction.measured
     link, sources = measured.link, []
     if link is not None:
@@ -345,7 +345,7 @@ def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]
     unknown = "; a single number of rows can't show the fixed part" if len(rows) == 1 else ""
     notes = [
         f"Medians, with intervals for {100 * fit.SHARE:.0f} % of new runs by a parametric "
-        f"bootstrap. A step takes {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} "
+        f"bootstrap. A step takes {1000 * constant_s:.3g} ms and {1000 * per_row_s:.3g} "
         f"ms per row, from steps with {listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{' and '.join(sources)}; {100 * measured.overlap:.0f} % of it is hidden.",
@@ -355,8 +355,7 @@ def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]
         growth = "; a single batch size can't show how their number grows with it"
         critical = prediction.critical_batch
         if critical is not None:
-            batches = (critical.low, critical.middle, critical.high)
-            low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
+            low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in critical)
             growth = f"; a batch of {middle} ({low} to {high}) needs twice the minimum, "
             growth += "if the curve with a critical batch is right"
         runs = len(measured.targets)
