@@ -304,74 +304,57 @@ def run_log_probs(context: Context) -> LogProbs:
     )
 
 
-@dataclass(frozen=True)
-class DecoderComparison:
-    rows: list[dict[str, Any]]  # of `DecoderRow.to_json`, in the order of the table
-    load: LogProbs
-    source: dict[str, Any]  # origin of the log-probabilities, as JSON values
-    num_threads: int
+def decoder_table(rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: int) -> Table:
+    """Returns a line for each row of `DecoderRow.to_json`.
 
-    def table(self) -> Table:
-        """Returns a row for each decoder and beam width.
+    Source: the paper, Table 3, for the user's own model.
+    """
+    columns = [
+        Column("decoder", "", _label),
+        Column("beam width", "", itemgetter("beam_width"), missing="none"),
+        Column("evaluation, s", "", itemgetter("evaluation_s"), _seconds),
+        Column("CPU s per audio-hour", "", itemgetter("cpu_s_per_audio_hour"), _seconds),
+        Column("wall s per audio-hour", "", itemgetter("wall_s_per_audio_hour"), _seconds),
+        Column("WER, %", "", itemgetter("wer"), fixed(2, 100)),
+        Column("CER, %", "", itemgetter("cer"), fixed(2, 100)),
+        Column("peak memory, MiB", "", itemgetter("peak_memory_mib"), fixed(0)),
+    ]
+    if load.forward_s is None:
+        del columns[2]  # the evaluation
+    more = {"name": "beam_widths", "records": records_of(rows)}
+    notes = _notes(rows, load, num_threads)
+    return table_of("Decoders over beam widths", columns, rows, notes, **more)
 
-        Source: the paper, Table 3, for the user's own model.
-        """
-        columns = [
-            Column("decoder", "", _label),
-            Column("beam width", "", itemgetter("beam_width"), missing="none"),
-            Column("evaluation, s", "", itemgetter("evaluation_s"), _seconds),
-            Column("CPU s per audio-hour", "", itemgetter("cpu_s_per_audio_hour"), _seconds),
-            Column("wall s per audio-hour", "", itemgetter("wall_s_per_audio_hour"), _seconds),
-            Column("WER, %", "", itemgetter("wer"), fixed(2, 100)),
-            Column("CER, %", "", itemgetter("cer"), fixed(2, 100)),
-            Column("peak memory, MiB", "", itemgetter("peak_memory_mib"), fixed(0)),
-        ]
-        if self.load.forward_s is None:
-            del columns[2]  # the evaluation
-        more = {"name": "beam_widths", "records": records_of(self.rows)}
-        return table_of("Decoders over beam widths", columns, self.rows, self._notes(), **more)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "utterances": len(self.load.references),
-            "audio_s": float(self.load.audio_s.sum()),
-            "lexicon_words": len(set(self.load.lexicon)),
-            "num_threads": self.num_threads,
-            "forward_s": self.load.forward_s,
-            "rows": list(self.rows),
-        }
-
-    def _notes(self) -> list[str]:
-        load, threads = self.load, self.num_threads
-        notes = [
-            f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
-            f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are for decoding "
-            "alone; CPU seconds are summed over threads.",
-            "CER divides by the longer of reference and hypothesis, as in the paper.",
-        ]
-        if load.forward_s is not None:
-            notes.append(
-                f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
-                "wall-clock seconds. tfasr evaluate and training overlap the two."
-            )
-        if any(DECODERS[row["decoder"]].needs_lexicon for row in self.rows):
-            lexicon = set(load.lexicon)
-            spoken = [word for reference in load.references for word in reference.split()]
-            unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
-            notes.append(
-                f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
-                "missing, so a decoder limited to the dictionary can't recognise them."
-            )
-        before = [row["memory_before_mib"] for row in self.rows]
-        if None not in before:
-            taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
-            notes.append(
-                "Each row is measured in a separate process; peak memory is that process's, "
-                f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
-                "the log-probabilities and, for prefix beam search, TensorFlow."
-            )
-        return notes
+def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list[str]:
+    notes = [
+        f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
+        f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are for decoding "
+        "alone; CPU seconds are summed over threads.",
+        "CER divides by the longer of reference and hypothesis, as in the paper.",
+    ]
+    if load.forward_s is not None:
+        notes.append(
+            f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
+            "wall-clock seconds. tfasr evaluate and training overlap the two."
+        )
+    if any(DECODERS[row["decoder"]].needs_lexicon for row in rows):
+        lexicon = set(load.lexicon)
+        spoken = [word for reference in load.references for word in reference.split()]
+        unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
+        notes.append(
+            f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
+            "missing, so a decoder limited to the dictionary can't recognise them."
+        )
+    before = [row["memory_before_mib"] for row in rows]
+    if None not in before:
+        taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
+        notes.append(
+            "Each row is measured in a separate process; peak memory is that process's, "
+            f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
+            "the log-probabilities and, for prefix beam search, TensorFlow."
+        )
+    return notes
 
 
 def _seconds(seconds: float) -> str:
@@ -454,19 +437,28 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
     if context.log_probs is None:
         source = {"run_dir": str(context.run_dir), "split": context.split}
         source["checkpoint"] = context.checkpoint
-    comparison = DecoderComparison([], load, source, config.num_threads)
+    rows: list[dict[str, Any]] = []
+    values = {
+        "source": source,
+        "utterances": len(load.references),
+        "audio_s": float(load.audio_s.sum()),
+        "lexicon_words": len(set(load.lexicon)),
+        "num_threads": config.num_threads,
+        "forward_s": load.forward_s,
+    }
     with tempfile.TemporaryDirectory() as scratch:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
         for decoder in decoders:
             row = measure_apart(path, decoder, config.num_threads).to_json()
-            comparison.rows.append(row)
+            rows.append(row)
             width = row["beam_width"]
             label = _label(row) + ("" if width is None else f", beam width {width}")
             cost, wer = row["cpu_s_per_audio_hour"], 100 * row["wer"]
             _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
-            figures = {"decoder": lambda: decoder_chart(comparison.rows)}
-            yield Result([comparison.table()], comparison.to_json(), 0, figures)
+            table = decoder_table(rows, load, config.num_threads)
+            figures = {"decoder": lambda: decoder_chart(rows)}
+            yield Result([table], {**values, "rows": list(rows)}, 0, figures)
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
