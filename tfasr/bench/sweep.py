@@ -251,49 +251,32 @@ def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> 
     return count_errors([utterance.text for utterance in utterances], ordered)
 
 
-@dataclass(frozen=True)
-class SweepAnalysis:
-    rows: Sequence[dict[str, Any]]  # of `sweep_rows`: inference, then training, growing batches
-    errors: dict[str, dict[str, Any]] | None  # of a run, by precision; None without a run
-    logit_errors: dict[str, float]  # relative to float32, by precision, with random weights
-    frames: int  # feature frames of each utterance
-    calls: int  # measured inference calls per batch size
-    warmup: int  # calls and steps left out before each measurement
-    split: str | None  # the split on which errors were counted
-
-    def of(self, mode: str) -> list[dict[str, Any]]:
-        return [row for row in self.rows if row["mode"] == mode]
-
-    def cost(self, precision: str) -> str:
-        """Formats a precision's WER in percent or, without a run, its relative logit error."""
-        if self.errors is not None:
-            return f"{100 * self.errors[precision]['wer']:.2f}"
-        error = self.logit_errors.get(precision)
-        return UNKNOWN if error is None else f"{error:.2g}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rows": list(self.rows),
-            "errors": self.errors,
-            "split": self.split,
-            "relative_logit_error": self.logit_errors,
-            "frames": self.frames,
-        }
+def _of(values: dict[str, Any], mode: str) -> list[dict[str, Any]]:
+    return [row for row in values["rows"] if row["mode"] == mode]
 
 
-def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
+def _cost(values: dict[str, Any], precision: str) -> str:
+    """Formats a precision's WER in percent or, without a run, its relative logit error."""
+    if values["errors"] is not None:
+        return f"{100 * values['errors'][precision]['wer']:.2f}"
+    error = values["relative_logit_error"].get(precision)
+    return UNKNOWN if error is None else f"{error:.2g}"
+
+
+def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]:
+    """Returns the tables of a sweep's ``results``; inference had so many calls for each size."""
     per_utterance = Column("ms per\nutterance", "", itemgetter("utterance_s"), milliseconds)
     of_modes = {
         "inference": (
-            f"Latency of a batch with {analysis.frames} frames per utterance, {analysis.calls} "
-            f"calls after {analysis.warmup} warm-up calls. Each precision runs in its own process.",
+            f"Latency of a batch with {values['frames']} frames per utterance, {calls} "
+            f"calls after {warmup} warm-up calls. Each precision runs in its own process.",
             Column("p50\nms", "", itemgetter("p50_s"), milliseconds),
             Column("p90\nms", "", itemgetter("p90_s"), milliseconds),
             Column("p99\nms", "", itemgetter("p99_s"), milliseconds),
             per_utterance,
         ),
         "training": (
-            f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
+            f"Medians of whole training steps after {warmup} warm-up steps of each size. "
             "Batches grow as long as they fit into memory. Errors are those of inference in the "
             "same precision.",
             Column("step\nms", "", itemgetter("p50_s"), milliseconds),
@@ -305,34 +288,34 @@ def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
         Column("precision", "", lambda row: PRECISIONS[row["precision"]].label),
         Column("batch", "", itemgetter("batch")),
     ]
-    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
+    cost = "relative\nlogit error" if values["errors"] is None else "WER\n%"
     others = [
         Column("audio\ns/s", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
         Column("times\nfloat32", "", itemgetter("speedup_over_float32"), fixed(2)),
-        Column(cost, "", lambda row: analysis.cost(row["precision"])),
+        Column(cost, "", lambda row: _cost(values, row["precision"])),
         Column("peak\nMiB", "", lambda r: r["device_memory_mib"] or r["peak_memory_mib"], fixed(0)),
         Column("cliff", "", lambda row: row["reason"] or ("cliff" if row["cliff"] else "")),
     ]
     tables = []
     for mode, (note, *times) in of_modes.items():
-        title, notes = f"{mode.title()} over batch sizes and precisions", _common_notes(analysis)
-        if rows := analysis.of(mode):
+        title, notes = f"{mode.title()} over batch sizes and precisions", _common_notes(values)
+        if rows := _of(values, mode):
             tables.append(table_of(title, [*named, *times, *others], rows, [note, *notes]))
-    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
+    return [*tables, _error_table(values)] if values["errors"] is not None else tables
 
 
 def _utterances_per_s(row: dict[str, Any]) -> float | None:
     return row["utterance_s"] and 1 / row["utterance_s"]
 
 
-def _common_notes(analysis: SweepAnalysis) -> list[str]:
+def _common_notes(values: dict[str, Any]) -> list[str]:
     notes = [
         "Cliff: an utterance takes longer than in a smaller batch. Peak: the most GPU memory used "
         "or, without a GPU, the most memory of the process up to this size.",
         "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights by dynamic "
         "range quantisation after training, with Keras's LSTM loop.",
     ]
-    if analysis.errors is None:
+    if values["errors"] is None:
         notes.append(
             "Relative logit error: root mean square difference from float32, divided by float32's "
             "root mean square, with random weights. It can't predict word errors; for those use "
@@ -341,8 +324,8 @@ def _common_notes(analysis: SweepAnalysis) -> list[str]:
     return notes
 
 
-def _error_table(analysis: SweepAnalysis) -> Table:
-    exact, signed = analysis.errors["float32"]["wer"], "{:+.2f}".format
+def _error_table(values: dict[str, Any]) -> Table:
+    exact, signed = values["errors"]["float32"]["wer"], "{:+.2f}".format
     columns = [
         Column("precision", "", lambda row: PRECISIONS[row[0]].label),
         Column("WER\n%", "", lambda row: row[1]["wer"], fixed(2, 100)),
@@ -350,8 +333,8 @@ def _error_table(analysis: SweepAnalysis) -> Table:
         Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
         Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
-    note = f"The run's best checkpoint on {analysis.split}, with greedy decoding."
-    rows = list(analysis.errors.items())
+    note = f"The run's best checkpoint on {values['split']}, with greedy decoding."
+    rows = list(values["errors"].items())
     return table_of("Errors in each precision", columns, rows, [note])
 
 
@@ -458,17 +441,17 @@ def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Pan
     return Panel(marks, x, y, height=210, title=title)
 
 
-def sweep_chart(analysis: SweepAnalysis) -> Chart:
-    modes = ["inference", *(["training"] if analysis.of("training") else [])]
-    panels = [_panel(analysis, mode) for mode in modes]
+def sweep_chart(values: dict[str, Any]) -> Chart:
+    modes = ["inference", *(["training"] if _of(values, "training") else [])]
+    panels = [_panel(values, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
     return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
 
 
-def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
+def _panel(values: dict[str, Any], mode: str) -> Panel:
     training = mode == "training"
-    precisions = list(dict.fromkeys(row["precision"] for row in analysis.rows))
-    rows = [row for row in analysis.of(mode) if row["p50_s"] is not None]
+    precisions = list(dict.fromkeys(row["precision"] for row in values["rows"]))
+    rows = [row for row in _of(values, mode) if row["p50_s"] is not None]
 
     def place(row: dict[str, Any]) -> float:
         # Offset, so that bars don't hide each other.
@@ -487,7 +470,7 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
             if not training:
                 y1 = [1000 * row["p99_s"] for row in of_precision]
                 marks.append(Segments(x0=xs, x1=xs, y0=ys, y1=y1, colour=colour, width=1.4))
-            marks += curve(xs, ys, colour, _legend(analysis, precision))
+            marks += curve(xs, ys, colour, _legend(values, precision))
     cliffs = [row for row in rows if row["cliff"]]
     marks += cliff_rings(list(map(place, cliffs)), list(map(value, cliffs)))
     batches = sorted({row["batch"] for row in rows}) or [1]
@@ -499,11 +482,11 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * highest)), title=mode)
 
 
-def _legend(analysis: SweepAnalysis, name: str) -> str:
+def _legend(values: dict[str, Any], name: str) -> str:
     label = PRECISIONS[name].label
-    if analysis.errors is not None:
-        return f"{label}: WER {analysis.cost(name)} %"
-    error = 100 * analysis.logit_errors[name]
+    if values["errors"] is not None:
+        return f"{label}: WER {_cost(values, name)} %"
+    error = 100 * values["relative_logit_error"][name]
     return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
@@ -529,20 +512,20 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
     times, absent = _axes(config, features, context.fraction)
     frame_s = features.step_samples / features.sample_rate_hz
     axes = axes_rows(times, frame_s) or None
-    analysis = SweepAnalysis(
-        rows=sweep_rows(rows, config.frames * frame_s, config.cliff_tolerance),
-        errors=errors,
-        logit_errors=logit_errors,
-        frames=config.frames,
-        calls=calls,
-        warmup=config.warmup,
-        split=context.split if context.run_dir else None,
-    )
-    tables, values = sweep_tables(analysis), {**analysis.to_json(), "axes": axes}
+    values = {
+        # Inference, then training, by growing batch size.
+        "rows": sweep_rows(rows, config.frames * frame_s, config.cliff_tolerance),
+        "errors": errors,
+        "split": context.split if context.run_dir else None,
+        "relative_logit_error": logit_errors,
+        "frames": config.frames,
+        "axes": axes,
+    }
+    tables = sweep_tables(values, calls, config.warmup)
     if threads := axes_rows(thread_rows(config, features, context.fraction), frame_s):
         tables.append(threads_table(threads))
         values["threads"] = threads
-    figures = {"hardware_sweep": lambda: sweep_chart(analysis)}
+    figures = {"hardware_sweep": lambda: sweep_chart(values)}
     if axes is not None:
         tables.append(axes_table(axes, absent))
         figures["hardware_axes"] = lambda: axes_chart(axes)
