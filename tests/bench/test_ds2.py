@@ -100,7 +100,7 @@ def test_tables_and_figure_show_lengths_without_utterances_as_unknown():
 def test_the_fastest_batch_is_found_over_the_distribution_and_cliffs_are_marked():
     assert SEARCH.tried[0].mean_s == pytest.approx(0.01 * 5.94)
     assert SEARCH.fastest.batch == SEARCH.largest.batch == 64
-    assert [SEARCH.cliff(one) for one in SEARCH.tried] == [False, True, False, False]
+    assert [row["cliff"] for row in SEARCH.sizes()] == [False, True, False, False]
     found, *_ = tables([measured()], SEARCH)
     assert [row[-1] for row in found.rows] == ["", "cliff", "fastest", "out of memory"]
     assert SEARCH.to_json()["sizes"][2]["epoch_s"] == pytest.approx(128_000 * 0.006 * 5.94)

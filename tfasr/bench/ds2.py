@@ -31,7 +31,6 @@ LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
 HUNDREDS = 1280
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
-_MEANS = ("forward_ms", "backward_ms", "total_ms")
 _log = logging.getLogger(__name__)
 
 
@@ -112,10 +111,11 @@ class Passes:
     total_s: float  # seconds of forward and backward in one step
 
     @property
-    def means_ms(self) -> list[float | None]:
-        """Milliseconds per batch: forward, backward, both; None without a batch."""
-        sums_s = (self.forward_s, self.backward_s, self.total_s)
-        return [1000 * seconds / self.batches if self.batches else None for seconds in sums_s]
+    def means_ms(self) -> dict[str, float | None]:
+        """Milliseconds per batch; None without a batch."""
+        ways = {"forward_ms": self.forward_s, "backward_ms": self.backward_s}
+        ways["total_ms"] = self.total_s
+        return {way: 1000 * s / self.batches if self.batches else None for way, s in ways.items()}
 
     @property
     def utterances_per_s(self) -> float | None:
@@ -137,11 +137,6 @@ class DeepMarkMeasurement:
         return Passes(*map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True)))
 
     @property
-    def timed_apart(self) -> bool:
-        """False if backward_s is total_s minus forward_s: several devices can't wait in between."""
-        return self.num_devices == 1
-
-    @property
     def is_whole(self) -> bool:
         return self.overall.utterances == NUM_UTTERANCES
 
@@ -159,8 +154,9 @@ class DeepMarkMeasurement:
             "num_devices": self.num_devices,
             "batch_size": self.batch_size,
             **{name: getattr(overall, name) for name in names},
-            **dict(zip(_MEANS, overall.means_ms, strict=True)),
-            "timed_apart": self.timed_apart,
+            **overall.means_ms,
+            # Several devices can't wait in between: there, backward_s is total_s minus forward_s.
+            "timed_apart": self.num_devices == 1,
             **{name: getattr(overall, name) for name in rates},
             "epoch_s": self.epoch_s,
             "epoch_is_extrapolated": not self.is_whole,
@@ -168,7 +164,7 @@ class DeepMarkMeasurement:
                 {
                     "length_s": length_s,
                     **{name: getattr(passes, name) for name in counts},
-                    **dict(zip(_MEANS, passes.means_ms, strict=True)),
+                    **passes.means_ms,
                 }
                 for length_s, passes in enumerate(self.lengths, 1)
             ],
@@ -213,12 +209,9 @@ class Search:
     def largest(self) -> BatchTried | None:
         return next((size for size in reversed(self.tried) if size.mean_s is not None), None)
 
-    def cliff(self, size: BatchTried) -> bool:
-        others = [(other.batch, other.mean_s) for other in self.tried]
-        return is_cliff(size.batch, size.mean_s, others, self.tolerance)
-
     def sizes(self) -> list[dict[str, Any]]:
         """Returns the sizes that were tried as JSON values."""
+        others = [(other.batch, other.mean_s) for other in self.tried]
         return [
             {
                 "batch": size.batch,
@@ -226,7 +219,7 @@ class Search:
                 "epoch_s": size.mean_s and NUM_UTTERANCES * size.mean_s,
                 "reason": size.reason,
                 "utterance_s": size.mean_s,
-                "cliff": self.cliff(size),
+                "cliff": is_cliff(size.batch, size.mean_s, others, self.tolerance),
                 "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
             }
             for size in self.tried
@@ -299,7 +292,9 @@ class DeepMarkTimer:
         self.warmups += len(batches) * self._bench.warmup_steps
         sums_s = map(sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
         passes = Passes(length_s * sum(sizes), sum(sizes), len(sizes), *sums_s)
-        _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), passes.means_ms[-1])
+        _log.info(
+            "%2d s: %d batches, %.0f ms each", length_s, len(sizes), passes.means_ms["total_ms"]
+        )
         return passes
 
     def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
@@ -369,7 +364,8 @@ def _length_table(run: DeepMarkMeasurement) -> Table:
         return (name, passes.utterances, passes.batches, *times, *rates)
 
     overall = run.overall
-    rows = [row(n, passes, map(_ms, passes.means_ms)) for n, passes in enumerate(run.lengths, 1)]
+    lengths = enumerate(run.lengths, 1)
+    rows = [row(n, passes, map(_ms, passes.means_ms.values())) for n, passes in lengths]
     sums_s = (overall.forward_s, overall.backward_s, overall.total_s)
     rows.append(row("sum, s", overall, map(fixed(2), sums_s)))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
@@ -379,10 +375,11 @@ def _length_table(run: DeepMarkMeasurement) -> Table:
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
     devices, overall = measurement.num_devices, measurement.overall
     sizes = (devices, measurement.batch_size // devices, overall.batches)
+    means = map(_ms, overall.means_ms.values())
     rates = map(three_digits, (overall.utterances_per_s, overall.audio_s_per_s))
     epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
     scaling = _scaling_over(alone, measurement) if devices > 1 else None
-    return (f"here ({backend})", *sizes, *map(_ms, overall.means_ms), *rates, epoch_s, scaling)
+    return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
 
 
 def _scaling_over(alone: DeepMarkMeasurement, measurement: DeepMarkMeasurement) -> float:
@@ -397,7 +394,7 @@ def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: in
         "Published: DeepMark's figures. They contradict each other: 32 utterances/s in batches of "
         "32 mean 1 s per batch, not 154 ms.",
     ]
-    if not all(measurement.timed_apart for measurement in measured):
+    if any(measurement.num_devices > 1 for measurement in measured):
         notes.append("On several devices, backward is both passes minus a separate forward pass.")
     if not measured[0].is_whole:
         notes.append(
@@ -434,8 +431,8 @@ _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     lengths = enumerate(measurement.lengths, 1)
     run = {length_s: passes for length_s, passes in lengths if passes.utterances}
-    forward = [passes.means_ms[0] for passes in run.values()]
-    both_ms = [sum(passes.means_ms[:2]) for passes in run.values()]
+    forward = [passes.means_ms["forward_ms"] for passes in run.values()]
+    both_ms = [f + p.means_ms["backward_ms"] for f, p in zip(forward, run.values(), strict=True)]
     audio = [passes.audio_s_per_s for passes in run.values()]
     at = np.array(list(run))
     edges = {"x0": at - 0.36, "x1": at + 0.36}
@@ -462,14 +459,15 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
 
 
 def search_chart(search: Search, backend: str) -> Chart:
-    ran = [size for size in search.tried if size.mean_s is not None]
-    batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
-    fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
+    ran = [row for row in search.sizes() if not row["reason"]]
+    batches, means = [row["batch"] for row in ran], [1000 * row["utterance_s"] for row in ran]
+    cliffs = [(n, ms) for n, ms, row in zip(batches, means, ran, strict=True) if row["cliff"]]
+    fastest = search.fastest
     best = {"x": [fastest.batch], "y": [1000 * fastest.mean_s], "symbol": "star", "size": 26}
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
         chart.Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
-        *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
+        *cliff_rings([batch for batch, _ in cliffs], [ms for _, ms in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
     y = Axis("ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means)))

@@ -80,7 +80,6 @@ def measure_backend(
 ) -> BackendLatencies:
     began = time.perf_counter()
     if backend == TORCH:
-        check_torch()
         twin = TorchTwin(folder / exported.GRAPH_FILE)
         recogniser = Recogniser(exported.read_spec(folder, {}), twin)
     else:
@@ -139,11 +138,6 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
 
 # Each of PyTorch's gates (LSTM i, f, g, o; GRU r, z, n): its index in ONNX (i, o, f, c; z, r, h).
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
-
-
-def check_torch() -> None:
-    if find_spec("torch") is None:
-        raise UsageError("PyTorch is not installed: pip install torch.")
 
 
 class TorchTwin:
@@ -272,8 +266,8 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     if backend == EXPORTED:
         runtime = exported.exported_runtime(run_dir)
         return run_dir, exported.model_bytes(run_dir / exported.MODEL_FILES[runtime])
-    if backend == TORCH:
-        check_torch()
+    if backend == TORCH and find_spec("torch") is None:
+        raise UsageError("PyTorch is not installed: pip install torch.")
     from tfasr.training.trained import open_trained
 
     if backend == exported.KERAS:

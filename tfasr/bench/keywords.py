@@ -74,9 +74,6 @@ class KeywordSplit:
     features: np.ndarray  # float32 ``(utterances, num_frames, num_bins)``, each normalised
     labels: np.ndarray  # int32 ``(utterances,)``: indices of words
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
 
 @dataclass(frozen=True)
 class KeywordData:
@@ -247,14 +244,14 @@ def train_keywords(
     random, sizes_seen = np.random.default_rng(config.seed), set()
     with Recorder(
         run_dir,
-        train_samples=len(train),
+        train_samples=len(train.labels),
         targets=[(METRIC, config.target_error)],
         target_window=config.target_window,
         global_batch_size=config.batch_size,
         seed=config.seed,
         facts={
             "num_replicas": 1,
-            "eval_samples": len(validation),
+            "eval_samples": len(validation.labels),
             "opt_name": "adam",
             "opt_base_learning_rate": config.learning_rate,
         },
@@ -265,7 +262,7 @@ def train_keywords(
         recorder.note(parameters=parameters)
         for epoch in range(1, config.epochs + 1):
             recorder.epoch()
-            order = random.permutation(len(train))
+            order = random.permutation(len(train.labels))
             for begin in range(0, len(order), config.batch_size):
                 chosen = order[begin : begin + config.batch_size]
                 size, frames = len(chosen), train.features.shape[1] * len(chosen)
@@ -290,7 +287,7 @@ def _confusion(
     stepper: Stepper, config: KeywordTrainingConfig, split: KeywordSplit, num_words: int
 ) -> np.ndarray:
     confusion = np.zeros((num_words, num_words), int)
-    for begin in range(0, len(split), config.batch_size):
+    for begin in range(0, len(split.labels), config.batch_size):
         part = slice(begin, begin + config.batch_size)
         batch = stepper.place(Batch((split.features[part],), ()))
         np.add.at(confusion, (split.labels[part], stepper.predict(batch).argmax(axis=1)), 1)
@@ -315,7 +312,7 @@ def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
 
 def _training_table(data, config, points, reached, throughput, confusion, backend: str) -> Table:
     rate = throughput.utterances_per_s
-    sizes = ", ".join(str(len(split)) for split in data.splits.values())
+    sizes = ", ".join(str(len(split.labels)) for split in data.splits.values())
     rows = {
         "backend": backend,
         "data": data.source,
@@ -423,7 +420,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
             "framework": training.framework,
             "layout": training.layout,
             "source": data.source,
-            "utterances": {name: len(split) for name, split in data.splits.items()},
+            "utterances": {name: len(split.labels) for name, split in data.splits.items()},
             "parameters": sum(layer.weights for layer in layers),
             "memory_bytes": sum(layer.num_bytes for layer in layers),
             "validation_error": [[p.epoch, p.elapsed_s, p.value] for p in points],
@@ -449,8 +446,8 @@ def _data(network, training: KeywordTrainingConfig, context: Context) -> Keyword
             tf.config.set_visible_devices([], "GPU")
         sizes = (context.fraction, training.seed)
         return speech_commands_keywords(context.corpus_dir, network, *sizes)
-    sizes = {name: getattr(training, f"num_{name}") for name in SPLITS}
-    sizes = {name: max(1, round(context.fraction * size)) for name, size in sizes.items()}
+    share = context.fraction
+    sizes = {name: max(1, round(share * getattr(training, f"num_{name}"))) for name in SPLITS}
     return synthetic_keywords(network, sizes, training.seed)
 
 

@@ -66,11 +66,8 @@ def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any,
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
-    seconds: dict[Any, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            seconds[name].append(seconds_of(call))
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    rows = [{name: seconds_of(call) for name, call in calls.items()} for _ in range(rounds)]
+    return {name: statistics.median(row[name] for row in rows) for name in calls}
 
 
 @dataclass(frozen=True)
@@ -245,15 +242,13 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
 def _update(replicas, model: CtcModel):
     variables = model.trainable_variables
 
-    def gradients():
-        return [tf.fill(variable.shape, 1e-6) for variable in variables]
-
     def update(*gradients):
         gradients = [_scaled(model.optimizer, gradient) for gradient in gradients]
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return []
 
-    return replicas.compiled(update, *replicas.values(gradients))
+    gradients = replicas.values(lambda: [tf.fill(variable.shape, 1e-6) for variable in variables])
+    return replicas.compiled(update, *gradients)
 
 
 def replica_seconds(

@@ -235,8 +235,7 @@ class JaxStepper(Stepper):
         return jax.vjp(lambda values: self._mean_loss(values, *others), trainable, has_aux=True)
 
     def _update_step(self, trainable, others, state, inputs, targets):
-        gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
-        (loss, others), gradients = gradient(trainable, others, inputs, targets)
+        (loss, others), gradients = self._gradients(trainable, others, inputs, targets)
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
         return loss, trainable, others, state
 
@@ -371,9 +370,6 @@ class Kernels:
     @property
     def seconds(self) -> float:
         return sum(kernel.seconds for kernel in self.kernels)
-
-    def of_kind(self, kind: str) -> float:
-        return sum(kernel.seconds for kernel in self.kernels if kernel.kind == kind)
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:

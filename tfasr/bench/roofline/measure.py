@@ -344,14 +344,10 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
         for point in intensity_sweep(precision, place, arrays[place], *swept)
     ]
 
-    def bandwidth(size_bytes: int) -> dict[str, float]:
-        if on_gpu:
-            return gpu_bandwidth(size_bytes, seconds)
-        return cpu_bandwidth(size_bytes, threads, seconds)
-
+    bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
     size = config.matmul_size or None
     matmuls = {name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions}
-    moved = {name: bandwidth(size_bytes) for name, size_bytes in arrays.items()}
+    moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
     powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
     sizes = sorted(config.working_set_bytes) or powers
     times = (config.experiments, config.sweep_s / max(config.experiments, 1))
@@ -510,4 +506,5 @@ def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point 
     if longest is None or not flops.get(longest.kind):
         return None
     kind = longest.kind
-    return Point(model, longest.name, flops[kind], moved[kind], kernels.of_kind(kind))
+    seconds = sum(kernel.seconds for kernel in kernels.kernels if kernel.kind == kind)
+    return Point(model, longest.name, flops[kind], moved[kind], seconds)

@@ -230,11 +230,9 @@ class _Process:
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
+        variables = self.model.trainable_variables
+        self.gradient_bytes = 4 * sum(int(np.prod(variable.shape)) for variable in variables)
         self._step = TimedStep(self.model)
-
-    @property
-    def gradient_bytes(self) -> int:
-        return 4 * sum(int(np.prod(weight.shape)) for weight in self.model.trainable_variables)
 
     def train(self, load: Load) -> LoadTimes:
         with tempfile.TemporaryDirectory() as folder:
