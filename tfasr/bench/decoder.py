@@ -159,8 +159,7 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
             alphabet=Alphabet(characters, "_" if "_" in characters else None),
             lexicon=words,
         )
-    missing = [key for key in _KEYS if key not in stored]
-    if missing:
+    if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
     seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
     return LogProbs(
@@ -287,8 +286,7 @@ def run_log_probs(context: Context) -> LogProbs:
             answered[position] = rows[:length].copy()  # a view would keep the whole batch
     forward_s = time.perf_counter() - began
     utterances = source.split.utterances
-    missing = [utterance.id for utterance in utterances if utterance.position not in answered]
-    if missing:
+    if missing := [spoken.id for spoken in utterances if spoken.position not in answered]:
         raise RunError(
             f"Every utterance of the split must be in its shards. {source.split.folder} "
             f"lacks {len(missing)}: {missing[:5]}. Run tfasr prepare into an empty --shard_dir."

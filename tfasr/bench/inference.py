@@ -242,8 +242,7 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
                 if len(left_out) == len(backends):
                     raise
                 continue
-            values = {"recordings": len(recordings), "rows": list(rows)}
-            values["left_out"] = dict(left_out)
+            values = {"recordings": len(recordings), "rows": [*rows], "left_out": {**left_out}}
             yield Result(inference_tables(rows, left_out), values, warmup_steps=1)
 
 

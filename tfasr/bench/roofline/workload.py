@@ -425,10 +425,9 @@ def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
     if not (config.spotter_batch and config.profiled_steps):
         return {}
     sizes = (config.spotter_batch, config.profiled_steps)
-    installed = installed_backends()
     return {
         label: call(spotter_kernels, framework, *sizes, backend=framework)
-        if framework in installed
+        if framework in installed_backends()
         else Kernels([], f"{framework} is not installed: pip install {framework}")
         for framework, label in FRAMEWORKS.items()
     }
