@@ -152,10 +152,10 @@ class TorchTwin:
         content = onnx.load(graph).graph
         weights = {array.name: numpy_helper.to_array(array) for array in content.initializer}
 
-        def of(*kinds: str) -> list[Any]:
+        def nodes(*kinds: str) -> list[Any]:
             return [node for node in content.node if node.op_type in kinds]
 
-        convolutions, products, layers = of("Conv"), of("MatMul"), of(*_GATES)
+        convolutions, products, layers = nodes("Conv"), nodes("MatMul"), nodes(*_GATES)
         one_way = layers and all(len(weights[node.input[1]]) == 1 for node in layers)
         if not one_way or len(convolutions) != 1 or len(products) != 1:
             raise UsageError(
@@ -163,7 +163,7 @@ class TorchTwin:
                 "direction. This model is different."
             )
         (convolution,), (product,) = convolutions, products
-        (bias,) = (weights[n.input[1]] for n in of("Add") if product.output[0] in n.input)
+        (bias,) = (weights[n.input[1]] for n in nodes("Add") if product.output[0] in n.input)
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
         self._convolution = _tensors(*(weights[name] for name in convolution.input[1:]))
         self._classifier = _tensors(weights[product.input[1]].T, bias)

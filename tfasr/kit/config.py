@@ -104,7 +104,7 @@ def require(holds: bool, config: Any, field: str, rule: str) -> None:
 
 
 def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
-    """Raises ValueError unless fields, numbers or tuples of them, are positive (or ``zero``)."""
+    """Raises ValueError unless all numbers of each field are positive, or 0 if ``zero``."""
 
     def valid(value: Any) -> bool:
         if isinstance(value, tuple):

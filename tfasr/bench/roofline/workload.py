@@ -52,11 +52,11 @@ def place_labels(
             begin = px + _AWAY if align == "left" else px - _AWAY - width
             box = (begin, py + dy - half, begin + width, py + dy + half)
             inside = box[0] > 0 and box[2] < size[0] and box[1] > 0 and box[3] < size[1]
-            beside = (
+            apart = (
                 box[2] <= left or right <= box[0] or box[3] <= top or bottom <= box[1]
                 for left, top, right, bottom in taken
             )
-            if inside and all(beside):
+            if inside and all(apart):
                 taken.append(box)
                 look = {"align": align, "dy": dy, "size": font_px}
                 placed.append(Labels(x=[across], y=[up], words=[words], **look))
