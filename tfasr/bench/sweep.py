@@ -1,7 +1,7 @@
 """Batch sizes and precisions: speed, memory, and how many errors a precision adds."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -138,19 +138,17 @@ def measure_inference(
     The error is the logits' relative root mean square difference from float32, for random weights.
     """
     _prepare()
-    experiment, sizes = Experiment(model=model, features=features), (config.frames, config.labels)
-
-    def noise(size: int) -> Iterator[np.ndarray]:
-        batch = synthetic_batch(experiment, size, *sizes)
-        return (batch[name].numpy() for name in ("features", "feature_lengths"))
-
+    experiment = Experiment(model=model, features=features)
     answer = _inference_function(experiment, precision, config.frames)
     rows = []
     for size in sorted(config.inference_batches):
-        logits = partial(answer(size), *noise(size))
+        batch = _noise(experiment, config, size)
+        logits = partial(answer(size), batch["features"], batch["feature_lengths"])
         rows.append(_measured("inference", precision, size, logits, calls, config.warmup))
-    exact = _inference_function(experiment, "float32", config.frames)(1)(*noise(1))
-    difference = answer(1)(*noise(1)) - exact
+    batch = _noise(experiment, config, 1)
+    noise = (batch["features"], batch["feature_lengths"])
+    exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
+    difference = answer(1)(*noise) - exact
     return rows, float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
 
 
@@ -165,7 +163,7 @@ def measure_training(
     step = tf.function(lambda batch: built.train_step(batch)["utterance_loss"])
 
     def measured(size: int) -> SweepRow:
-        batch = synthetic_batch(experiment, size, config.frames, config.labels)
+        batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
         return _measured("training", precision, size, lambda: step(batch), steps, config.warmup)
 
     sizes = growing_batches(sorted(config.training_batches), config.memory_share, measured)
@@ -173,6 +171,12 @@ def measure_training(
         row or SweepRow("training", precision, size, None, reason=reason)
         for size, row, reason in sizes
     ]
+
+
+def _noise(experiment: Experiment, config: SweepConfig, size: int) -> dict[str, np.ndarray]:
+    # One utterance many times takes as long as different ones.
+    noise = synthetic_batch(experiment, 1, config.frames, config.labels)
+    return {name: np.repeat(tensor.numpy(), size, axis=0) for name, tensor in noise.items()}
 
 
 def _prepare() -> None:
