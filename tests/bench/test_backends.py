@@ -5,8 +5,15 @@ import pytest
 
 from tests.bench.backend_probes import native_probe
 from tfasr.bench import backends
-from tfasr.bench.backends import BackendsConfig, BackendTimes, backends_chart, backends_table
-from tfasr.bench.devices import check_backend, installed_backends
+from tfasr.bench.backends import (
+    BackendsConfig,
+    BackendTimes,
+    backends_chart,
+    backends_table,
+    row_of,
+)
+from tfasr.bench.devices import installed_backends
+from tfasr.bench.perform import bench_preset
 from tfasr.bench.workload import Context
 from tfasr.data.features import FeatureConfig
 from tfasr.display.vega import picture_spec
@@ -47,14 +54,17 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
 
 
 def test_ratios_are_to_the_fastest_of_the_same_model_and_what_cannot_run_says_why():
-    def times(name, layout, first_s, forward_ms, step_ms, reason=""):
-        return BackendTimes("m", layout, name, 4, first_s, forward_ms, step_ms, reason)
+    def row(name, layout, *processes, **reason):
+        return row_of([BackendTimes("m", layout, name, 4, *times, **reason) for times in processes])
 
+    slower = ((1.0, [1.0], [8.0, 9.0, 30.0]), (3.0, [2.0], [7.0]))
     rows = [
-        times("tensorflow", "NHWC", [1.0, 3.0], [[1.0], [2.0]], [[8.0, 9.0, 30.0], [7.0]]),
-        times("tensorflow", "NCHW", [None, None], [[], []], [[], []], "only supports NHWC"),
-        times("native_torch", "NCHW", [1.0, 1.0], [[1.0], [1.0]], [[4.0], [4.0]]),
+        row("tensorflow", "NHWC", *slower),
+        row("tensorflow", "NCHW", (), (), reason="only supports NHWC"),
+        row("native_torch", "NCHW", *[(1.0, [1.0], [4.0])] * 2),
     ]
+    assert rows[0]["all_step_ms"] == [[8.0, 9.0, 30.0], [7.0]]
+    assert (rows[1]["first_step_s"], rows[1]["all_step_ms"]) == (None, [[], []])
     versions = {"tensorflow": "2", "torch": "2", "keras": "3"}
     described = [
         {"name": name, "devices": ["cpu"], "versions": versions}
@@ -90,4 +100,4 @@ def test_without_any_backend_there_is_nothing_to_compare(monkeypatch):
 
 def test_an_unknown_backend_is_refused():
     with pytest.raises(UsageError, match="theano"):
-        check_backend("theano")
+        bench_preset("bench/ds2_small.gin", backend="theano")

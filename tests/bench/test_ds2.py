@@ -16,7 +16,7 @@ from tfasr.bench.ds2 import (
     BatchTried,
     DeepMarkConfig,
     DeepMarkMeasurement,
-    LengthMeasurement,
+    Passes,
     RandomBlock,
     Search,
     batch_sizes,
@@ -35,10 +35,9 @@ def measured(scale=1, per_audio_s=0.01, skip=()):
     lengths = []
     for length_s, count in enumerate(COUNTS, start=1):
         count = 0 if length_s in skip else scale * count
-        sizes = [4] * (count // 4) + [count % 4] * (count % 4 > 0)
-        total_s = [size * length_s * per_audio_s for size in sizes]
-        ways = [x / 4 for x in total_s], [x * 3 / 4 for x in total_s]
-        lengths.append(LengthMeasurement(length_s, sizes, *ways, total_s))
+        audio_s, batches = length_s * count, -(-count // 4)
+        total_s = audio_s * per_audio_s
+        lengths.append(Passes(audio_s, count, batches, total_s / 4, total_s * 3 / 4, total_s))
     return DeepMarkMeasurement(4, 1, lengths)
 
 
@@ -80,7 +79,7 @@ def test_an_epoch_is_extrapolated_length_by_length(skip):
 def test_a_whole_epoch_is_its_own_time():
     whole = measured(scale=1280)
     assert whole.is_whole
-    assert whole.epoch_s == pytest.approx(whole.total_s)
+    assert whole.epoch_s == pytest.approx(whole.overall.total_s)
     assert not [note for note in tables([whole])[-1].notes if "extrapolated" in note]
 
 
@@ -101,7 +100,7 @@ def test_tables_and_figure_show_lengths_without_utterances_as_unknown():
 def test_the_fastest_batch_is_found_over_the_distribution_and_cliffs_are_marked():
     assert SEARCH.tried[0].mean_s == pytest.approx(0.01 * 5.94)
     assert SEARCH.fastest.batch == SEARCH.largest.batch == 64
-    assert [SEARCH.cliff(one) for one in SEARCH.tried] == [False, True, False, False]
+    assert [row["cliff"] for row in SEARCH.sizes()] == [False, True, False, False]
     found, *_ = tables([measured()], SEARCH)
     assert [row[-1] for row in found.rows] == ["", "cliff", "fastest", "out of memory"]
     assert SEARCH.to_json()["sizes"][2]["epoch_s"] == pytest.approx(128_000 * 0.006 * 5.94)

@@ -6,20 +6,21 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.modules import (
-    StagedStep,
     module_times,
     modules_of,
     replica_seconds,
+    staged_step,
     step_through,
     time_in_turns,
 )
+from tfasr.bench.scaling.measure import write_noise_split
 from tfasr.bench.scaling.workload import straggling
-from tfasr.bench.synthetic import noise_batch, write_noise_split
 from tfasr.data.batches import BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment
+from tfasr.training.memory import synthetic_batch
 
 # Keras's own loop: XLA would compile for longer than all of this runs.
 SIZES = {"conv_filters": 6, "lstm_units": 5, "dropout": 0.0, "lstm_kernel": "generic"}
@@ -31,8 +32,7 @@ def built(config=CONFIG):
 
 
 def noise(batch=2, frames=40, labels=4):
-    values = noise_batch(batch, frames, labels, 93)
-    return {name: tf.constant(value) for name, value in values.items()}
+    return synthetic_batch(Experiment(model=CONFIG), batch, frames, labels)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -62,7 +62,7 @@ def test_a_module_alone_also_has_the_gradient_of_its_inputs():
 
 
 def test_every_module_is_timed_and_the_parts_make_the_whole():
-    batch = noise_batch(2, 40, 4, 93)
+    batch = noise()
     model = built()
     before = [weight.numpy().copy() for weight in model.trainable_variables]
     found = module_times(model, batch, tf.distribute.get_strategy(), rounds=2, first_steps=3)
@@ -86,7 +86,7 @@ def test_every_module_is_timed_and_the_parts_make_the_whole():
 def test_a_step_whose_clock_is_read_changes_weights_as_training_does():
     batch = noise()
     read, trained = built(), built()
-    StagedStep(read, batch, tf.distribute.get_strategy())()
+    staged_step(read, batch, tf.distribute.get_strategy())()
     tf.function(trained.train_step)(batch)
     for one, other in zip(read.trainable_variables, trained.trainable_variables, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
@@ -106,24 +106,25 @@ def test_a_straggler_is_the_slowest_over_the_median_device():
 
 def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
     features, pipeline = FeatureConfig(), PipelineConfig(global_batch_size=4, prefetch=1)
-    split = write_noise_split(tmp_path, 70, 40, 9, features, CONFIG)
+    experiment = Experiment(model=CONFIG)
+    split = write_noise_split(tmp_path, experiment, 70, 40, 9)
     assert len(split.files) == 2
     source = BatchSource(split, features, pipeline, None, split.feature_statistics())
     batches = list(source.training(1, 1))
     positions = np.concatenate([batch["positions"] for batch in batches])
     assert sorted(positions) == list(range(70))
-    held = noise_batch(4, 40, 9, 93)
+    held = noise(4, 40, 9)
     assert {k: (v.shape, v.dtype) for k, v in batches[0].items()} == {
         k: (v.shape, v.dtype) for k, v in held.items()
     }
-    for labels in (*(batch["labels"].numpy() for batch in batches), held["labels"]):
+    for labels in (batch["labels"].numpy() for batch in [*batches, held]):
         assert (np.diff(labels) != 0).all()
         assert 0 <= labels.min() <= labels.max() < 29
     losses, _ = built().utterance_losses(batches[0], training=False)
     assert np.isfinite(losses).all()
     assert {utterance.frames for utterance in split.utterances} == {40}
-    uneven = write_noise_split(tmp_path, 9, 80, 9, features, CONFIG, length_spread=0.5)
+    uneven = write_noise_split(tmp_path, experiment, 9, 80, 9, length_spread=0.5)
     assert len({utterance.frames for utterance in uneven.utterances}) > 3
     assert all(40 <= utterance.frames <= 80 for utterance in uneven.utterances)
     with pytest.raises(ValueError, match="20 frames"):
-        write_noise_split(tmp_path, 1, 20, 9, features, CONFIG)
+        write_noise_split(tmp_path, experiment, 1, 20, 9)

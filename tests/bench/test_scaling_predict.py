@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.bench.scaling.fit import (
     BatchCurve,
-    Interval,
     Link,
     MeasuredExchange,
     MeasuredStep,
@@ -26,6 +25,7 @@ from tfasr.bench.scaling.fit import (
     WorkerPrediction,
     fit_link,
     fit_single_device,
+    interval,
     ring_all_reduce_s,
 )
 from tfasr.bench.scaling.predict import local_exchanges
@@ -37,6 +37,10 @@ SHARP = Prior(error=1e-6, weight=1e6)
 
 def rng():
     return np.random.default_rng(0)
+
+
+def holds(row: dict, name: str, value: float) -> bool:
+    return row[f"{name}_low"] <= value <= row[f"{name}_high"]
 
 
 @settings(deadline=None, max_examples=20)
@@ -52,9 +56,9 @@ def test_a_sum_of_two_causes_is_found_again(fixed_s, per_row_s, rows):
 
 def test_causes_that_cannot_be_told_apart_are_shared_out():
     fit = PositiveFit([(1, 16), (1, 16)], [2.0, 2.0], SHARP, 4000, rng())
-    same, none = Interval.of(fit.drawn(1, 16)), Interval.of(fit.drawn(1, 0))
-    assert (same.low, same.high) == pytest.approx((2, 2), rel=1e-3)
-    assert (none.low, none.high) == pytest.approx((0.1, 1.9), abs=0.03)  # 4 errors of 4000 draws
+    same, none = interval(fit.drawn(1, 16)), interval(fit.drawn(1, 0))
+    assert same[::2] == pytest.approx((2, 2), rel=1e-3)
+    assert none[::2] == pytest.approx((0.1, 1.9), abs=0.03)  # 4 errors of 4000 draws
     only = PositiveFit([(0, 5)], [1.0], SHARP, 10, rng())
     assert only.drawn(7, 10) == pytest.approx([2.0] * 10, rel=1e-3)
 
@@ -107,7 +111,7 @@ def test_intervals_hold_what_they_promise():
         )
         found = WorkerPrediction(measured, seed=trial).run(8, 128)
         seconds = utterances(128) / 128 * (step_s(16) + ring_all_reduce_s(8, size, link))
-        held += found.target_s.holds(seconds)
+        held += holds(found, "target_s", seconds)
     assert 0.86 * trials <= held <= trials - 1
 
 
@@ -146,17 +150,17 @@ def test_times_to_train_of_published_runs_lie_where_other_sizes_predict_them():
         prediction = of_published(gpus)
         for one in SERIES:
             if one["gpus"] not in gpus:
-                found = prediction.run(one["gpus"], one["batch"]).target_s
-                held.append(found.holds(statistics.median(one["seconds"])))
-                runs_held += sum(map(found.holds, one["seconds"]))
+                found = prediction.run(one["gpus"], one["batch"])
+                held.append(holds(found, "target_s", statistics.median(one["seconds"])))
+                runs_held += sum(holds(found, "target_s", seconds) for seconds in one["seconds"])
                 predicted += len(one["seconds"])
     assert len(held) == 24
     assert sum(held) >= 21
     assert runs_held >= 0.9 * predicted
     # Not because they were wide: 64 GPUs, between 8 and 512, to a third either way.
-    between = of_published((8, 512)).run(64, 2048).target_s
-    assert between.high / between.low < 2
-    assert between.middle == pytest.approx(252.8, rel=0.1)
+    between = of_published((8, 512)).run(64, 2048)
+    assert between["target_s_high"] / between["target_s_low"] < 2
+    assert between["target_s"] == pytest.approx(252.8, rel=0.1)
 
 
 def write_run(
@@ -340,7 +344,7 @@ def test_an_exchange_is_measured_between_two_processes():
     assert (little.workers, little.gradient_bytes, much.gradient_bytes) == (2, 4096, 8_000_000)
     assert 0 < little.seconds < much.seconds
     measured = Measurements([MeasuredStep(8, 0.1)], 8e6, exchanges=[little, much])
-    assert WorkerPrediction(measured).run(2, 16).exchange_s.holds(much.seconds)
+    assert holds(WorkerPrediction(measured).run(2, 16), "exchange_s", much.seconds)
 
 
 def test_a_prediction_needs_steps_and_an_exchange():
@@ -447,21 +451,3 @@ def test_a_step_is_found_again_in_its_own_times(fixed_s, per_utterance_s, batche
 
 def test_one_batch_alone_leaves_nothing_fixed():
     assert fit_single_device([4], [2.0]) == SingleDeviceStep(0.0, 0.5)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: Link(0.0),
-        lambda: Link(math.nan),
-        lambda: Link(1.0, -1.0),
-        lambda: ring_all_reduce_s(0, 1, Link(1.0)),
-        lambda: fit_link([1], [10], [1.0]),
-        lambda: fit_link([], [], []),
-        lambda: fit_single_device([0], [1.0]),
-        lambda: ScalingModel(SingleDeviceStep(1, 1), 1, Link(1.0), overlap=1.5),
-    ],
-)
-def test_what_makes_no_sense_is_refused(wrong):
-    with pytest.raises(ValueError, match="must|needs"):
-        wrong()

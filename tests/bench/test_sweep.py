@@ -10,19 +10,17 @@ from tfasr.bench import sweep
 from tfasr.bench.backends import AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import expected_bytes, installed_backends
 from tfasr.bench.sweep import (
-    Axes,
-    SweepAnalysis,
     SweepConfig,
     SweepRow,
     axes_chart,
+    axes_rows,
     axes_table,
-    flag_cliffs,
     measure_errors,
     measure_inference,
     measure_training,
     smaller,
-    speedup,
     sweep_chart,
+    sweep_rows,
     sweep_tables,
     threads_table,
 )
@@ -54,25 +52,24 @@ ROWS = [
 ]
 
 
-def analysis(errors=None) -> SweepAnalysis:
-    return SweepAnalysis(
-        rows=flag_cliffs(ROWS, 0.05),
-        errors=errors,
-        logit_errors={"float32": 0.0, "int8": 0.0123},
-        frames=300,
-        frame_s=0.01,
-        calls=5,
-        warmup=2,
-        split=errors and "test",
-    )
+def cliffs(rows, tolerance: float) -> list[bool]:
+    return [row["cliff"] for row in sweep_rows(rows, 3.0, tolerance)]
+
+
+def values(errors=None) -> dict:
+    return {
+        "rows": sweep_rows(ROWS, 3.0, 0.05),
+        "errors": errors,
+        "relative_logit_error": {"float32": 0.0, "int8": 0.0123},
+        "frames": 300,
+        "split": errors and "test",
+    }
 
 
 def test_a_cliff_is_an_utterance_slower_than_in_a_smaller_batch():
-    assert [row.cliff for row in flag_cliffs(ROWS, 0.05)] == [False, False, True, False, True] + [
-        False
-    ] * 2
+    assert cliffs(ROWS, 0.05) == [False, False, True, False, True] + [False] * 2
     # 4.5 ms an utterance instead of 4.0 is within a fifth.
-    assert not flag_cliffs(ROWS, 0.2)[4].cliff
+    assert not cliffs(ROWS, 0.2)[4]
 
 
 TIMES = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
@@ -84,14 +81,15 @@ def test_without_growth_per_utterance_there_is_no_cliff(seconds, tolerance):
     batches = range(1, len(seconds) + 1)
     falling = sorted(seconds, reverse=True)
     rows = [row("training", "float32", n, n * s) for n, s in zip(batches, falling, strict=True)]
-    assert not any(one.cliff for one in flag_cliffs(rows, tolerance + 1e-9))
+    assert not any(cliffs(rows, tolerance + 1e-9))
     rows = [row("training", "float32", n, n * s) for n, s in zip(batches, seconds, strict=True)]
-    flagged = flag_cliffs(rows, tolerance)
-    assert not flagged[0].cliff
-    best = min(one.utterance_s for one in rows)
-    assert not any(one.cliff for one in flagged if one.utterance_s == best)
+    flagged = sweep_rows(rows, 3.0, tolerance)
+    assert not flagged[0]["cliff"]
+    best = min(one["utterance_s"] for one in flagged)
+    assert not any(one["cliff"] for one in flagged if one["utterance_s"] == best)
     # Neither other modes nor the order of the rows matter.
-    assert flag_cliffs([*ROWS[:5], *reversed(rows)], tolerance)[5:] == flagged[::-1]
+    reordered = sweep_rows([*ROWS[:5], *reversed(rows)], 3.0, tolerance)[5:]
+    assert [one["cliff"] for one in reordered] == [one["cliff"] for one in flagged[::-1]]
 
 
 @settings(deadline=None, max_examples=40)
@@ -101,7 +99,7 @@ def test_quantiles_are_those_of_the_calls(seconds):
     assert made.calls == len(seconds)
     assert min(seconds) <= made.p50_s <= made.p90_s <= made.p99_s <= max(seconds)
     assert sum(one <= made.p90_s * (1 + 1e-9) for one in seconds) >= 0.9 * (len(seconds) - 1)
-    assert made.utterance_s == made.p50_s / 2
+    assert sweep_rows([made], 3.0, 0.0)[0]["utterance_s"] == made.p50_s / 2
 
 
 def test_memory_goes_on_in_a_line():
@@ -111,13 +109,15 @@ def test_memory_goes_on_in_a_line():
 
 
 def test_speed_is_compared_at_the_same_batch_size():
-    assert speedup(ROWS[3], ROWS) == pytest.approx(2.5)
-    assert speedup(ROWS[6], ROWS) is None
-    assert speedup(row("training", "int8", 2, 0.1), ROWS[:5]) is None
+    speedups = [one["speedup_over_float32"] for one in sweep_rows(ROWS, 3.0, 0.05)]
+    assert speedups[3] == pytest.approx(2.5)
+    assert speedups[6] is None
+    alone = sweep_rows([*ROWS[:5], row("training", "int8", 2, 0.1)], 3.0, 0.05)[-1]
+    assert alone["speedup_over_float32"] is None
 
 
 def test_tables_call_a_logit_error_by_its_name_and_never_word_errors():
-    inference, training = sweep_tables(analysis())
+    inference, training = sweep_tables(values(), calls=5, warmup=2)
     assert "relative\nlogit error" in inference.columns
     assert not any("WER" in column for column in inference.columns)
     assert any("word errors" in note for note in inference.notes)
@@ -131,14 +131,13 @@ def test_tables_call_a_logit_error_by_its_name_and_never_word_errors():
 def test_with_a_run_each_precision_shows_its_word_errors():
     rates = {"float32": 0.2, "int8": 0.21}
     counts = {name: {"wer": wer, "cer": wer / 2, "utterances": 9} for name, wer in rates.items()}
-    inference, _, errors = sweep_tables(analysis(counts))
+    inference, _, errors = sweep_tables(values(counts), calls=5, warmup=2)
     assert inference.rows[3][inference.columns.index("WER\n%")] == "21.00"
     assert errors.rows[1] == ["LiteRT int8", "21.00", "10.50", "+1.00", "9"]
-    assert analysis(counts).to_json()["rows"][3]["speedup_over_float32"] == pytest.approx(2.5)
 
 
 def test_the_figure_has_a_curve_a_precision_and_rings_around_cliffs():
-    latency, training = sweep_chart(analysis()).panels
+    latency, training = sweep_chart(values()).panels
     curves = [mark for mark in latency.marks if isinstance(mark, Line)]
     assert [curve.series for curve in curves] == ["float32", "LiteRT int8: logits ±1.2 %"]
     assert list(curves[0].y) == [10, 16, 30]
@@ -189,14 +188,14 @@ def test_frameworks_are_compared_at_the_same_length_and_what_cannot_run_says_why
         AxesTimes("tensorflow_xla", *sizes, reason="no kernel"),
         AxesTimes("jax", *sizes, [0.1], [0.1], 2.0),
     ]
-    axes = Axes(rows, ["torch"], frame_s=0.01)
-    table = axes_table(axes)
+    rows = axes_rows(rows, frame_s=0.01)
+    table = axes_table(rows, ["torch"])
     assert table.rows[0][4:] == ["100.0", "300.0", "13.33", "1.00", "2.0"]
     assert table.rows[1][4:] == ["n/a"] * 5
     assert table.rows[2][7] == "3.00"
     assert any("“no kernel”" in note for note in table.notes)
     assert "Not installed and left out: PyTorch eager." in table.notes
-    assert len(picture_spec(axes_chart(axes))["concat"]) == 2
+    assert len(picture_spec(axes_chart(rows))["concat"]) == 2
 
 
 def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch):
@@ -215,7 +214,7 @@ def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch)
     monkeypatch.setattr(sweep, "installed_backends", lambda: ["tensorflow", "torch"])
     chosen = ((1, 1, 1), (3, 1, 1), (1, 2, 4))
     config = SweepConfig(threads=chosen, lengths=(30, 20), network_units=8)
-    rows = sweep.thread_rows(config, FeatureConfig(), 1.0)
+    rows = axes_rows(sweep.thread_rows(config, FeatureConfig(), 1.0), 0.01)
     assert started == [
         (backend, openmp, openmp, intra, inter, inter)
         for backend in ("tensorflow", "torch")

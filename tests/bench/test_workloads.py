@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tfasr.bench import devices as backend
+from tfasr.bench import perform
 from tfasr.bench.perform import bench_preset, load_bench
 from tfasr.bench.workload import WORKLOADS, Workload, purpose
 from tfasr.errors import UsageError
@@ -117,7 +117,7 @@ def test_wrong_arguments_are_refused_before_any_work(monkeypatch):
         bench_preset("bench/ds2_small.gin", fraction=2.0)
     with pytest.raises(UsageError, match="left out"):
         bench_preset("bench/backends_small.gin", backend="torch")
-    monkeypatch.setattr(backend, "installed_backends", lambda: ["tensorflow"])
+    monkeypatch.setattr(perform, "installed_backends", lambda: ["tensorflow"])
     with pytest.raises(UsageError, match="pip install jax"):
         bench_preset("bench/ds2_small.gin", backend="jax")
 

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from operator import itemgetter
 from typing import Any, Literal
 
 import keras
@@ -16,9 +17,9 @@ from tfasr.bench.steppers import Batch, Kernels, Stepper, ctc_losses, make_stepp
 from tfasr.bench.workload import BACKENDS, Context, Result, Workload, seconds_of
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis, run_colour
-from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of, three_digits
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.kit.process import call
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.build import build_recogniser
@@ -54,9 +55,9 @@ class BackendsConfig:
     acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
 
     def check(self) -> None:
-        for name in ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames"):
-            require(getattr(self, name) > 0, self, name, "at least 1")
-        require(self.acoustic_batch_size >= 0, self, "acoustic_batch_size", "at least 0")
+        names = ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames")
+        require_numbers(self, *names)
+        require_numbers(self, "acoustic_batch_size", zero=True)
         require(bool(self.layouts), self, "layouts", "at least one")
         names = (*BACKENDS, NATIVE)
         valid = bool(self.backends) and set(self.backends) <= set(names)
@@ -65,48 +66,34 @@ class BackendsConfig:
 
 @dataclass(frozen=True)
 class BackendTimes:
-    """One model on one backend. Medians are those of the processes' medians; None if not run."""
+    """One model on one backend, in one process; no times if it can't run there."""
 
     model: str
     layout: str  # of image inputs; "" for other models
     backend: str  # Keras's backend, or `NATIVE`
     batch_size: int  # utterances
-    first_s: list[float | None]  # the first step of each process, which compiles
-    forward_ms: list[list[float]]  # time of each forward pass, a list per process
-    step_ms: list[list[float]]  # time of each step, a list per process
+    first_s: float | None = None  # the first step, which compiles
+    forward_ms: list[float] = field(default_factory=list)  # time of each forward pass
+    step_ms: list[float] = field(default_factory=list)  # time of each step
     reason: str = ""  # why times are missing, or ""
 
-    def joined(self, others: "Sequence[BackendTimes]") -> "BackendTimes":
-        names = ("first_s", "forward_ms", "step_ms")
-        return replace(self, **{n: sum((getattr(o, n) for o in others), []) for n in names})
 
-    @property
-    def median_forward_ms(self) -> float | None:
-        return _median(self.forward_ms)
-
-    @property
-    def median_step_ms(self) -> float | None:
-        return _median(self.step_ms)
-
-    @property
-    def median_first_s(self) -> float | None:
-        return None if self.reason else statistics.median(self.first_s)
-
-    @property
-    def utterances_per_s(self) -> float | None:
-        step_ms = self.median_step_ms
-        return None if step_ms is None else 1000 * self.batch_size / step_ms
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("model", "layout", "backend", "batch_size", "utterances_per_s", "reason")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "forward_ms": self.median_forward_ms,
-            "step_ms": self.median_step_ms,
-            "first_step_s": self.median_first_s,
-            "all_forward_ms": self.forward_ms,
-            "all_step_ms": self.step_ms,
-        }
+def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
+    """Returns a model's times on a backend as JSON; medians are those of the processes' medians."""
+    first, step_ms = processes[0], _median([times.step_ms for times in processes])
+    return {
+        "model": first.model,
+        "layout": first.layout,
+        "backend": first.backend,
+        "batch_size": first.batch_size,
+        "utterances_per_s": None if step_ms is None else 1000 * first.batch_size / step_ms,
+        "reason": first.reason,
+        "forward_ms": _median([times.forward_ms for times in processes]),
+        "step_ms": step_ms,
+        "first_step_s": _median([[times.first_s] for times in processes if not first.reason]),
+        "all_forward_ms": [times.forward_ms for times in processes],
+        "all_step_ms": [times.step_ms for times in processes],
+    }
 
 
 def _median(processes: Sequence[Sequence[float]]) -> float | None:
@@ -140,7 +127,7 @@ def _keywords(backend: str, config: BackendsConfig, network, layout: str) -> Bac
             raise
         reason = next(line for line in sentence.splitlines() if "only support" in line)
         reason = reason.strip().rstrip(".")[:_REASON]
-        return BackendTimes(*named, [None], [[]], [[]], reason)
+        return BackendTimes(*named, reason=reason)
 
 
 def _acoustic(backend: str, config: BackendsConfig, network, num_features: int) -> BackendTimes:
@@ -158,7 +145,7 @@ def _acoustic(backend: str, config: BackendsConfig, network, num_features: int) 
     return BackendTimes(ACOUSTIC, "", backend, size, *times)
 
 
-def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> tuple[list, list, list]:
+def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> tuple[float, list, list]:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(config.warmup_steps - 1):
@@ -169,7 +156,7 @@ def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> tuple[list
     for _ in range(config.steps):
         forward_ms.append(1000 * seconds_of(stepper.forward, placed))
         step_ms.append(1000 * seconds_of(stepper.update, placed))
-    return [first_s], [forward_ms], [step_ms]
+    return first_s, forward_ms, step_ms
 
 
 def _noise(random: np.random.Generator, size: int, frames: int, num_features: int) -> tuple:
@@ -304,37 +291,37 @@ def _axes_times(task: AxesTask, frames: int, config, stepper: Stepper) -> dict[s
         return {"reason": reason[:_REASON]}
 
 
-def backends_table(times, config: BackendsConfig, backends, absent: list[str]) -> Table:
-    """Returns a row per model, backend and layout, relative to the fastest of each model."""
-    ran = [row for row in times if row.median_step_ms is not None]
+def backends_table(rows, config: BackendsConfig, backends, absent: list[str]) -> Table:
+    """Returns a line per row of `row_of`, relative to the fastest of each model."""
+    ran = [row for row in rows if row["step_ms"] is not None]
 
-    def of_fastest(row: BackendTimes) -> float | None:
-        fastest = min(other.median_step_ms for other in ran if other.model == row.model)
-        return None if row.reason else row.median_step_ms / fastest
+    def of_fastest(row: dict[str, Any]) -> float | None:
+        fastest = min(other["step_ms"] for other in ran if other["model"] == row["model"])
+        return None if row["reason"] else row["step_ms"] / fastest
 
-    def rounds(row: BackendTimes) -> str | None:
-        medians = [statistics.median(steps) for steps in row.step_ms if not row.reason]
+    def rounds(row: dict[str, Any]) -> str | None:
+        medians = [statistics.median(steps) for steps in row["all_step_ms"] if steps]
         return f"{min(medians):.1f}–{max(medians):.1f}" if medians else None
 
     columns = [
-        Column("model", "", lambda row: f"{row.model}, batch {row.batch_size}"),
-        Column("backend", "", lambda row: _label(row.backend)),
-        Column("layout", "", lambda row: row.layout or UNKNOWN),
-        Column("forward, ms", "", lambda row: row.median_forward_ms, fixed(1)),
-        Column("step, ms", "", lambda row: row.median_step_ms, fixed(1)),
+        Column("model", "", "{0[model]}, batch {0[batch_size]}".format),
+        Column("backend", "", lambda row: _label(row["backend"])),
+        Column("layout", "", lambda row: row["layout"] or UNKNOWN),
+        Column("forward, ms", "", itemgetter("forward_ms"), fixed(1)),
+        Column("step, ms", "", itemgetter("step_ms"), fixed(1)),
         Column("rounds, ms", "", rounds),
-        Column("utterances/s", "", lambda row: row.utterances_per_s, "{:,.1f}".format),
+        Column("utterances/s", "", itemgetter("utterances_per_s"), "{:,.1f}".format),
         Column("of the fastest", "", of_fastest, fixed(2)),
-        Column("first step, s", "", lambda row: row.median_first_s, fixed(1)),
+        Column("first step, s", "", itemgetter("first_step_s"), fixed(1)),
     ]
-    return table_of(_TITLE, columns, times, _notes(times, config, backends, absent))
+    return table_of(_TITLE, columns, rows, _notes(rows, config, backends, absent))
 
 
 def _label(name: str) -> str:
     return "PyTorch alone" if name == NATIVE else name
 
 
-def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
+def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
     versions = ", ".join(map(_version, backends))
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))
@@ -350,48 +337,49 @@ def _notes(times, config: BackendsConfig, backends, absent: list[str]) -> list[s
         "alone: the same network in PyTorch's own layers, loss and Adam. The acoustic model has no "
         "images and no version in PyTorch alone.",
     ]
-    for row in times:
-        if row.reason:
-            notes.append(f"{UNKNOWN} for {row.layout} on {_label(row.backend)}: “{row.reason}”")
+    for row in rows:
+        if reason := row["reason"]:
+            place = f"{row['layout']} on {_label(row['backend'])}"
+            notes.append(f"{UNKNOWN} for {place}: “{reason}”")
     if absent:
         notes.append(f"Not installed and left out: {', '.join(map(_label, absent))}.")
     return notes
 
 
 def _version(backend: dict[str, Any]) -> str:
-    name, versions = backend["name"], backend["versions"]
-    version = versions["torch" if name == NATIVE else name]
+    name = backend["name"]
+    version = backend["versions"][name.removeprefix("native_")]
     return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
 
 
-def backends_chart(times: Sequence[BackendTimes]) -> Chart:
-    models = list(dict.fromkeys(row.model for row in times))
-    panels = [_panel([row for row in times if row.model == model]) for model in models]
+def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    panels = [_panel([row for row in rows if row["model"] == model]) for model in models]
     return Chart("backends", _TITLE, panels, columns=len(models), width=420)
 
 
-def _panel(rows: Sequence[BackendTimes]) -> Panel:
-    ran = [row for row in rows if not row.reason]
+def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
+    ran = [row for row in rows if not row["reason"]]
     places = list(range(len(ran)))
-    forward = [row.median_forward_ms for row in ran]
-    step_ms = [row.median_step_ms for row in ran]
+    forward, step_ms = ([row[name] for row in ran] for name in ("forward_ms", "step_ms"))
     y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
     ends = [max(pair) for pair in zip(forward, step_ms, strict=True)]
-    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
+    words = [f"{three_digits(ms)} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
     marks = [
         Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
         Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
         Labels(x=ends, y=places, words=words),
     ]
-    names = [" ".join((_label(row.backend), row.layout)).strip() for row in ran]
-    label = f"ms per training step, {rows[0].model}, batch of {rows[0].batch_size}"
+    names = [" ".join((_label(row["backend"]), row["layout"])).strip() for row in ran]
+    label = "ms per training step, {0[model]}, batch of {0[batch_size]}".format(rows[0])
     x = Axis(label, limits=(0, 1.35 * max(ends)))
     return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
 
 
 def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
     installed = installed_backends()
-    present = [name for name in config.backends if _process(name) in installed]
+    processes = {name: name.removeprefix("native_") for name in config.backends}
+    present = [name for name in config.backends if processes[name] in installed]
     absent = [name for name in config.backends if name not in present]
     if not present:
         raise UsageError(
@@ -404,24 +392,19 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
         # Each round starts with another backend, so that none always has a warm or cold machine.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
-            answers[name].append(call(measure, name, *work, backend=_process(name)))
-    times = [
-        processes[0].joined(processes)
+            answers[name].append(call(measure, name, *work, backend=processes[name]))
+    rows = [
+        row_of(of_model)
         for name in present
-        for processes in zip(*(models for _, models in answers[name]), strict=True)
+        for of_model in zip(*(models for _, models in answers[name]), strict=True)
     ]
-    times.sort(key=lambda row: row.model != KEYWORDS)
+    rows.sort(key=lambda row: row["model"] != KEYWORDS)
     backends = [answers[name][0][0] for name in present]
-    values = {"backends": backends, "not_installed": absent}
-    values["rows"] = [row.to_json() for row in times]
+    values = {"backends": backends, "not_installed": absent, "rows": rows}
     # Each process warms up the forward pass and the whole step of every model that ran.
-    steps = 2 * config.warmup_steps * config.rounds * sum(not row.reason for row in times)
-    tables = [backends_table(times, config, backends, absent)]
-    return Result(tables, values, steps, {"backends": lambda: backends_chart(times)})
-
-
-def _process(name: str) -> str:
-    return "torch" if name == NATIVE else name
+    steps = 2 * config.warmup_steps * config.rounds * sum(not row["reason"] for row in rows)
+    tables = [backends_table(rows, config, backends, absent)]
+    return Result(tables, values, steps, {"backends": lambda: backends_chart(rows)})
 
 
 BACKENDS_WORKLOAD = Workload(

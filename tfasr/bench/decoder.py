@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -142,28 +143,23 @@ class LogProbs:
             ) from error
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    normalised = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return normalised.astype(np.float32, copy=False)
-
-
 def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
     words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
     if all(key in stored for key in _LOGIT_KEYS):
+        from scipy.special import log_softmax  # imported late: the command line must start quickly
+
         offsets, characters = stored["offsets"].astype(np.int64), str(stored["chars"])
         return LogProbs(
-            log_probs=log_softmax(stored["logits"]),
+            log_probs=log_softmax(stored["logits"], axis=1).astype(np.float32, copy=False),
             offsets=offsets,
             references=stored["texts"].tolist(),
             audio_s=np.diff(offsets) * 0.02,
             alphabet=Alphabet(characters, "_" if "_" in characters else None),
             lexicon=words,
         )
-    missing = [key for key in _KEYS if key not in stored]
-    if missing:
+    if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
     seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
     return LogProbs(
@@ -188,39 +184,33 @@ class DecoderRow:
     passes: int  # how often all utterances were decoded; seconds are medians
     audio_hours: float  # duration of all utterances together
     counts: ErrorCounts
+    forward_s: float | None = None  # `LogProbs.forward_s`
     peak_memory_mib: float | None = None  # of the process that measured this row, if known
     memory_before_mib: float | None = None  # peak memory before the decoder was created
 
-    @property
-    def cpu_s_per_audio_hour(self) -> float:
-        return self.cpu_s / self.audio_hours
-
-    @property
-    def wall_s_per_audio_hour(self) -> float:
-        return self.wall_s / self.audio_hours
-
-    @property
-    def beam_width(self) -> int | None:
-        return self.config.beam_width if DECODERS[self.config.name].has_beam else None
-
     def to_json(self) -> dict[str, Any]:
-        rates = ("cpu_s_per_audio_hour", "wall_s_per_audio_hour")
+        has_beam, forward_s = DECODERS[self.config.name].has_beam, self.forward_s
         names = ("peak_memory_mib", "memory_before_mib", "build_s", "cpu_s", "wall_s", "passes")
         return {
             "decoder": self.config.name,
-            "beam_width": self.beam_width,
+            "beam_width": self.config.beam_width if has_beam else None,
             "recombine": self.config.recombine,
-            **{name: getattr(self, name) for name in rates},
+            "cpu_s_per_audio_hour": self.cpu_s / self.audio_hours,
+            "wall_s_per_audio_hour": self.wall_s / self.audio_hours,
             **self.counts.to_json(),
             **{name: getattr(self, name) for name in names},
+            "evaluation_s": None if forward_s is None else forward_s + self.wall_s,
         }
 
 
-def decoder_label(config: DecoderConfig) -> str:
+def decoder_label(decoder: str, recombine: bool) -> str:
     """Returns a decoder's name for tables and figures, without its beam width."""
-    kind = DECODERS[config.name]
-    recombined = ", recombined" if kind.recombines and config.recombine else ""
-    return (kind.label or config.name) + recombined
+    kind = DECODERS[decoder]
+    return (kind.label or decoder) + (", recombined" if kind.recombines and recombine else "")
+
+
+def _label(row: dict[str, Any]) -> str:
+    return decoder_label(row["decoder"], row["recombine"])
 
 
 def decoder_configs(
@@ -264,23 +254,18 @@ def measure(
     decoder.decode(first[:, :1], lengths.clip(max=1))  # libraries load in the first call
     texts, cpu_s, wall_s = [], [], []
     while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
-        texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
-        cpu_s.append(pass_cpu_s)
-        wall_s.append(pass_wall_s)
+        texts = []
+        cpu_s.append(0.0)
+        wall_s.append(0.0)
+        for log_probs, lengths in load.batches(batch_size):
+            cpu_began, wall_began = time.process_time(), time.perf_counter()
+            hypotheses = decoder.decode(log_probs, lengths)
+            cpu_s[-1] += time.process_time() - cpu_began
+            wall_s[-1] += time.perf_counter() - wall_began
+            texts += [hypothesis.text for hypothesis in hypotheses]
     medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
-    return DecoderRow(config, build_s, *medians, len(wall_s), load.audio_hours, counts)
-
-
-def _decode_all(decoder: Decoder, load: LogProbs, batch_size: int) -> tuple[list, float, float]:
-    texts: list[str] = []
-    cpu_s = wall_s = 0.0
-    for log_probs, lengths in load.batches(batch_size):
-        cpu_began, wall_began = time.process_time(), time.perf_counter()
-        hypotheses = decoder.decode(log_probs, lengths)
-        cpu_s += time.process_time() - cpu_began
-        wall_s += time.perf_counter() - wall_began
-        texts += [hypothesis.text for hypothesis in hypotheses]
-    return texts, cpu_s, wall_s
+    more = (len(wall_s), load.audio_hours, counts, load.forward_s)
+    return DecoderRow(config, build_s, *medians, *more)
 
 
 def run_log_probs(context: Context) -> LogProbs:
@@ -301,8 +286,7 @@ def run_log_probs(context: Context) -> LogProbs:
             answered[position] = rows[:length].copy()  # a view would keep the whole batch
     forward_s = time.perf_counter() - began
     utterances = source.split.utterances
-    missing = [utterance.id for utterance in utterances if utterance.position not in answered]
-    if missing:
+    if missing := [spoken.id for spoken in utterances if spoken.position not in answered]:
         raise RunError(
             f"Every utterance of the split must be in its shards. {source.split.folder} "
             f"lacks {len(missing)}: {missing[:5]}. Run tfasr prepare into an empty --shard_dir."
@@ -318,82 +302,57 @@ def run_log_probs(context: Context) -> LogProbs:
     )
 
 
-@dataclass(frozen=True)
-class DecoderComparison:
-    rows: list[DecoderRow]  # in the order of the table
-    load: LogProbs
-    source: dict[str, Any]  # origin of the log-probabilities, as JSON values
-    num_threads: int
+def decoder_table(rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: int) -> Table:
+    """Returns a line for each row of `DecoderRow.to_json`.
 
-    def table(self) -> Table:
-        """Returns a row for each decoder and beam width.
+    Source: the paper, Table 3, for the user's own model.
+    """
+    columns = [
+        Column("decoder", "", _label),
+        Column("beam width", "", itemgetter("beam_width"), missing="none"),
+        Column("evaluation, s", "", itemgetter("evaluation_s"), _seconds),
+        Column("CPU s per audio-hour", "", itemgetter("cpu_s_per_audio_hour"), _seconds),
+        Column("wall s per audio-hour", "", itemgetter("wall_s_per_audio_hour"), _seconds),
+        Column("WER, %", "", itemgetter("wer"), fixed(2, 100)),
+        Column("CER, %", "", itemgetter("cer"), fixed(2, 100)),
+        Column("peak memory, MiB", "", itemgetter("peak_memory_mib"), fixed(0)),
+    ]
+    if load.forward_s is None:
+        del columns[2]  # the evaluation
+    more = {"name": "beam_widths", "records": records_of(rows)}
+    notes = _notes(rows, load, num_threads)
+    return table_of("Decoders over beam widths", columns, rows, notes, **more)
 
-        Source: the paper, Table 3, for the user's own model.
-        """
-        columns = [
-            Column("decoder", "", lambda row: decoder_label(row.config)),
-            Column("beam width", "", lambda row: row.beam_width, missing="none"),
-            Column("evaluation, s", "", self._evaluation_s, _seconds),
-            Column("CPU s per audio-hour", "", lambda row: row.cpu_s_per_audio_hour, _seconds),
-            Column("wall s per audio-hour", "", lambda row: row.wall_s_per_audio_hour, _seconds),
-            Column("WER, %", "", lambda row: row.counts.wer, fixed(2, 100)),
-            Column("CER, %", "", lambda row: row.counts.cer, fixed(2, 100)),
-            Column("peak memory, MiB", "", lambda row: row.peak_memory_mib, fixed(0)),
-        ]
-        if self.load.forward_s is None:
-            del columns[2]  # the evaluation
-        records = records_of(list(map(self._values, self.rows)))
-        more = {"name": "beam_widths", "records": records}
-        return table_of("Decoders over beam widths", columns, self.rows, self._notes(), **more)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "utterances": len(self.load.references),
-            "audio_s": float(self.load.audio_s.sum()),
-            "lexicon_words": len(set(self.load.lexicon)),
-            "num_threads": self.num_threads,
-            "forward_s": self.load.forward_s,
-            "rows": list(map(self._values, self.rows)),
-        }
-
-    def _evaluation_s(self, row: DecoderRow) -> float | None:
-        forward_s = self.load.forward_s
-        return None if forward_s is None else forward_s + row.wall_s
-
-    def _values(self, row: DecoderRow) -> dict[str, Any]:
-        return {**row.to_json(), "evaluation_s": self._evaluation_s(row)}
-
-    def _notes(self) -> list[str]:
-        load, threads = self.load, self.num_threads
-        notes = [
-            f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
-            f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are for decoding "
-            "alone; CPU seconds are summed over threads.",
-            "CER divides by the longer of reference and hypothesis, as in the paper.",
-        ]
-        if load.forward_s is not None:
-            notes.append(
-                f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
-                "wall-clock seconds. tfasr evaluate and training overlap the two."
-            )
-        if any(needs_lexicon(row.config) for row in self.rows):
-            lexicon = set(load.lexicon)
-            spoken = [word for reference in load.references for word in reference.split()]
-            unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
-            notes.append(
-                f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
-                "missing, so a decoder limited to the dictionary can't recognise them."
-            )
-        before = [row.memory_before_mib for row in self.rows]
-        if None not in before:
-            taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
-            notes.append(
-                "Each row is measured in a separate process; peak memory is that process's, "
-                f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
-                "the log-probabilities and, for prefix beam search, TensorFlow."
-            )
-        return notes
+def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list[str]:
+    notes = [
+        f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
+        f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are for decoding "
+        "alone; CPU seconds are summed over threads.",
+        "CER divides by the longer of reference and hypothesis, as in the paper.",
+    ]
+    if load.forward_s is not None:
+        notes.append(
+            f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
+            "wall-clock seconds. tfasr evaluate and training overlap the two."
+        )
+    if any(DECODERS[row["decoder"]].needs_lexicon for row in rows):
+        lexicon = set(load.lexicon)
+        spoken = [word for reference in load.references for word in reference.split()]
+        unknown = sum(word not in lexicon for word in spoken) / max(len(spoken), 1)
+        notes.append(
+            f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
+            "missing, so a decoder limited to the dictionary can't recognise them."
+        )
+    before = [row["memory_before_mib"] for row in rows]
+    if None not in before:
+        taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
+        notes.append(
+            "Each row is measured in a separate process; peak memory is that process's, "
+            f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
+            "the log-probabilities and, for prefix beam search, TensorFlow."
+        )
+    return notes
 
 
 def _seconds(seconds: float) -> str:
@@ -401,13 +360,13 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.{decimals}f}"
 
 
-def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
-    curves: dict[str, list[DecoderRow]] = {}
+def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    curves: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        curves.setdefault(decoder_label(row.config), []).append(row)
+        curves.setdefault(_label(row), []).append(row)
     seconds, wer = (
         {name: list(map(value, rows)) for name, rows in curves.items()}
-        for value in (lambda row: row.cpu_s_per_audio_hour, lambda row: 100 * row.counts.wer)
+        for value in (itemgetter("cpu_s_per_audio_hour"), lambda row: 100 * row["wer"])
     )
     most = max(map(max, wer.values())) or 1.0
     low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))
@@ -420,17 +379,17 @@ def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
 
 
 def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
-    widths = {row.beam_width for rows in curves.values() for row in rows}
+    widths = {row["beam_width"] for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
     for index, (name, rows) in enumerate(curves.items()):
         colour, ys = run_colour(index), values[name]
-        if rows[0].beam_width is None:
+        if rows[0]["beam_width"] is None:
             ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
             marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
         else:
-            marks += curve([row.beam_width for row in rows], ys, colour, name)
+            marks += curve([row["beam_width"] for row in rows], ys, colour, name)
     marks += _ends(values, x[1], y, form, log=log)
     step = -(-len(widths) // 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
@@ -476,25 +435,35 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
     if context.log_probs is None:
         source = {"run_dir": str(context.run_dir), "split": context.split}
         source["checkpoint"] = context.checkpoint
-    comparison = DecoderComparison([], load, source, config.num_threads)
+    rows: list[dict[str, Any]] = []
+    values = {
+        "source": source,
+        "utterances": len(load.references),
+        "audio_s": float(load.audio_s.sum()),
+        "lexicon_words": len(set(load.lexicon)),
+        "num_threads": config.num_threads,
+        "forward_s": load.forward_s,
+    }
     with tempfile.TemporaryDirectory() as scratch:
         path = context.save_log_probs or Path(scratch) / "log_probs.npz"
         load.save(path)
         for decoder in decoders:
-            row = measure_apart(path, decoder, config.num_threads)
-            comparison.rows.append(row)
-            label = decoder_label(row.config)
-            label += "" if row.beam_width is None else f", beam width {row.beam_width}"
-            cost, wer = row.cpu_s_per_audio_hour, 100 * row.counts.wer
+            row = measure_apart(path, decoder, config.num_threads).to_json()
+            rows.append(row)
+            width = row["beam_width"]
+            label = _label(row) + ("" if width is None else f", beam width {width}")
+            cost, wer = row["cpu_s_per_audio_hour"], 100 * row["wer"]
             _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
-            figures = {"decoder": lambda: decoder_chart(comparison.rows)}
-            yield Result([comparison.table()], comparison.to_json(), 0, figures)
+            table = decoder_table(rows, load, config.num_threads)
+            figures = {"decoder": lambda: decoder_chart(rows)}
+            yield Result([table], {**values, "rows": list(rows)}, 0, figures)
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
     # Decoders run on the processor, so this process must not take the accelerator's memory.
     environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    task = f"Measuring {decoder_label(config)} at beam width {config.beam_width}"
+    label = decoder_label(config.name, config.recombine)
+    task = f"Measuring {label} at beam width {config.beam_width}"
     options = {"environment": environment, "task": task, "show_messages": False}
     return call(measure_file, path, config, num_threads, **options)
 

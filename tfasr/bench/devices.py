@@ -1,6 +1,5 @@
 """The Keras backend and devices that a benchmark runs on, their utilisation and memory."""
 
-import csv
 import importlib.util
 import tempfile
 import time
@@ -11,12 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tfasr.bench.workload import BACKENDS
 from tfasr.display.chart import CLIFF_COLOUR, Points
-from tfasr.errors import UsageError
-from tfasr.kit.files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.machine import available_bytes, peak_bytes
 from tfasr.telemetry.samplers import UtilisationSampler
+from tfasr.tta.run import Run
 
 _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": ("torch",)}
 
@@ -24,14 +24,6 @@ _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": (
 def installed_backends() -> list[str]:
     """Returns the backends that can be imported, without importing them."""
     return [name for name in BACKENDS if importlib.util.find_spec(name) is not None]
-
-
-def check_backend(name: str) -> None:
-    if name not in installed_backends():
-        raise UsageError(
-            f"--backend must be one that is installed: {', '.join(installed_backends())}. "
-            f"Received: {name!r}; install it by pip install {name}."
-        )
 
 
 def describe_backend() -> dict[str, Any]:
@@ -99,23 +91,20 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)):
             yield
-        uses.append(_use(PROCESS, _rows(Path(folder) / CPU_FILE), "process_percent", began_ms))
-        gpus = _rows(Path(folder) / GPU_FILE)
-        for gpu in sorted({row["gpu"] for row in gpus}, key=int):
-            of_gpu = [row for row in gpus if row["gpu"] == gpu]
-            uses.append(_use(f"GPU {gpu}", of_gpu, "utilisation_percent", began_ms))
+        sampled = Run(Path(folder), "", [])
+        cpu, gpus = sampled.utilisation("cpu"), sampled.utilisation("gpu")
+        uses.append(_use(PROCESS, cpu, "process_percent", began_ms))
+        for gpu in np.unique(gpus.get("gpu", [])):
+            of_gpu = {name: column[gpus["gpu"] == gpu] for name, column in gpus.items()}
+            uses.append(_use(f"GPU {gpu:.0f}", of_gpu, "utilisation_percent", began_ms))
 
 
-def _use(device: str, rows: list[dict[str, str]], column: str, began_ms: float) -> DeviceUse:
-    seconds, percent = ([float(row[name]) for row in rows] for name in ("time_ms", column))
-    seconds = [(ms - began_ms) / 1000 for ms in seconds]
-    memory = [float(row["memory_used_bytes"]) for row in rows if "memory_used_bytes" in row]
-    return DeviceUse(device, seconds, percent, max(memory, default=None))
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return list(csv.DictReader(text.splitlines()))
+def _use(device: str, columns: dict[str, np.ndarray], name: str, began_ms: float) -> DeviceUse:
+    if not columns:
+        return DeviceUse(device)
+    seconds = (columns["time_ms"] - began_ms) / 1000
+    memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
+    return DeviceUse(device, seconds.tolist(), columns[name].tolist(), max(memory, default=None))
 
 
 def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
@@ -137,8 +126,12 @@ def growing_batches(
     batches: list[int] = []
     peaks: list[float] = []
     for size in sizes:
-        result, reason = None, _refusal(expected_bytes(batches, peaks, size), memory_share)
-        if not reason:
+        result, reason = None, ""
+        expected = expected_bytes(batches, peaks, size)
+        allowed = (peak_bytes() or 0) + memory_share * available_bytes()
+        if expected is not None and expected > allowed:
+            reason = f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
+        else:
             try:
                 result = measure(size)
             except Exception as error:
@@ -151,13 +144,6 @@ def growing_batches(
         if (peak := peak_bytes()) is not None:
             batches.append(size)
             peaks.append(float(peak))
-
-
-def _refusal(expected: float | None, share: float) -> str:
-    allowed = (peak_bytes() or 0) + share * available_bytes()
-    if expected is None or expected <= allowed:
-        return ""
-    return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
 # Names of exception classes. Other errors, such as JAX's, have RESOURCE_EXHAUSTED in the message.
@@ -174,10 +160,8 @@ def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) ->
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
     """
-    if utterance_s is None:
-        return False
     smaller = [seconds for size, seconds in others if size < batch and seconds is not None]
-    return bool(smaller) and utterance_s > min(smaller) * (1 + tolerance)
+    return utterance_s is not None and any(utterance_s > s * (1 + tolerance) for s in smaller)
 
 
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:

@@ -5,9 +5,10 @@ import dataclasses
 import logging
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 import keras
@@ -18,9 +19,9 @@ from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, seconds_of
 from tfasr.display import chart
 from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
-from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of, three_digits
 from tfasr.errors import RunError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 # How many of every hundred utterances last 1, 2, ... 15 s, and how many labels each of them has.
@@ -30,8 +31,6 @@ LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
 HUNDREDS = 1280
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
-_MEANS = ("forward_ms", "backward_ms", "total_ms")
-_SUMS = ("forward_s", "backward_s", "total_s")
 _log = logging.getLogger(__name__)
 
 
@@ -90,114 +89,89 @@ class DeepMarkConfig:
     seed: int = 0  # of initial weights and random data
 
     def check(self) -> None:
-        for field in ("batch_size", "warmup_steps", "num_devices", "search_rounds"):
-            require(getattr(self, field) > 0, self, field, "at least 1")
-        sizes = self.search_batches
-        rising = list(sizes) == sorted(set(sizes)) and min(sizes, default=1) > 0
-        require(rising, self, "search_batches", "positive and growing")
+        counts = ("batch_size", "warmup_steps", "num_devices", "search_rounds")
+        require_numbers(self, *counts, "search_batches")
+        require_numbers(self, "cliff_tolerance", "seed", zero=True)
+        rising = list(self.search_batches) == sorted(set(self.search_batches))
+        require(rising, self, "search_batches", "growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
-        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
-        require(self.seed >= 0, self, "seed", "at least 0")
 
 
 @dataclass(frozen=True)
-class LengthMeasurement:
-    length_s: int  # seconds of an utterance
-    sizes: Sequence[int]  # utterances in each batch; empty if this length was not run
-    forward_s: Sequence[float]  # seconds of network and loss, for each batch
-    backward_s: Sequence[float]  # seconds of the gradients alone, for each batch
-    total_s: Sequence[float]  # seconds of forward and backward in one step
+class Passes:
+    """Forward and backward passes over utterances of one length, or of all lengths."""
+
+    audio_s: int  # seconds of audio
+    utterances: int  # 0 if this length was not run
+    batches: int
+    forward_s: float  # seconds of network and loss
+    backward_s: float  # seconds of the gradients alone
+    total_s: float  # seconds of forward and backward in one step
 
     @property
-    def utterances(self) -> int:
-        return sum(self.sizes)
+    def means_ms(self) -> dict[str, float | None]:
+        """Milliseconds per batch; None without a batch."""
+        ways = {"forward_ms": self.forward_s, "backward_ms": self.backward_s}
+        ways["total_ms"] = self.total_s
+        return {way: 1000 * s / self.batches if self.batches else None for way, s in ways.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        means_ms = _means_ms([self]) or (None, None, None)
-        counts = {"utterances": self.utterances, "batches": len(self.sizes)}
-        return {"length_s": self.length_s, **counts, **dict(zip(_MEANS, means_ms, strict=True))}
+    @property
+    def utterances_per_s(self) -> float | None:
+        return self.utterances / self.total_s if self.utterances else None
+
+    @property
+    def audio_s_per_s(self) -> float | None:
+        return self.audio_s / self.total_s if self.utterances else None
 
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
-    lengths: Sequence[LengthMeasurement]  # one for utterances of each length, 1 to 15 s
-    timed_apart: bool = True  # False if backward_s is total_s minus forward_s
+    lengths: Sequence[Passes]  # over utterances of 1, 2, ... 15 s
 
     @property
-    def num_batches(self) -> int:
-        return sum(len(length.sizes) for length in self.lengths)
-
-    @property
-    def utterances(self) -> int:
-        return sum(length.utterances for length in self.lengths)
-
-    @property
-    def audio_s(self) -> int:
-        return sum(length.length_s * length.utterances for length in self.lengths)
-
-    @property
-    def audio_s_per_s(self) -> float:
-        return self.audio_s / self.total_s
-
-    @property
-    def total_s(self) -> float:
-        return _sums_s(self.lengths)[-1]
-
-    @property
-    def utterances_per_s(self) -> float:
-        return self.utterances / self.total_s
+    def overall(self) -> Passes:
+        return Passes(*map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True)))
 
     @property
     def is_whole(self) -> bool:
-        return self.utterances == NUM_UTTERANCES
+        return self.overall.utterances == NUM_UTTERANCES
 
     @property
     def epoch_s(self) -> float:
         """Seconds for all 128 000 utterances; lengths that were not run use the mean rate."""
-
-        def utterance_s(length: LengthMeasurement) -> float:
-            if length.utterances:
-                return sum(length.total_s) / length.utterances
-            return self.total_s / self.audio_s * length.length_s
-
-        pairs = zip(COUNTS, self.lengths, strict=True)
-        return sum(HUNDREDS * count * utterance_s(length) for count, length in pairs)
-
-    def scaling(self, alone: "DeepMarkMeasurement") -> float:
-        return self.utterances_per_s / alone.utterances_per_s
+        rates = [passes.audio_s_per_s or self.overall.audio_s_per_s for passes in self.lengths]
+        return float(HUNDREDS * np.sum(np.multiply(COUNTS, LENGTHS_S) / rates))
 
     def to_json(self) -> dict[str, Any]:
-        names = ("utterances_per_s", "audio_s_per_s", "epoch_s")
+        overall, counts = self.overall, ("utterances", "batches")
+        names = ("batches", "utterances", "audio_s")
+        rates = ("forward_s", "backward_s", "total_s", "utterances_per_s", "audio_s_per_s")
         return {
             "num_devices": self.num_devices,
             "batch_size": self.batch_size,
-            "batches": self.num_batches,
-            "utterances": self.utterances,
-            "audio_s": self.audio_s,
-            **dict(zip(_MEANS, _means_ms(self.lengths), strict=True)),
-            "timed_apart": self.timed_apart,
-            **dict(zip(_SUMS, _sums_s(self.lengths), strict=True)),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(overall, name) for name in names},
+            **overall.means_ms,
+            # Several devices can't wait in between: there, backward_s is total_s minus forward_s.
+            "timed_apart": self.num_devices == 1,
+            **{name: getattr(overall, name) for name in rates},
+            "epoch_s": self.epoch_s,
             "epoch_is_extrapolated": not self.is_whole,
-            "lengths": [length.to_json() for length in self.lengths],
+            "lengths": [
+                {
+                    "length_s": length_s,
+                    **{name: getattr(passes, name) for name in counts},
+                    **passes.means_ms,
+                }
+                for length_s, passes in enumerate(self.lengths, 1)
+            ],
         }
 
 
-def _sums_s(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...]:
-    return tuple(sum(sum(getattr(length, name)) for length in lengths) for name in _SUMS)
-
-
-def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, ...] | None:
-    """Returns milliseconds per batch: forward, backward, both; None without a batch."""
-    batches = sum(len(length.sizes) for length in lengths)
-    return tuple(1000 * seconds / batches for seconds in _sums_s(lengths)) if batches else None
-
-
-_AUDIO_S = sum(n * s for n, s in zip(COUNTS, LENGTHS_S, strict=True)) / sum(COUNTS)
+_AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))
 
 
 @dataclass(frozen=True)
@@ -219,14 +193,6 @@ class BatchTried:
         per_audio_s = np.interp(LENGTHS_S, lengths, rates)
         return float(np.average(per_audio_s * LENGTHS_S, weights=COUNTS))
 
-    @property
-    def audio_s_per_s(self) -> float | None:
-        return None if self.mean_s is None else _AUDIO_S / self.mean_s
-
-    @property
-    def epoch_s(self) -> float | None:
-        return None if self.mean_s is None else NUM_UTTERANCES * self.mean_s
-
 
 @dataclass(frozen=True)
 class Search:
@@ -243,25 +209,28 @@ class Search:
     def largest(self) -> BatchTried | None:
         return next((size for size in reversed(self.tried) if size.mean_s is not None), None)
 
-    def cliff(self, size: BatchTried) -> bool:
+    def sizes(self) -> list[dict[str, Any]]:
+        """Returns the sizes that were tried as JSON values."""
         others = [(other.batch, other.mean_s) for other in self.tried]
-        return is_cliff(size.batch, size.mean_s, others, self.tolerance)
+        return [
+            {
+                "batch": size.batch,
+                "audio_s_per_s": size.mean_s and _AUDIO_S / size.mean_s,
+                "epoch_s": size.mean_s and NUM_UTTERANCES * size.mean_s,
+                "reason": size.reason,
+                "utterance_s": size.mean_s,
+                "cliff": is_cliff(size.batch, size.mean_s, others, self.tolerance),
+                "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
+            }
+            for size in self.tried
+        ]
 
-    def to_json(self) -> dict:
-        names = ("batch", "audio_s_per_s", "epoch_s", "reason")
+    def to_json(self) -> dict[str, Any]:
         return {
             "lengths_s": list(self.lengths_s),
             "fastest": self.fastest and self.fastest.batch,
             "largest": self.largest and self.largest.batch,
-            "sizes": [
-                {
-                    **{name: getattr(size, name) for name in names},
-                    "utterance_s": size.mean_s,
-                    "cliff": self.cliff(size),
-                    "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
-                }
-                for size in self.tried
-            ],
+            "sizes": self.sizes(),
         }
 
 
@@ -282,9 +251,8 @@ class DeepMarkTimer:
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
         size = self.num_devices * batch_size
         pairs = zip(LENGTHS_S, counts, strict=True)
-        results = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
-        lengths, apart = zip(*results, strict=True)
-        return DeepMarkMeasurement(size, self.num_devices, lengths, all(apart))
+        lengths = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
+        return DeepMarkMeasurement(size, self.num_devices, lengths)
 
     def search(self, lengths_s: Sequence[int]) -> Search:
         """Compares the configured batch sizes on one device; raises RunError if none fits."""
@@ -314,28 +282,26 @@ class DeepMarkTimer:
         rounds = range(self._bench.search_rounds)
         return statistics.median(seconds_of(self._stepper.gradients, batch) for _ in rounds) / size
 
-    def _length(self, length_s: int, sizes: Sequence[int]) -> tuple[LengthMeasurement, bool]:
+    def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
+        if not sizes:
+            return Passes(0, 0, 0, 0.0, 0.0, 0.0)
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
-        apart = True
         for batch in batches.values():
             for _ in range(self._bench.warmup_steps):
-                apart = self._stepper.apart(batch) is not None
-                if not apart:
-                    self._stepper.forward(batch)
-                self._stepper.gradients(batch)
+                self._passes_s(batch)
         self.warmups += len(batches) * self._bench.warmup_steps
-        forward_s, backward_s, total_s = [], [], []
-        for size in sizes:
-            passes = self._stepper.apart(batches[size])
-            forward = passes[0] if passes else seconds_of(self._stepper.forward, batches[size])
-            total = seconds_of(self._stepper.gradients, batches[size])
-            forward_s.append(forward)
-            backward_s.append(passes[1] if passes else total - forward)
-            total_s.append(total)
-        if sizes:
-            mean_ms = 1000 * sum(total_s) / len(total_s)
-            _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), mean_ms)
-        return LengthMeasurement(length_s, sizes, forward_s, backward_s, total_s), apart
+        sums_s = map(sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
+        passes = Passes(length_s * sum(sizes), sum(sizes), len(sizes), *sums_s)
+        _log.info(
+            "%2d s: %d batches, %.0f ms each", length_s, len(sizes), passes.means_ms["total_ms"]
+        )
+        return passes
+
+    def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
+        apart = self._stepper.apart(batch)
+        forward_s = apart[0] if apart else seconds_of(self._stepper.forward, batch)
+        total_s = seconds_of(self._stepper.gradients, batch)
+        return forward_s, apart[1] if apart else total_s - forward_s, total_s
 
     def _placed(self, length_s: int, size: int) -> Batch:
         features, labels = self._block.cut(length_s, size)
@@ -370,15 +336,15 @@ def deepmark_tables(
 
 
 def _search_table(search: Search) -> Table:
-    def verdict(size: BatchTried) -> str:
-        cliff = "cliff" if search.cliff(size) else ""
-        return size.reason or ("fastest" if size is search.fastest else cliff)
+    def verdict(row: dict[str, Any]) -> str:
+        fastest = row["batch"] == search.fastest.batch
+        return row["reason"] or ("fastest" if fastest else "cliff" if row["cliff"] else "")
 
     columns = [
-        Column("batch", "", lambda size: size.batch),
-        Column("ms per\nutterance", "", lambda size: size.mean_s, milliseconds),
-        Column("audio s/s", "", lambda size: size.audio_s_per_s, "{:.4g}".format),
-        Column("epoch, s", "", lambda size: size.epoch_s, fixed(0)),
+        Column("batch", "", itemgetter("batch")),
+        Column("ms per\nutterance", "", itemgetter("utterance_s"), milliseconds),
+        Column("audio s/s", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
+        Column("epoch, s", "", itemgetter("epoch_s"), fixed(0)),
         Column("fate", "", verdict),
     ]
     lengths = ", ".join(map(str, search.lengths_s))
@@ -388,34 +354,36 @@ def _search_table(search: Search) -> Table:
         f"{100 * search.tolerance:g} % longer than in a smaller batch. Largest that ran: "
         f"{search.largest.batch}."
     )
-    table = table_of("Search for the fastest batch", columns, search.tried, [note])
+    table = table_of("Search for the fastest batch", columns, search.sizes(), [note])
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])
 
 
-def _length_table(measurement: DeepMarkMeasurement) -> Table:
-    rows = []
-    for length in measurement.lengths:
-        times: list[Any] = [None] * 5
-        if length.utterances:
-            rate = length.utterances / sum(length.total_s)
-            times = [*map(_ms, _means_ms([length])), rate, rate * length.length_s]
-        rows.append((length.length_s, length.utterances, len(length.sizes), *times))
-    run = measurement
-    sums = map(fixed(2), _sums_s(run.lengths))
-    rates = (run.utterances_per_s, run.audio_s_per_s)
-    rows.append(("sum, s", run.utterances, run.num_batches, *sums, *rates))
+def _length_table(run: DeepMarkMeasurement) -> Table:
+    def row(name: Any, passes: Passes, times: Iterable[str | None]) -> tuple:
+        rates = (passes.utterances_per_s, passes.audio_s_per_s)
+        return (name, passes.utterances, passes.batches, *times, *rates)
+
+    overall = run.overall
+    lengths = enumerate(run.lengths, 1)
+    rows = [row(n, passes, map(_ms, passes.means_ms.values())) for n, passes in lengths]
+    sums_s = (overall.forward_s, overall.backward_s, overall.total_s)
+    rows.append(row("sum, s", overall, map(fixed(2), sums_s)))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
-    return table_of(title, columns_of_tuples(_BY_LENGTH, _rate, 3), rows)
+    return table_of(title, columns_of_tuples(_BY_LENGTH, three_digits, 3), rows)
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
-    devices = measurement.num_devices
-    sizes = (devices, measurement.batch_size // devices, measurement.num_batches)
-    rates = map(_rate, (measurement.utterances_per_s, measurement.audio_s_per_s))
+    devices, overall = measurement.num_devices, measurement.overall
+    sizes = (devices, measurement.batch_size // devices, overall.batches)
+    means = map(_ms, overall.means_ms.values())
+    rates = map(three_digits, (overall.utterances_per_s, overall.audio_s_per_s))
     epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
-    scaling = measurement.scaling(alone) if devices > 1 else None
-    means = map(_ms, _means_ms(measurement.lengths))
+    scaling = _scaling_over(alone, measurement) if devices > 1 else None
     return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
+
+
+def _scaling_over(alone: DeepMarkMeasurement, measurement: DeepMarkMeasurement) -> float:
+    return measurement.overall.utterances_per_s / alone.overall.utterances_per_s
 
 
 def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
@@ -426,12 +394,12 @@ def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: in
         "Published: DeepMark's figures. They contradict each other: 32 utterances/s in batches of "
         "32 mean 1 s per batch, not 154 ms.",
     ]
-    if not all(measurement.timed_apart for measurement in measured):
+    if any(measurement.num_devices > 1 for measurement in measured):
         notes.append("On several devices, backward is both passes minus a separate forward pass.")
     if not measured[0].is_whole:
         notes.append(
-            f"~: extrapolated from {measured[0].utterances:,} utterances to the {NUM_UTTERANCES:,} "
-            "of an epoch, with each length's own seconds per utterance."
+            f"~: extrapolated from {measured[0].overall.utterances:,} utterances to the "
+            f"{NUM_UTTERANCES:,} of an epoch, with each length's own seconds per utterance."
         )
     return notes
 
@@ -450,12 +418,8 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     return f"{scaling} {UNKNOWN} for one device: {more}"
 
 
-def _ms(value: float) -> str:
-    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def _rate(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+def _ms(value: float | None) -> str | None:
+    return value and (f"{value:.1f}" if value < 100 else f"{value:.0f}")
 
 
 _BY_LENGTH = ["length, s", "utterances", "batches", "forward, ms", "backward, ms", "both, ms"]
@@ -465,14 +429,15 @@ _SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
-    run = [(length, _means_ms([length])) for length in measurement.lengths if length.utterances]
-    forward = [means[0] for _, means in run]
-    both_ms = [means[0] + means[1] for _, means in run]
-    audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
-    at = np.array([length.length_s for length, _ in run])
+    lengths = enumerate(measurement.lengths, 1)
+    run = {length_s: passes for length_s, passes in lengths if passes.utterances}
+    forward = [passes.means_ms["forward_ms"] for passes in run.values()]
+    both_ms = [f + p.means_ms["backward_ms"] for f, p in zip(forward, run.values(), strict=True)]
+    audio = [passes.audio_s_per_s for passes in run.values()]
+    at = np.array(list(run))
     edges = {"x0": at - 0.36, "x1": at + 0.36}
     zeros = [0.0] * len(run)
-    mean = measurement.audio_s_per_s
+    mean = measurement.overall.audio_s_per_s
     on = f"{backend}, {devices_text(measurement.num_devices)}"
     ticks = range(1, 16, 2)
     length_axis = Axis("length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False)
@@ -494,14 +459,15 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
 
 
 def search_chart(search: Search, backend: str) -> Chart:
-    ran = [size for size in search.tried if size.mean_s is not None]
-    batches, means = [size.batch for size in ran], [1000 * size.mean_s for size in ran]
-    fastest, cliffs = search.fastest, [size for size in ran if search.cliff(size)]
+    ran = [row for row in search.sizes() if not row["reason"]]
+    batches, means = [row["batch"] for row in ran], [1000 * row["utterance_s"] for row in ran]
+    cliffs = [(n, ms) for n, ms, row in zip(batches, means, ran, strict=True) if row["cliff"]]
+    fastest = search.fastest
     best = {"x": [fastest.batch], "y": [1000 * fastest.mean_s], "symbol": "star", "size": 26}
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
         chart.Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
-        *cliff_rings([size.batch for size in cliffs], [1000 * size.mean_s for size in cliffs]),
+        *cliff_rings([batch for batch, _ in cliffs], [ms for _, ms in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
     y = Axis("ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means)))
@@ -539,7 +505,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
             "search": search and search.to_json(),
             "runs": [measurement.to_json() for measurement in measured],
             "visible_gpus": gpus,
-            "scaling": measured[-1].scaling(measured[0]) if len(measured) > 1 else None,
+            "scaling": _scaling_over(*measured) if len(measured) > 1 else None,
         },
         warmup_steps=warmups,
         figures=figures,

@@ -1,12 +1,13 @@
 """How long a trained recogniser takes: batches, chunks of a stream, cold start, memory."""
 
-import dataclasses
+import itertools
 import logging
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from tfasr.bench.workload import Context, Result, Workload, seconds_of
 from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.kit.process import call, run_module
 from tfasr.recognising import spec as exported
 from tfasr.recognising.recogniser import Recogniser, load_recogniser
@@ -43,10 +44,7 @@ class InferenceConfig:
     def check(self) -> None:
         valid = bool(self.backends) and set(self.backends) <= set(BACKENDS)
         require(valid, self, "backends", f"one or more of {', '.join(BACKENDS)}")
-        for field in ("batches", "chunks_ms"):
-            require(all(n > 0 for n in getattr(self, field)), self, field, "at least 1 each")
-        for field in ("recordings", "rounds", "cold_starts"):
-            require(getattr(self, field) > 0, self, field, "at least 1")
+        require_numbers(self, "batches", "chunks_ms", "recordings", "rounds", "cold_starts")
 
 
 @dataclass(frozen=True)
@@ -58,15 +56,6 @@ class Latency:
     p90_s: float
     p99_s: float
     audio_s_per_s: float  # the inverse of the real-time factor
-
-    @property
-    def name(self) -> str:
-        unit = " ms" if self.kind == "chunk" else ""
-        return f"{self.kind} of {self.size}{unit}"
-
-    @property
-    def known_p99_s(self) -> float | None:
-        return self.p99_s if self.requests >= _FOR_P99 else None
 
     @classmethod
     def of(cls, kind: str, size: int, seconds: list[float], audio_s: float) -> "Latency":
@@ -91,7 +80,6 @@ def measure_backend(
 ) -> BackendLatencies:
     began = time.perf_counter()
     if backend == TORCH:
-        check_torch()
         twin = TorchTwin(folder / exported.GRAPH_FILE)
         recogniser = Recogniser(exported.read_spec(folder, {}), twin)
     else:
@@ -116,27 +104,22 @@ def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int)
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     groups = [group for group in groups if len(group) == size] or [samples]
     recogniser.transcribe_many(groups[0], batch_size=size)  # warm-up, not measured
-    seconds, audio_s = [], 0.0
-    for _ in range(rounds):
-        for group in groups:
-            seconds.append(seconds_of(recogniser.transcribe_many, group, batch_size=size))
-            audio_s += sum(map(len, group)) / recogniser.sample_rate_hz
+    transcribe = recogniser.transcribe_many
+    seconds = [seconds_of(transcribe, g, batch_size=size) for _ in range(rounds) for g in groups]
+    audio_s = rounds * sum(map(len, itertools.chain(*groups))) / recogniser.sample_rate_hz
     return Latency.of("batch", size, seconds, audio_s)
 
 
 def _chunks(recogniser: Any, samples: list[np.ndarray], ms: int, rounds: int) -> Latency:
     count = max(ms * recogniser.sample_rate_hz // 1000, 1)
-    seconds, audio_s = [], 0.0
+    seconds: list[float] = []
     for turn in range(rounds + 1):
         for recording in samples:
-            stream = recogniser.open_stream()
-            for start in range(0, len(recording), count):
-                chunk = recording[start : start + count]
-                push_s = seconds_of(stream.push, chunk)
-                if turn:  # the first turn warms up
-                    seconds.append(push_s)
-                    audio_s += len(chunk) / recogniser.sample_rate_hz
+            stream, starts = recogniser.open_stream(), range(0, len(recording), count)
+            pushes_s = [seconds_of(stream.push, recording[n : n + count]) for n in starts]
             stream.finish()
+            seconds += pushes_s if turn else []  # the first turn warms up
+    audio_s = rounds * sum(map(len, samples)) / recogniser.sample_rate_hz
     return Latency.of("chunk", ms, seconds, audio_s)
 
 
@@ -157,11 +140,6 @@ def cold_start_s(folder: Path, recording: str, count: int) -> float:
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
 
 
-def check_torch() -> None:
-    if find_spec("torch") is None:
-        raise UsageError("PyTorch is not installed: pip install torch.")
-
-
 class TorchTwin:
     """An exported graph in PyTorch's own layers; raises UsageError for other kinds of models."""
 
@@ -173,11 +151,11 @@ class TorchTwin:
 
         content = onnx.load(graph).graph
         weights = {array.name: numpy_helper.to_array(array) for array in content.initializer}
-        of_type: dict[str, list[Any]] = {}
-        for node in content.node:
-            of_type.setdefault(node.op_type, []).append(node)
-        convolutions, products = (of_type.get(kind, []) for kind in ("Conv", "MatMul"))
-        layers = [node for node in content.node if node.op_type in _GATES]
+
+        def nodes(*kinds: str) -> list[Any]:
+            return [node for node in content.node if node.op_type in kinds]
+
+        convolutions, products, layers = nodes("Conv"), nodes("MatMul"), nodes(*_GATES)
         one_way = layers and all(len(weights[node.input[1]]) == 1 for node in layers)
         if not one_way or len(convolutions) != 1 or len(products) != 1:
             raise UsageError(
@@ -185,9 +163,7 @@ class TorchTwin:
                 "direction. This model is different."
             )
         (convolution,), (product,) = convolutions, products
-        (bias,) = (
-            weights[node.input[1]] for node in of_type["Add"] if product.output[0] in node.input
-        )
+        (bias,) = (weights[n.input[1]] for n in nodes("Add") if product.output[0] in n.input)
         self._stride = next(a.ints[0] for a in convolution.attribute if a.name == "strides")
         self._convolution = _tensors(*(weights[name] for name in convolution.input[1:]))
         self._classifier = _tensors(weights[product.input[1]].T, bias)
@@ -253,36 +229,35 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
     paths = [str(source.path) for source in find_sources([str(context.corpus_dir)])]
     step = max(len(paths) // config.recordings, 1)
     recordings = paths[::step][: config.recordings]
-    measured: list[BackendLatencies] = []
+    rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         backends = (EXPORTED,) if exported.is_exported(context.run_dir) else config.backends
         for backend in backends:
             try:
-                measured.append(_measured(backend, context, config, recordings, Path(temporary)))
+                rows.append(_measured(backend, context, config, recordings, Path(temporary)))
             except UsageError as error:  # not installed, or unable to run this model
                 left_out[backend] = str(error)
                 _log.info("%s is left out: %s", backend, error)
                 if len(left_out) == len(backends):
                     raise
                 continue
-            values = {"recordings": len(recordings), "rows": list(map(asdict, measured))}
-            values["left_out"] = dict(left_out)
-            yield Result(inference_tables(measured, left_out), values, warmup_steps=1)
+            values = {"recordings": len(recordings), "rows": [*rows], "left_out": {**left_out}}
+            yield Result(inference_tables(rows, left_out), values, warmup_steps=1)
 
 
 def _measured(
     backend: str, context: Context, config: InferenceConfig, recordings: list[str], temporary: Path
-) -> BackendLatencies:
+) -> dict[str, Any]:
     options = (backend, context.run_dir, context.checkpoint, temporary)
     folder, size = call(prepared, *options, show_messages=False)
     task = {"task": f"Measuring {backend}", "show_messages": False}
     latencies = call(measure_backend, backend, folder, recordings, config, size, **task)
-    if backend == TORCH:  # tfasr transcribe doesn't support this backend
-        return latencies
-    cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
-    _log.info("%s: cold start %.2f s", backend, cold_s)
-    return dataclasses.replace(latencies, cold_start_s=cold_s)
+    row = asdict(latencies)
+    if backend != TORCH:  # which tfasr transcribe doesn't support
+        row["cold_start_s"] = cold_start_s(folder, recordings[0], config.cold_starts)
+        _log.info("%s: cold start %.2f s", backend, row["cold_start_s"])
+    return row
 
 
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
@@ -290,8 +265,8 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     if backend == EXPORTED:
         runtime = exported.exported_runtime(run_dir)
         return run_dir, exported.model_bytes(run_dir / exported.MODEL_FILES[runtime])
-    if backend == TORCH:
-        check_torch()
+    if backend == TORCH and find_spec("torch") is None:
+        raise UsageError("PyTorch is not installed: pip install torch.")
     from tfasr.training.trained import open_trained
 
     if backend == exported.KERAS:
@@ -305,44 +280,51 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     return folder, exported.model_bytes(folder / exported.MODEL_FILES[runtime])
 
 
-# Each row is a pair: a backend and one of its latencies.
+def _request(row: Mapping[str, Any]) -> str:
+    return f"{row['kind']} of {row['size']}" + (" ms" if row["kind"] == "chunk" else "")
+
+
 _REQUESTS = [
-    Column("backend", "", lambda row: row[0].backend),
-    Column("request", "", lambda row: row[1].name),
-    Column("requests", "", lambda row: row[1].requests),
-    Column("p50\nms", "", lambda row: row[1].p50_s, milliseconds),
-    Column("p90\nms", "", lambda row: row[1].p90_s, milliseconds),
-    Column("p99\nms", "", lambda row: row[1].known_p99_s, milliseconds),
-    Column("x real\ntime", "", lambda row: row[1].audio_s_per_s, fixed(0)),
+    Column("backend", "", itemgetter("backend")),
+    Column("request", "", _request),
+    Column("requests", "", itemgetter("requests")),
+    Column("p50\nms", "", itemgetter("p50_s"), milliseconds),
+    Column("p90\nms", "", itemgetter("p90_s"), milliseconds),
+    Column(
+        "p99\nms", "", lambda r: r["p99_s"] if r["requests"] >= _FOR_P99 else None, milliseconds
+    ),
+    Column("x real\ntime", "", itemgetter("audio_s_per_s"), fixed(0)),
 ]
 _PROCESSES = [
-    Column("backend", "", lambda measured: measured.backend),
-    Column("cold start\ns", "", lambda measured: measured.cold_start_s, fixed(2)),
-    Column("load\ns", "", lambda measured: measured.load_s, fixed(2)),
-    Column("peak memory\nMiB", "", lambda measured: measured.peak_memory_bytes, fixed(0, 2**-20)),
-    Column("weights\nMB", "", lambda measured: measured.model_bytes, fixed(2, 1e-6)),
+    Column("backend", "", itemgetter("backend")),
+    Column("cold start\ns", "", itemgetter("cold_start_s"), fixed(2)),
+    Column("load\ns", "", itemgetter("load_s"), fixed(2)),
+    Column("peak memory\nMiB", "", itemgetter("peak_memory_bytes"), fixed(0, 2**-20)),
+    Column("weights\nMB", "", itemgetter("model_bytes"), fixed(2, 1e-6)),
 ]
 
 
 def inference_tables(
-    measured: Sequence[BackendLatencies], left_out: Mapping[str, str] | None = None
+    rows: Sequence[Mapping[str, Any]], left_out: Mapping[str, str] | None = None
 ) -> list[Table]:
+    """Returns tables of `BackendLatencies` as JSON values."""
     notes = [
         "A request takes samples in memory and returns text with word times; for chunks, it is "
         f"one push into a stream. Each kind ran once before measuring; p99 needs {_FOR_P99} "
         "requests. ONNX Runtime and LiteRT split a batch between the cores, so a single recording "
         "uses one core; Keras and PyTorch split the work of every recording."
     ]
-    notes += sorted({f"No chunks: {row.cannot_stream}" for row in measured if row.cannot_stream})
+    reasons = {row["cannot_stream"] for row in rows} - {None}
+    notes += [f"No chunks: {reason}" for reason in sorted(reasons)]
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]
     cold = (
         "Cold start: a tfasr transcribe process with one recording, median of several. Load: until "
         "two seconds of silence are transcribed. A run's weights include the optimizer's state."
     )
-    requests = [(row, latency) for row in measured for latency in row.latencies]
+    requests = [{**latency, **row} for row in rows for latency in row["latencies"]]
     return [
         table_of("Requests to a recogniser", _REQUESTS, requests, notes, name="requests"),
-        table_of("A recogniser's process", _PROCESSES, measured, [cold], name="processes"),
+        table_of("A recogniser's process", _PROCESSES, rows, [cold], name="processes"),
     ]
 
 

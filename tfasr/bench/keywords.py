@@ -1,30 +1,29 @@
 """A small network that recognises single words: memory, time to accuracy, confusions."""
 
 import hashlib
-import itertools
 import logging
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 import numpy as np
+from scipy import ndimage
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
-from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
+from tfasr.display.table import NEVER, UNKNOWN, Table, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.kit.files import EVENTS_FILE
-from tfasr.ledger.events import Ledger
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
+from tfasr.recording.recorder import Recorder
 from tfasr.tta.policies import AccuracyPoint
-from tfasr.tta.run import Run, load_run
+from tfasr.tta.run import load_run
 
 
 @config_class
@@ -47,12 +46,10 @@ class KeywordTrainingConfig:
     num_test: int = 6835  # synthetic test utterances, as in Speech Commands 1
 
     def check(self) -> None:
-        counts = ("num_train", "num_validation", "num_test")
-        for field in ("batch_size", "epochs", "target_window", *counts):
-            require(getattr(self, field) > 0, self, field, "at least 1")
-        require(self.learning_rate > 0, self, "learning_rate", "positive")
+        require_numbers(self, "batch_size", "epochs", "target_window", "learning_rate")
+        require_numbers(self, "num_train", "num_validation", "num_test")
+        require_numbers(self, "seed", zero=True)
         require(0 <= self.target_error <= 1, self, "target_error", "in 0..1")
-        require(self.seed >= 0, self, "seed", "at least 0")
 
 
 # The 30 words of the corpus's first version; the second version has five more.
@@ -76,9 +73,6 @@ WINDOW_SAMPLES, STEP_SAMPLES = 480, 160  # 98 windows of 30 ms in a second
 class KeywordSplit:
     features: np.ndarray  # float32 ``(utterances, num_frames, num_bins)``, each normalised
     labels: np.ndarray  # int32 ``(utterances,)``: indices of words
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
 
 @dataclass(frozen=True)
@@ -113,14 +107,10 @@ def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) ->
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    coarse = random.standard_normal((8, 6))
-    for axis, size in enumerate(shape):
-        places = np.linspace(0, coarse.shape[axis] - 1, size)
-        corners = np.arange(coarse.shape[axis])
-        coarse = np.apply_along_axis(
-            lambda values, at=places, corners=corners: np.interp(at, corners, values), axis, coarse
-        )
-    return ((coarse - coarse.mean()) / coarse.std()).astype(np.float32)
+    coarse = (8, 6)
+    factors, options = np.divide(shape, coarse), {"order": 1, "mode": "nearest"}
+    smooth = ndimage.zoom(random.standard_normal(coarse), factors, **options)
+    return ((smooth - smooth.mean()) / smooth.std()).astype(np.float32)
 
 
 def speech_commands_keywords(
@@ -191,7 +181,8 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
             torch.nn.init.zeros_(self.classifier.bias)
             self.to(memory_format=memory_format)
 
-        def forward(self, features):
+        def forward(self, features, training=False):
+            self.train(training)
             hidden = features[:, None].contiguous(memory_format=memory_format)
             layers = zip(self.convolutions, self.normalisations, spotter.LAYERS, strict=True)
             for convolution, normalisation, (_, pooled) in layers:
@@ -207,30 +198,18 @@ class TorchSpotterStepper(TorchStepper):
 
     def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
         torch.manual_seed(seed)
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.module = self._model = torch_spotter(config, layout).to(self._device)
+        self.module = torch_spotter(config, layout).to(keras.ops.zeros(()).device)
+        super().__init__(self.module, torch.nn.functional.cross_entropy)
         # Keras's Adam uses this epsilon; PyTorch's default differs.
         self._optimizer = torch.optim.Adam(self.module.parameters(), learning_rate, eps=1e-7)
 
     def place(self, batch: Batch) -> Batch:
-        return batch.mapped(self._moved)
-
-    def _moved(self, array: np.ndarray) -> "torch.Tensor":
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
         # PyTorch's cross entropy needs 64-bit labels.
-        return (tensor.long() if tensor.dtype == torch.int32 else tensor).to(self._device)
-
-    def predict(self, batch: Batch) -> np.ndarray:
-        self.module.eval()
-        with torch.no_grad():
-            return self.module(*batch.inputs).cpu().numpy()
+        targets = tuple(labels.astype(np.int64) for labels in batch.targets)
+        return super().place(Batch(batch.inputs, targets))
 
     def _apply_gradients(self) -> None:
         self._optimizer.step()
-
-    def _mean_loss(self, batch: Batch) -> "torch.Tensor":
-        self.module.train()
-        return torch.nn.functional.cross_entropy(self.module(*batch.inputs), *batch.targets)
 
 
 def word_losses(logits, labels):
@@ -257,107 +236,62 @@ def train_keywords(
 
     Raises UsageError if ``run_dir`` has a run, RunError if the loss isn't finite.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / EVENTS_FILE).exists():
         raise UsageError(
             f"A run needs its own folder. Received: {run_dir}, which has a run; change --out."
         )
-    ledger, status = Ledger(run_dir), "aborted"
-    try:
-        confusion = _KeywordRun(network, config, data, ledger).train()
-        status = "success"
-        return confusion
-    finally:
-        ledger.event("run_stop", event_type="INTERVAL_END", status=status)
-        ledger.close()
-
-
-class _KeywordRun:
-    def __init__(self, network: KeywordSpotterConfig, config, data: KeywordData, ledger: Ledger):
-        self._config, self._data, self._ledger = config, data, ledger
-        self._sizes_seen: set[int] = set()
-        ledger.begin_session(None)
-        with ledger.interval("init"):
-            ledger.event("model_creation")
-            options = (config.framework, config.layout, config.learning_rate, config.seed)
-            self._stepper, parameters = make_spotter(network, *options)
-        ledger.event("run_start", event_type="INTERVAL_START")
-        facts = {
-            "global_batch_size": config.batch_size,
+    train, validation, test = (data.splits[name] for name in SPLITS)
+    random, sizes_seen = np.random.default_rng(config.seed), set()
+    with Recorder(
+        run_dir,
+        train_samples=len(train.labels),
+        targets=[(METRIC, config.target_error)],
+        target_window=config.target_window,
+        global_batch_size=config.batch_size,
+        seed=config.seed,
+        facts={
             "num_replicas": 1,
-            "seed": config.seed,
-            "train_samples": len(data.splits["train"]),
-            "eval_samples": len(data.splits["validation"]),
+            "eval_samples": len(validation.labels),
             "opt_name": "adam",
             "opt_base_learning_rate": config.learning_rate,
-            "targets": [[METRIC, config.target_error]],
-            "parameters": parameters,
-        }
-        for key, value in facts.items():
-            ledger.event(key, value)
-        same = {"task": "keyword spotting", "data": data.identity, "words": data.words}
-        ledger.event("comparability", same)
-
-    def train(self) -> np.ndarray:
-        config, ledger = self._config, self._ledger
-        random, steps = np.random.default_rng(config.seed), itertools.count(1)
+        },
+        comparability={"task": "keyword spotting", "data": data.identity, "words": data.words},
+    ) as recorder:
+        options = (config.framework, config.layout, config.learning_rate, config.seed)
+        stepper, parameters = make_spotter(network, *options)
+        recorder.note(parameters=parameters)
         for epoch in range(1, config.epochs + 1):
-            ledger.start("epoch", epoch_num=epoch)
-            order = random.permutation(len(self._data.splits["train"]))
-            for stats in self._epoch(order):
-                ledger.event("train_step", stats, epoch_num=epoch, step=next(steps))
-            self._evaluate(epoch)
-            ledger.stop("epoch", epoch_num=epoch)
-        return self._confusion(self._data.splits["test"])
+            recorder.epoch()
+            order = random.permutation(len(train.labels))
+            for begin in range(0, len(order), config.batch_size):
+                chosen = order[begin : begin + config.batch_size]
+                size, frames = len(chosen), train.features.shape[1] * len(chosen)
+                batch = stepper.place(Batch((train.features[chosen],), (train.labels[chosen],)))
+                amounts = {"utterances": size, "audio_s": 1.0 * size, "frames": frames}
+                with recorder.step(**amounts, padded_frames=frames) as step:
+                    step.loss, step.compiled = stepper.update(batch), size not in sizes_seen
+                    if not np.isfinite(step.loss):
+                        raise RunError(
+                            f"The loss must be a finite number. Received: {step.loss}. Try a "
+                            "smaller KeywordTrainingConfig.learning_rate."
+                        )
+                sizes_seen.add(size)
+            with recorder.evaluation() as evaluation:
+                error = error_rate(_confusion(stepper, config, validation, len(data.words)))
+                evaluation.measure(**{METRIC: error})
+            _log.info("epoch %d: %.1f %% wrong words", epoch, 100 * error)
+        return _confusion(stepper, config, test, len(data.words))
 
-    def _epoch(self, order: np.ndarray) -> Iterator[dict[str, Any]]:
-        train = self._data.splits["train"]
-        frames = train.features.shape[1]
-        for begin in range(0, len(order), self._config.batch_size):
-            began = time.perf_counter()
-            chosen = order[begin : begin + self._config.batch_size]
-            batch = self._stepper.place(Batch((train.features[chosen],), (train.labels[chosen],)))
-            fetched = time.perf_counter()
-            loss = self._stepper.update(batch)
-            step_s = time.perf_counter() - fetched
-            if not np.isfinite(loss):
-                raise RunError(
-                    f"The loss must be a finite number. Received: {loss}. Try a smaller "
-                    "KeywordTrainingConfig.learning_rate."
-                )
-            compiles = len(chosen) not in self._sizes_seen
-            self._sizes_seen.add(len(chosen))
-            yield {
-                "loss": loss,
-                "utterances": len(chosen),
-                "audio_s": 1.0 * len(chosen),
-                "frames": frames * len(chosen),
-                "padded_frames": frames * len(chosen),
-                "input_wait_s": fetched - began,
-                "compile_s": step_s if compiles else 0.0,
-                "train_s": 0.0 if compiles else step_s,
-            }
 
-    def _evaluate(self, epoch: int) -> None:
-        ledger = self._ledger
-        ledger.start("eval", epoch_num=epoch)
-        with ledger.interval("eval_forward", epoch_num=epoch):
-            confusion = self._confusion(self._data.splits["validation"])
-        error = error_rate(confusion)
-        scores = {METRIC: error, "utterances": int(confusion.sum())}
-        ledger.event("tracked_stats", scores, epoch_num=epoch)
-        ledger.stop("eval", epoch_num=epoch)
-        _log.info("epoch %d: %.1f %% wrong words", epoch, 100 * error)
-
-    def _confusion(self, split: KeywordSplit) -> np.ndarray:
-        words = len(self._data.words)
-        confusion = np.zeros((words, words), int)
-        for begin in range(0, len(split), self._config.batch_size):
-            part = slice(begin, begin + self._config.batch_size)
-            batch = self._stepper.place(Batch((split.features[part],), ()))
-            taken_for = self._stepper.predict(batch).argmax(axis=1)
-            np.add.at(confusion, (split.labels[part], taken_for), 1)
-        return confusion
+def _confusion(
+    stepper: Stepper, config: KeywordTrainingConfig, split: KeywordSplit, num_words: int
+) -> np.ndarray:
+    confusion = np.zeros((num_words, num_words), int)
+    for begin in range(0, len(split.labels), config.batch_size):
+        part = slice(begin, begin + config.batch_size)
+        batch = stepper.place(Batch((split.features[part],), ()))
+        np.add.at(confusion, (split.labels[part], stepper.predict(batch).argmax(axis=1)), 1)
+    return confusion
 
 
 def error_rate(confusion: np.ndarray) -> float:
@@ -365,25 +299,20 @@ def error_rate(confusion: np.ndarray) -> float:
 
 
 def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
-    sizes = [(layer.weights, layer.activations, layer.num_bytes) for layer in layers]
+    sizes = [(layer.weights, layer.activations, layer.num_bytes / 1000) for layer in layers]
     shapes = (" x ".join(map(str, layer.shape)) for layer in layers)
     rows = [(x.name, shape, *size) for x, shape, size in zip(layers, shapes, sizes, strict=True)]
     rows.append(("sum", "", *map(sum, zip(*sizes, strict=True))))
-    columns = [
-        Column("layer", "", lambda row: row[0]),
-        Column("output", "", lambda row: row[1]),
-        Column("parameters", "", lambda row: row[2], "{:,}".format),
-        Column("activations", "", lambda row: row[3], "{:,}".format),
-        Column("KB", "", lambda row: row[4] / 1000, fixed(1)),
-    ]
-    title = f"Memory of one utterance in single precision: {rows[-1][4] / 1000:.0f} KB"
+    headings = ["layer", "output", "parameters", "activations", "KB"]
+    columns = columns_of_tuples(headings, lambda n: f"{n:,}" if type(n) is int else f"{n:.1f}", 2)
+    title = f"Memory of one utterance in single precision: {rows[-1][4]:.0f} KB"
     notes = ["4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."]
     return table_of(title, columns, rows, notes)
 
 
 def _training_table(data, config, points, reached, throughput, confusion, backend: str) -> Table:
     rate = throughput.utterances_per_s
-    sizes = ", ".join(str(len(split)) for split in data.splits.values())
+    sizes = ", ".join(str(len(split.labels)) for split in data.splits.values())
     rows = {
         "backend": backend,
         "data": data.source,
@@ -474,24 +403,6 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
         run_dir = Path(context.out or scratch) / "run"
         confusion = train_keywords(network, training, data, run_dir)
         finished = load_run(run_dir)
-    return _result(network, training, data, finished, confusion)
-
-
-def _data(network, training: KeywordTrainingConfig, context: Context) -> KeywordData:
-    if context.corpus_dir is not None:
-        if keras.backend.backend() != "tensorflow":
-            # TensorFlow computes the features and must not take another backend's memory.
-            import tensorflow as tf
-
-            tf.config.set_visible_devices([], "GPU")
-        sizes = (context.fraction, training.seed)
-        return speech_commands_keywords(context.corpus_dir, network, *sizes)
-    sizes = {name: getattr(training, f"num_{name}") for name in SPLITS}
-    sizes = {name: max(1, round(context.fraction * size)) for name, size in sizes.items()}
-    return synthetic_keywords(network, sizes, training.seed)
-
-
-def _result(network, training: KeywordTrainingConfig, data, finished: Run, confusion) -> Result:
     target = training.target_error
     reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
     throughput = finished.throughput()
@@ -509,7 +420,7 @@ def _result(network, training: KeywordTrainingConfig, data, finished: Run, confu
             "framework": training.framework,
             "layout": training.layout,
             "source": data.source,
-            "utterances": {name: len(split) for name, split in data.splits.items()},
+            "utterances": {name: len(split.labels) for name, split in data.splits.items()},
             "parameters": sum(layer.weights for layer in layers),
             "memory_bytes": sum(layer.num_bytes for layer in layers),
             "validation_error": [[p.epoch, p.elapsed_s, p.value] for p in points],
@@ -524,6 +435,20 @@ def _result(network, training: KeywordTrainingConfig, data, finished: Run, confu
         warmup_steps=throughput.warmup_steps + throughput.traced_steps,
         figures={"keyword_spotting": lambda: keyword_chart(data.words, confusion, points, target)},
     )
+
+
+def _data(network, training: KeywordTrainingConfig, context: Context) -> KeywordData:
+    if context.corpus_dir is not None:
+        if keras.backend.backend() != "tensorflow":
+            # TensorFlow computes the features and must not take another backend's memory.
+            import tensorflow as tf
+
+            tf.config.set_visible_devices([], "GPU")
+        sizes = (context.fraction, training.seed)
+        return speech_commands_keywords(context.corpus_dir, network, *sizes)
+    share = context.fraction
+    sizes = {name: max(1, round(share * getattr(training, f"num_{name}"))) for name in SPLITS}
+    return synthetic_keywords(network, sizes, training.seed)
 
 
 KEYWORD_SPOTTING = Workload(run, (KeywordSpotterConfig, KeywordTrainingConfig))

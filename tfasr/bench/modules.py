@@ -1,4 +1,4 @@
-"""Times each module of a model, within the training step and alone, on one or more devices."""
+"""Times the modules of a model, within the training step and alone, and matrix products."""
 
 import statistics
 import time
@@ -14,6 +14,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.steppers import after
 from tfasr.bench.workload import seconds_of
 from tfasr.data.batches import Batch
+from tfasr.kit.config import PRECISIONS
 from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
 
@@ -52,17 +53,21 @@ class Replicas:
 
         return call
 
+    def stacked(self, work: Callable[..., tf.Tensor], *arguments: Any) -> tf.Tensor:
+        """Runs ``work`` on all devices and returns their results, ``(devices, ...)``."""
+        if self.count == 1:
+            return work(*arguments)[None]
+        results = self.strategy.run(work, args=arguments)
+        return tf.stack(self.strategy.experimental_local_results(results))
+
 
 def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, float]:
     """Returns each call's median seconds; calls alternate, after two warm-up calls of each."""
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
-    seconds: dict[Any, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            seconds[name].append(seconds_of(call))
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    rows = [{name: seconds_of(call) for name, call in calls.items()} for _ in range(rounds)]
+    return {name: statistics.median(row[name] for row in rows) for name in calls}
 
 
 @dataclass(frozen=True)
@@ -103,55 +108,32 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
     return tape.gradient(hidden, values)
 
 
-@dataclass(frozen=True)
-class StagedTimes:
-    forward_s: list[float]  # of each module; 0 for the update
-    backward_s: list[float]  # of each module; for the update, with the exchange of gradients
-    host_s: float  # the rest of the step; in the first step mostly tracing
+def staged_step(
+    model: CtcModel, placed: Any, strategy: tf.distribute.Strategy
+) -> Callable[[], tuple[np.ndarray, float]]:
+    """Returns a function that takes a training step on one batch, with times for each module.
 
-
-class StagedStep:
-    """A training step on one batch, with times for each module.
+    It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest. The
+    update is last: 0, and its seconds with the exchange of gradients. The rest of the first step is
+    mostly tracing.
 
     The graph reads the clock after every forward and backward pass. Each pass waits for the reading
     before it, and each reading for its pass. So the intervals don't overlap, and add up to the
     step; but two modules can't run at the same time, as they may in a normal step.
     """
+    replicas, modules = Replicas(strategy), modules_of(model)
 
-    def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):
-        self._replicas, self._placed, self._model = Replicas(strategy), placed, model
-        self._modules = modules_of(model)
-        self.names = [*(module.name for module in self._modules), UPDATE]
-        self._run = tf.function(self._on_all_devices)
-
-    def __call__(self) -> StagedTimes:
-        began = time.perf_counter()
-        stamps = self._run(self._placed).numpy()
-        wall_s = time.perf_counter() - began
-        intervals = np.diff(stamps, axis=1).mean(axis=0)
-        count = len(self._modules)
-        backward_s = [*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])]
-        host_s = max(0.0, wall_s - float(intervals.sum()))
-        return StagedTimes([*intervals[:count].tolist(), 0.0], backward_s, host_s)
-
-    def _on_all_devices(self, batch: Any) -> tf.Tensor:
-        if self._replicas.count == 1:
-            return self._on_device(batch)[None]
-        strategy = self._replicas.strategy
-        stamps = strategy.run(self._on_device, args=(batch,))
-        return tf.stack(strategy.experimental_local_results(stamps))
-
-    def _on_device(self, batch: Batch) -> tf.Tensor:
+    def on_device(batch: Batch) -> tf.Tensor:
         stamps = [tf.timestamp()]
         passes, hidden = [], batch["features"]
-        for module in self._modules:
+        for module in modules:
             inputs = _since(stamps, hidden)
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 hidden = module.forward(inputs, batch)
             passes.append((module, tape, inputs, hidden))
             stamps.append(stamp([hidden]))
-        gradient, gradients = _scaled(self._model.optimizer, tf.ones_like(hidden)), []
+        gradient, gradients = _scaled(model.optimizer, tf.ones_like(hidden)), []
         for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
             values = [variable.value for variable in module.variables]
             # The features' gradient is not needed.
@@ -163,9 +145,23 @@ class StagedStep:
             gradients += zip(of_sources, module.variables, strict=False)
             gradient = of_sources[-1] if number else gradient
         begun = [(_since(stamps, gradient), variable) for gradient, variable in gradients]
-        self._model.optimizer.apply_gradients(begun)
+        model.optimizer.apply_gradients(begun)
         stamps.append(stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
         return tf.stack(stamps)
+
+    run = tf.function(lambda batch: replicas.stacked(on_device, batch))
+
+    def step() -> tuple[np.ndarray, float]:
+        began = time.perf_counter()
+        stamps = run(placed).numpy()
+        wall_s = time.perf_counter() - began
+        intervals = np.diff(stamps, axis=1).mean(axis=0)
+        forward_s, backward_s = intervals[:-1].reshape(2, -1)
+        passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
+        update_s = [[0.0, intervals[-1]]]
+        return np.append(passes_s, update_s, axis=0), max(0.0, wall_s - float(intervals.sum()))
+
+    return step
 
 
 def _scaled(optimizer, gradient: tf.Tensor) -> tf.Tensor:
@@ -204,7 +200,7 @@ class ModuleSeconds:
 @dataclass(frozen=True)
 class ModuleTimes:
     modules: list[ModuleSeconds]  # in order, the update last
-    first_host_s: list[float]  # `StagedTimes.host_s` of each first step
+    first_host_s: list[float]  # the rest of each first step, mostly tracing
 
     @property
     def step_s(self) -> float:
@@ -216,26 +212,19 @@ def module_times(
 ) -> ModuleTimes:
     replicas = Replicas(strategy)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
-    staged = StagedStep(model, placed, strategy)
-    first = [staged() for _ in range(first_steps)]
-    steps = [staged() for _ in range(rounds)]
+    staged, modules = staged_step(model, placed, strategy), modules_of(model)
+    first_s, first_host_s = zip(*(staged() for _ in range(first_steps)), strict=True)
+    medians_s = np.median([staged()[0] for _ in range(rounds)], axis=0).tolist()
+    first_sums_s = np.sum(first_s, axis=2).T.tolist()
     calls: dict[str, Callable[[], Any]] = {
         module.name: _alone(replicas, model, module, number, batch, placed)
-        for number, module in enumerate(modules_of(model))
+        for number, module in enumerate(modules)
     }
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
-    modules = [
-        ModuleSeconds(
-            name,
-            alone_s[name],
-            statistics.median(step.forward_s[number] for step in steps),
-            statistics.median(step.backward_s[number] for step in steps),
-            [step.forward_s[number] + step.backward_s[number] for step in first],
-        )
-        for number, name in enumerate(staged.names)
-    ]
-    return ModuleTimes(modules, [step.host_s for step in first])
+    rows = zip(alone_s.items(), medians_s, first_sums_s, strict=True)
+    seconds = [ModuleSeconds(*name_and_s, *s, first) for name_and_s, s, first in rows]
+    return ModuleTimes(seconds, list(first_host_s))
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
@@ -253,15 +242,13 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
 def _update(replicas, model: CtcModel):
     variables = model.trainable_variables
 
-    def gradients():
-        return [tf.fill(variable.shape, 1e-6) for variable in variables]
-
     def update(*gradients):
         gradients = [_scaled(model.optimizer, gradient) for gradient in gradients]
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return []
 
-    return replicas.compiled(update, *replicas.values(gradients))
+    gradients = replicas.values(lambda: [tf.fill(variable.shape, 1e-6) for variable in variables])
+    return replicas.compiled(update, *gradients)
 
 
 def replica_seconds(
@@ -278,13 +265,44 @@ def replica_seconds(
             gradients = step_through(modules, begun)
         return tf.stack([began, stamp(gradients)])
 
-    @tf.function
-    def run(batch):
-        if replicas.count == 1:
-            return on_device(batch)[None]
-        return tf.stack(strategy.experimental_local_results(strategy.run(on_device, args=(batch,))))
-
+    run = tf.function(lambda batch: replicas.stacked(on_device, batch))
     for _ in range(WARMUP_CALLS):
         run(placed)
     stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
+
+
+def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
+    """Measures the FLOP/s of square matrix products; the fastest repetition counts."""
+    on_gpu = bool(tf.config.list_logical_devices("GPU"))
+    size = size or (8192 if on_gpu else 2048)
+    # A GPU queues work: waiting for each result would add the time of its transfer.
+    in_a_row = 8 if on_gpu else 1
+    dtype = PRECISIONS[precision].dtype
+    shape, seeds = (size, size), ((0, 0), (0, 1))
+    left, right = (tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds)
+
+    @tf.function
+    def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        for _ in range(in_a_row):
+            # Scaled, so that repeated products don't overflow.
+            left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
+        return left[0, 0]
+
+    return in_a_row * 2 * size**3 / fastest_s(lambda: products(left, right).numpy(), seconds)
+
+
+def gpu_peak_bytes(index: int = 0) -> int | None:
+    """Returns TensorFlow's peak memory on a GPU; None for slices of a processor."""
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"]
+
+
+def fastest_s(call: Callable[[], object], seconds: float) -> float:
+    """Returns the seconds of the fastest call, without the first, which may trace."""
+    call()
+    fastest, end = float("inf"), time.perf_counter() + seconds
+    while fastest == float("inf") or time.perf_counter() < end:
+        fastest = min(fastest, seconds_of(call))
+    return fastest

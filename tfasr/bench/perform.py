@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.devices import check_backend, describe_backend
+from tfasr.bench.devices import describe_backend, installed_backends
 from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
 from tfasr.display.table import JSON, WRITERS, Table, check_format, to_json_text
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
@@ -117,10 +117,11 @@ def bench_preset(
         changes = {field: value for field, value in overrides.items() if value is not None}
         bench = dataclasses.replace(loaded.bench, **changes)
     _check_backend(bench, find_workload(name), asked=backend)
-    context = Context(backend=bench.backend, fraction=bench.fraction)
-    for field, value in places.items():
-        path = value if value is None or field == "split" else Path(value).resolve()
-        context = dataclasses.replace(context, **{field: path})
+    paths = {
+        field: value if value is None or field == "split" else Path(value).resolve()
+        for field, value in places.items()
+    }
+    context = Context(backend=bench.backend, fraction=bench.fraction, **paths)
     return run_workload(name, loaded.configs, context, out=out, output_format=output_format)
 
 
@@ -183,4 +184,8 @@ def _check_backend(bench: BenchConfig, workload: Workload, *, asked: str | None)
             f"The backend of the workload {bench.workload!r} must be one of {', '.join(possible)}. "
             f"Received: {bench.backend!r}."
         )
-    check_backend(bench.backend)
+    if bench.backend not in (installed := installed_backends()):
+        raise UsageError(
+            f"--backend must be one that is installed: {', '.join(installed)}. "
+            f"Received: {bench.backend!r}; install it by pip install {bench.backend}."
+        )

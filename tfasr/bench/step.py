@@ -3,13 +3,13 @@
 import dataclasses
 import logging
 import statistics
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
-from tfasr.bench.workload import Context, Result, Workload, json_of, seconds_of
+from tfasr.bench.workload import Context, Result, Workload, seconds_of
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.kit.config import config_class, require, require_precision, trained
@@ -73,38 +73,20 @@ class StepTiming:
     memory_before_bytes: int | None  # peak memory before the model was built
     peak_memory_of: str  # "process" or "GPU"
 
-    @property
-    def backward_s(self) -> float:
-        return self.forward_backward_s - self.forward_s
-
-    @property
-    def update_s(self) -> float:
-        return self.step_s - self.forward_backward_s
-
-    @property
-    def compile_s(self) -> float:
-        """Extra time of the first step: tracing, compilation, first allocations."""
-        return self.first_step_s - self.step_s
-
-    @property
-    def audio_s_per_s(self) -> float:
-        return self.audio_s / self.step_s
-
-    @property
-    def utterances_per_s(self) -> float:
-        return self.batch / self.step_s
-
-    @property
-    def flops_per_s(self) -> float | None:
-        return None if self.flops is None else self.flops / self.step_s
-
-    @property
-    def model_flops_utilisation(self) -> float | None:
-        return None if self.flops is None else self.flops_per_s / self.ceiling_flops_per_s
-
     def to_json(self) -> dict[str, Any]:
-        rates = ("audio_s_per_s", "utterances_per_s", "flops_per_s", "model_flops_utilisation")
-        return json_of(self, "backward_s", "update_s", "compile_s", *rates)
+        """Returns the fields and what follows from them, in seconds and per second."""
+        flops_per_s = None if self.flops is None else self.flops / self.step_s
+        return {
+            **dataclasses.asdict(self),
+            "backward_s": self.forward_backward_s - self.forward_s,
+            "update_s": self.step_s - self.forward_backward_s,
+            # Extra time of the first step: tracing, compilation, first allocations.
+            "compile_s": self.first_step_s - self.step_s,
+            "audio_s_per_s": self.audio_s / self.step_s,
+            "utterances_per_s": self.batch / self.step_s,
+            "flops_per_s": flops_per_s,
+            "model_flops_utilisation": flops_per_s and flops_per_s / self.ceiling_flops_per_s,
+        }
 
 
 def measure_step(
@@ -118,7 +100,7 @@ def measure_step(
     import tensorflow as tf
 
     from tfasr.alphabet import Alphabet
-    from tfasr.bench.synthetic import matmul_ceiling
+    from tfasr.bench.modules import matmul_ceiling
     from tfasr.models.model import kernels, model_flops
     from tfasr.training.build import build_model
     from tfasr.training.memory import FRAMES_PER_LABEL, synthetic_batch
@@ -178,21 +160,19 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
         "forward_backward_s": lambda batch: forward_backward(batch).numpy(),
     }
 
-    began = time.perf_counter()
     warm_up = {n: [seconds_of(part, data) for _ in range(WARM_UPS)] for n, part in parts.items()}
-    warm_up_s = time.perf_counter() - began
     rows = [{name: seconds_of(part, data) for name, part in parts.items()} for _ in range(rounds)]
     return {
         **{name: statistics.median(row[name] for row in rows) for name in parts},
         "first_step_s": warm_up["step_s"][0],
-        "warm_up_s": warm_up_s,
+        "warm_up_s": sum(map(sum, warm_up.values())),
         "traces": step.experimental_get_tracing_count(),
     }
 
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
     """Returns the peak memory, ``at_least`` or more, and whether it is the process's or a GPU's."""
-    from tfasr.bench.synthetic import gpu_peak_bytes
+    from tfasr.bench.modules import gpu_peak_bytes
 
     if (peak := gpu_peak_bytes()) is not None:
         return peak, "GPU"
@@ -204,19 +184,17 @@ def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
     require_extensions()
     source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
-    timings: list[StepTiming] = []
+    rows: list[dict[str, Any]] = []
     for batch, frames, precision in product(config.batches, config.frames, config.precisions):
         task = f"Measuring {batch} x {frames} in {precision}"
         sizes = (batch, frames, precision)
         timing = call(measure_configured, config, *sizes, task=task, show_messages=False)
-        timings.append(timing)
-        share = timing.model_flops_utilisation
+        rows.append(timing.to_json())
+        share, ms = rows[-1]["model_flops_utilisation"], 1000 * timing.step_s
         of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
-        ms = 1000 * timing.step_s
         _log.info("%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling)
-        rows = [timed.to_json() for timed in timings]
-        values = {"source": source, "warm_up_calls": WARM_UPS, "rows": rows}
-        yield Result([step_table(timings)], values, warmup_steps=WARM_UPS)
+        values = {"source": source, "warm_up_calls": WARM_UPS, "rows": list(rows)}
+        yield Result([step_table(rows)], values, warmup_steps=WARM_UPS)
 
 
 def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:
@@ -227,34 +205,34 @@ def measure_configured(config: StepConfig, batch: int, frames: int, precision: s
         return measure_step(experiment, config, batch, frames, precision)
 
 
-def _size(timing: StepTiming) -> str:
-    parts = timing.accumulation_steps
-    return f"{timing.batch} x {timing.frames}" + (f" in {parts}" if parts > 1 else "")
+def _size(row: Mapping[str, Any]) -> str:
+    parts = row["accumulation_steps"]
+    return f"{row['batch']} x {row['frames']}" + (f" in {parts}" if parts > 1 else "")
 
 
 _MS = fixed(1, 1000)
 _COLUMNS = [
     Column("batch x\nframes", "", _size),
-    Column("precision", "", lambda t: t.precision),
-    Column("forward\nms", "", lambda t: t.forward_s, _MS),
-    Column("backward\nms", "", lambda t: t.backward_s, _MS),
-    Column("update\nms", "", lambda t: t.update_s, _MS),
-    Column("step\nms", "", lambda t: t.step_s, _MS),
-    Column("audio s\nper s", "", lambda t: t.audio_s_per_s, fixed(0)),
-    Column("utterances\nper s", "", lambda t: t.utterances_per_s, fixed(1)),
-    Column("GFLOP\nper s", "", lambda t: t.flops_per_s, fixed(0, 1e-9)),
-    Column("ceiling\nGFLOP per s", "", lambda t: t.ceiling_flops_per_s, fixed(0, 1e-9)),
-    Column("utilisation\n%", "", lambda t: t.model_flops_utilisation, fixed(1, 100)),
-    Column("peak memory\nMiB", "", lambda t: t.peak_memory_bytes, fixed(0, 2**-20)),
-    Column("compile\ns", "", lambda t: t.compile_s, fixed(1)),
+    Column("precision", "", itemgetter("precision")),
+    Column("forward\nms", "", itemgetter("forward_s"), _MS),
+    Column("backward\nms", "", itemgetter("backward_s"), _MS),
+    Column("update\nms", "", itemgetter("update_s"), _MS),
+    Column("step\nms", "", itemgetter("step_s"), _MS),
+    Column("audio s\nper s", "", itemgetter("audio_s_per_s"), fixed(0)),
+    Column("utterances\nper s", "", itemgetter("utterances_per_s"), fixed(1)),
+    Column("GFLOP\nper s", "", itemgetter("flops_per_s"), fixed(0, 1e-9)),
+    Column("ceiling\nGFLOP per s", "", itemgetter("ceiling_flops_per_s"), fixed(0, 1e-9)),
+    Column("utilisation\n%", "", itemgetter("model_flops_utilisation"), fixed(1, 100)),
+    Column("peak memory\nMiB", "", itemgetter("peak_memory_bytes"), fixed(0, 2**-20)),
+    Column("compile\ns", "", itemgetter("compile_s"), fixed(1)),
 ]
 
 
-def step_table(timings: Sequence[StepTiming]) -> Table:
-    kernels = sorted({kernel for timing in timings for kernel in timing.lstm_kernels})
-    traced = sorted({timing.traces for timing in timings})
-    rounds = sorted({timing.rounds for timing in timings})
-    memory_of = sorted({f"the {timing.peak_memory_of}'s" for timing in timings})
+def step_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns the table of rows as `StepTiming.to_json` makes them."""
+    kernels = sorted({kernel for row in rows for kernel in row["lstm_kernels"]})
+    traced, rounds = (sorted({row[name] for row in rows}) for name in ("traces", "rounds"))
+    memory_of = sorted({f"the {row['peak_memory_of']}'s" for row in rows})
     notes = [
         f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "
         f"synthetic batch, without the first {WARM_UPS} calls, which compile. Backward and update "
@@ -266,7 +244,7 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
         f"{', '.join(map(str, traced))}. Compile: extra time of the first step.",
         f"Each row is measured in a separate process; peak memory is {' and '.join(memory_of)}.",
     ]
-    return table_of("A training step", _COLUMNS, timings, notes)
+    return table_of("A training step", _COLUMNS, rows, notes)
 
 
 STEP = Workload(run, (StepConfig,), backends=(), flat=True)

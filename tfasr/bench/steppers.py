@@ -235,8 +235,7 @@ class JaxStepper(Stepper):
         return jax.vjp(lambda values: self._mean_loss(values, *others), trainable, has_aux=True)
 
     def _update_step(self, trainable, others, state, inputs, targets):
-        gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
-        (loss, others), gradients = gradient(trainable, others, inputs, targets)
+        (loss, others), gradients = self._gradients(trainable, others, inputs, targets)
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
         return loss, trainable, others, state
 
@@ -372,9 +371,6 @@ class Kernels:
     def seconds(self) -> float:
         return sum(kernel.seconds for kernel in self.kernels)
 
-    def of_kind(self, kind: str) -> float:
-        return sum(kernel.seconds for kernel in self.kernels if kernel.kind == kind)
-
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
     """Runs ``step`` under the profiler ``steps`` times; returns calls and seconds per step."""
@@ -395,8 +391,12 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
-    kernels = kernels_of(space, steps)
-    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+    return _recorded(kernels_of(space, steps))
+
+
+def _recorded(kernels: Iterable[Kernel]) -> Kernels:
+    slowest_first = sorted(kernels, key=lambda kernel: -kernel.seconds)
+    return Kernels(slowest_first, "" if slowest_first else "the profiler recorded no kernel")
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
@@ -419,15 +419,12 @@ def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
     events = []
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
-        name = name if on_gpu else _operation(name)
+        if not on_gpu:
+            operation = _OPERATION.match(name)
+            name = PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
         if name is not None:
             events.append((name, event.offset_ps, event.offset_ps + event.duration_ps))
     return events
-
-
-def _operation(name: str) -> str | None:
-    operation = _OPERATION.match(name)
-    return PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
 
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
@@ -451,11 +448,10 @@ def _profile_torch(step, steps: int) -> Kernels:
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()
-    kernels = []
-    for event in profiler.key_averages():
-        # Time on the GPU, if there is one, without nested events.
-        spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        if spent_us > 0:
-            kernels.append(Kernel(event.key, event.count / steps, spent_us / 1e6 / steps))
-    kernels.sort(key=lambda kernel: -kernel.seconds)
-    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+    # Time on the GPU, if there is one, without nested events.
+    spent = f"self_{'device' if on_gpu else 'cpu'}_time_total"
+    kernels = (
+        Kernel(event.key, event.count / steps, getattr(event, spent) / 1e6 / steps)
+        for event in profiler.key_averages()
+    )
+    return _recorded(kernel for kernel in kernels if kernel.seconds > 0)

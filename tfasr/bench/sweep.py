@@ -2,27 +2,35 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from scipy import special
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
-from tfasr.bench.decoder import log_softmax
 from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
-from tfasr.bench.synthetic import gpu_peak_bytes, noise_batch
-from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow, seconds_of
+from tfasr.bench.modules import gpu_peak_bytes
+from tfasr.bench.workload import Context, Result, Workload, require_tensorflow, seconds_of
 from tfasr.data.features import FeatureConfig
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.exporting.litert import QUANTISED, convert, runner
-from tfasr.kit.config import PRECISIONS, config_class, require, require_precision, swept
+from tfasr.kit.config import (
+    PRECISIONS,
+    config_class,
+    require,
+    require_numbers,
+    require_precision,
+    swept,
+)
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.build import build_recogniser
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, portable
@@ -31,6 +39,7 @@ from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.memory import synthetic_batch
 from tfasr.training.trained import TrainedRun, open_trained
 
 SEED = 1
@@ -68,21 +77,17 @@ class SweepConfig:
     def check(self) -> None:
         require_precision(self, "precisions", swept())
         require("float32" in self.precisions, self, "precisions", "float32 and others")
-        for name in ("inference_batches", "training_batches", "lengths"):
-            require(all(n > 0 for n in getattr(self, name)), self, name, "positive")
+        require_numbers(self, "inference_batches", "training_batches", "lengths", "threads")
+        require_numbers(self, "calls", "steps", "warmup", "frames", "labels")
+        require_numbers(self, "axes_batch", "axes_steps")
+        require_numbers(self, "network_units", "cliff_tolerance", zero=True)
         valid = all(name in MODELS for name in (*self.networks, self.threads_network))
         require(valid, self, "networks", f"of {MODELS.listed()}")
-        positive = all(n > 0 for numbers in self.threads for n in numbers)
-        require(positive, self, "threads", "positive numbers of threads")
         valid = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
         require(valid, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
         for name in ("lengths", "inference_batches"):
             require(bool(getattr(self, name)), self, name, "at least one")
-        require(self.network_units >= 0, self, "network_units", "at least 0")
-        for name in ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps"):
-            require(getattr(self, name) > 0, self, name, "positive")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
-        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
 
 
 @dataclass(frozen=True)
@@ -97,15 +102,6 @@ class SweepRow:
     peak_memory_mib: float | None = None  # of the process, smaller sizes included
     device_memory_mib: float | None = None  # of TensorFlow on the GPU, for this size alone
     reason: str = ""  # why it was not run, or ""
-    cliff: bool = False  # whether an utterance takes longer than in a smaller batch
-
-    @property
-    def utterance_s(self) -> float | None:
-        return None if self.p50_s is None else self.p50_s / self.batch
-
-    @property
-    def utterances_per_s(self) -> float | None:
-        return self.utterance_s and 1 / self.utterance_s
 
     @classmethod
     def of(cls, mode: str, precision: str, batch: int, seconds: Sequence[float], **more: Any):
@@ -113,20 +109,25 @@ class SweepRow:
         return cls(mode, precision, batch, *quantiles, calls=len(seconds), **more)
 
 
-def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
-    def batches(row: SweepRow) -> list[tuple[int, float | None]]:
-        of_kind = (r for r in rows if (r.mode, r.precision) == (row.mode, row.precision))
-        return [(other.batch, other.utterance_s) for other in of_kind]
+def sweep_rows(rows: Sequence[SweepRow], audio_s: float, tolerance: float) -> list[dict[str, Any]]:
+    """Returns rows as JSON values, with what their comparison shows, see `is_cliff`.
 
-    cliffs = (is_cliff(r.batch, r.utterance_s, batches(r), tolerance) for r in rows)
-    return [replace(row, cliff=cliff) for row, cliff in zip(rows, cliffs, strict=True)]
-
-
-def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:
-    """Returns a row's speed relative to float32 at the same batch size, or None."""
-    same = (row.mode, "float32", row.batch)
-    exact = next((r.p50_s for r in rows if (r.mode, r.precision, r.batch) == same), None)
-    return None if row.p50_s is None or exact is None else exact / row.p50_s
+    ``audio_s``: seconds of audio in an utterance.
+    """
+    seconds = {(row.mode, row.precision, row.batch): row.p50_s for row in rows}
+    values = []
+    for row in rows:
+        kind, utterance_s = (row.mode, row.precision), row.p50_s and row.p50_s / row.batch
+        others = [(n, s and s / n) for (*names, n), s in seconds.items() if tuple(names) == kind]
+        exact_s = seconds.get((row.mode, "float32", row.batch))
+        more = {
+            "cliff": is_cliff(row.batch, utterance_s, others, tolerance),
+            "utterance_s": utterance_s,
+            "audio_s_per_s": utterance_s and audio_s / utterance_s,
+            "speedup_over_float32": exact_s and row.p50_s and exact_s / row.p50_s,
+        }
+        values.append(asdict(row) | more)
+    return values
 
 
 def measure_inference(
@@ -137,14 +138,16 @@ def measure_inference(
     The error is the logits' relative root mean square difference from float32, for random weights.
     """
     _prepare()
-    sizes = (config.frames, features.num_features)
-    answer = _inference_function(model, precision, *sizes)
+    experiment = Experiment(model=model, features=features)
+    answer = _inference_function(experiment, precision, config.frames)
     rows = []
     for size in sorted(config.inference_batches):
-        logits = partial(answer(size), *_features(config, features, size))
+        batch = _noise(experiment, config, size)
+        logits = partial(answer(size), batch["features"], batch["feature_lengths"])
         rows.append(_measured("inference", precision, size, logits, calls, config.warmup))
-    noise = _features(config, features, 1)
-    exact = _inference_function(model, "float32", *sizes)(1)(*noise)
+    batch = _noise(experiment, config, 1)
+    noise = (batch["features"], batch["feature_lengths"])
+    exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
     return rows, float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
 
@@ -160,7 +163,7 @@ def measure_training(
     step = tf.function(lambda batch: built.train_step(batch)["utterance_loss"])
 
     def measured(size: int) -> SweepRow:
-        batch = {k: tf.constant(value) for k, value in _noise(config, features, size).items()}
+        batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
         return _measured("training", precision, size, lambda: step(batch), steps, config.warmup)
 
     sizes = growing_batches(sorted(config.training_batches), config.memory_share, measured)
@@ -168,6 +171,12 @@ def measure_training(
         row or SweepRow("training", precision, size, None, reason=reason)
         for size, row, reason in sizes
     ]
+
+
+def _noise(experiment: Experiment, config: SweepConfig, size: int) -> dict[str, np.ndarray]:
+    # One utterance many times takes as long as different ones.
+    noise = synthetic_batch(experiment, 1, config.frames, config.labels)
+    return {name: np.repeat(tensor.numpy(), size, axis=0) for name, tensor in noise.items()}
 
 
 def _prepare() -> None:
@@ -178,15 +187,11 @@ def _prepare() -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def _noise(config: SweepConfig, features: FeatureConfig, size: int) -> dict[str, np.ndarray]:
-    shape = (size, config.frames, config.labels)
-    return noise_batch(*shape, features.num_features)
-
-
 def _inference_function(
-    config: RecogniserConfig, precision: str, frames: int, num_features: int
+    experiment: Experiment, precision: str, frames: int
 ) -> Callable[[int], Logits]:
-    classes = Alphabet().num_classes
+    config, classes = experiment.model, Alphabet().num_classes
+    num_features = experiment.features.num_features
     if PRECISIONS[precision].litert:
         model = build_recogniser(portable(config), num_features, classes, seed=SEED)
         quantised = precision in QUANTISED
@@ -197,11 +202,6 @@ def _inference_function(
     forward = tf.function(lambda features, lengths: model(features, lengths))
     # Reading the result ensures that it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
-
-
-def _features(config: SweepConfig, features, size: int) -> tuple[np.ndarray, np.ndarray]:
-    batch = _noise(config, features, size)
-    return batch["features"], batch["feature_lengths"]
 
 
 def _measured(
@@ -248,121 +248,78 @@ def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> 
             padded = np.zeros((1, frames, num_features), np.float32)
             padded[0, :length] = features[:length]
             lengths = np.array([length], np.int32)
-            log_probs = log_softmax(logits(padded, lengths)[0])[None]
+            log_probs = special.log_softmax(logits(padded, lengths), axis=-1)
             outputs = np.asarray(config.output_lengths(lengths))
             texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
     ordered = [texts[utterance.position] for utterance in utterances]
     return count_errors([utterance.text for utterance in utterances], ordered)
 
 
-@dataclass(frozen=True)
-class SweepAnalysis:
-    rows: Sequence[SweepRow]  # inference, then training, by growing batch size
-    errors: dict[str, dict[str, Any]] | None  # of a run, by precision; None without a run
-    logit_errors: dict[str, float]  # relative to float32, by precision, with random weights
-    frames: int  # feature frames of each utterance
-    frame_s: float  # seconds between frames
-    calls: int  # measured inference calls per batch size
-    warmup: int  # calls and steps left out before each measurement
-    split: str | None  # the split on which errors were counted
-
-    def of(self, mode: str) -> list[SweepRow]:
-        return [row for row in self.rows if row.mode == mode]
-
-    def audio_s_per_s(self, row: SweepRow) -> float | None:
-        return row.utterance_s and self.frames * self.frame_s / row.utterance_s
-
-    def cost(self, precision: str) -> str:
-        """Formats a precision's WER in percent or, without a run, its relative logit error."""
-        if self.errors is not None:
-            return f"{100 * self.errors[precision]['wer']:.2f}"
-        error = self.logit_errors.get(precision)
-        return UNKNOWN if error is None else f"{error:.2g}"
-
-    def to_json(self) -> dict[str, Any]:
-        rows = [
-            {
-                **json_of(row, "utterance_s"),
-                "audio_s_per_s": self.audio_s_per_s(row),
-                "speedup_over_float32": speedup(row, self.rows),
-            }
-            for row in self.rows
-        ]
-        return {
-            "rows": rows,
-            "errors": self.errors,
-            "split": self.split,
-            "relative_logit_error": self.logit_errors,
-            "frames": self.frames,
-        }
+def _of(values: dict[str, Any], mode: str) -> list[dict[str, Any]]:
+    return [row for row in values["rows"] if row["mode"] == mode]
 
 
-def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
-    tables = [_inference(analysis)]
-    if analysis.of("training"):
-        tables.append(_training(analysis))
-    return [*tables, _error_table(analysis)] if analysis.errors is not None else tables
+def _cost(values: dict[str, Any], precision: str) -> str:
+    """Formats a precision's WER in percent or, without a run, its relative logit error."""
+    if values["errors"] is not None:
+        return f"{100 * values['errors'][precision]['wer']:.2f}"
+    error = values["relative_logit_error"].get(precision)
+    return UNKNOWN if error is None else f"{error:.2g}"
 
 
-def _row_columns(analysis: SweepAnalysis, *times: Column) -> list[Column]:
-    cost = "relative\nlogit error" if analysis.errors is None else "WER\n%"
-    return [
-        Column("precision", "", lambda row: PRECISIONS[row.precision].label),
-        Column("batch", "", lambda row: row.batch),
-        *times,
-        Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
-        Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
-        Column(cost, "", lambda row: analysis.cost(row.precision)),
-        Column("peak\nMiB", "", lambda r: r.device_memory_mib or r.peak_memory_mib, fixed(0)),
-        Column("cliff", "", lambda row: row.reason or ("cliff" if row.cliff else "")),
+def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]:
+    """Returns the tables of a sweep's ``results``; inference had so many calls for each size."""
+    per_utterance = Column("ms per\nutterance", "", itemgetter("utterance_s"), milliseconds)
+    of_modes = {
+        "inference": (
+            f"Latency of a batch with {values['frames']} frames per utterance, {calls} "
+            f"calls after {warmup} warm-up calls. Each precision runs in its own process.",
+            Column("p50\nms", "", itemgetter("p50_s"), milliseconds),
+            Column("p90\nms", "", itemgetter("p90_s"), milliseconds),
+            Column("p99\nms", "", itemgetter("p99_s"), milliseconds),
+            per_utterance,
+        ),
+        "training": (
+            f"Medians of whole training steps after {warmup} warm-up steps of each size. "
+            "Batches grow as long as they fit into memory. Errors are those of inference in the "
+            "same precision.",
+            Column("step\nms", "", itemgetter("p50_s"), milliseconds),
+            per_utterance,
+            Column("utterances/s", "", _utterances_per_s, "{:.4g}".format),
+        ),
+    }
+    named = [
+        Column("precision", "", lambda row: PRECISIONS[row["precision"]].label),
+        Column("batch", "", itemgetter("batch")),
     ]
-
-
-_PER_UTTERANCE = Column("ms per\nutterance", "", lambda row: row.utterance_s, milliseconds)
-
-
-def _inference(analysis: SweepAnalysis) -> Table:
-    columns = _row_columns(
-        analysis,
-        Column("p50\nms", "", lambda row: row.p50_s, milliseconds),
-        Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
-        Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
-        _PER_UTTERANCE,
-    )
-    notes = [
-        f"Latency of a batch with {analysis.frames} frames per utterance, {analysis.calls} calls "
-        f"after {analysis.warmup} warm-up calls. Each precision runs in its own process.",
-        *_common_notes(analysis),
+    cost = "relative\nlogit error" if values["errors"] is None else "WER\n%"
+    others = [
+        Column("audio\ns/s", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
+        Column("times\nfloat32", "", itemgetter("speedup_over_float32"), fixed(2)),
+        Column(cost, "", lambda row: _cost(values, row["precision"])),
+        Column("peak\nMiB", "", lambda r: r["device_memory_mib"] or r["peak_memory_mib"], fixed(0)),
+        Column("cliff", "", lambda row: row["reason"] or ("cliff" if row["cliff"] else "")),
     ]
-    title = "Inference over batch sizes and precisions"
-    return table_of(title, columns, analysis.of("inference"), notes)
+    tables = []
+    for mode, (note, *times) in of_modes.items():
+        title, notes = f"{mode.title()} over batch sizes and precisions", _common_notes(values)
+        if rows := _of(values, mode):
+            tables.append(table_of(title, [*named, *times, *others], rows, [note, *notes]))
+    return [*tables, _error_table(values)] if values["errors"] is not None else tables
 
 
-def _training(analysis: SweepAnalysis) -> Table:
-    columns = _row_columns(
-        analysis,
-        Column("step\nms", "", lambda row: row.p50_s, milliseconds),
-        _PER_UTTERANCE,
-        Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
-    )
-    notes = [
-        f"Medians of whole training steps after {analysis.warmup} warm-up steps of each size. "
-        "Batches grow as long as they fit into memory. Errors are those of inference in the "
-        "same precision.",
-        *_common_notes(analysis),
-    ]
-    title = "Training over batch sizes and precisions"
-    return table_of(title, columns, analysis.of("training"), notes)
+def _utterances_per_s(row: dict[str, Any]) -> float | None:
+    return row["utterance_s"] and 1 / row["utterance_s"]
 
 
-def _common_notes(analysis: SweepAnalysis) -> list[str]:
+def _common_notes(values: dict[str, Any]) -> list[str]:
     notes = [
         "Cliff: an utterance takes longer than in a smaller batch. Peak: the most GPU memory used "
         "or, without a GPU, the most memory of the process up to this size.",
         "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights by dynamic "
         "range quantisation after training, with Keras's LSTM loop.",
     ]
-    if analysis.errors is None:
+    if values["errors"] is None:
         notes.append(
             "Relative logit error: root mean square difference from float32, divided by float32's "
             "root mean square, with random weights. It can't predict word errors; for those use "
@@ -371,8 +328,8 @@ def _common_notes(analysis: SweepAnalysis) -> list[str]:
     return notes
 
 
-def _error_table(analysis: SweepAnalysis) -> Table:
-    exact, signed = analysis.errors["float32"]["wer"], "{:+.2f}".format
+def _error_table(values: dict[str, Any]) -> Table:
+    exact, signed = values["errors"]["float32"]["wer"], "{:+.2f}".format
     columns = [
         Column("precision", "", lambda row: PRECISIONS[row[0]].label),
         Column("WER\n%", "", lambda row: row[1]["wer"], fixed(2, 100)),
@@ -380,163 +337,160 @@ def _error_table(analysis: SweepAnalysis) -> Table:
         Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
         Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
-    note = f"The run's best checkpoint on {analysis.split}, with greedy decoding."
-    rows = list(analysis.errors.items())
+    note = f"The run's best checkpoint on {values['split']}, with greedy decoding."
+    rows = list(values["errors"].items())
     return table_of("Errors in each precision", columns, rows, [note])
 
 
-@dataclass(frozen=True)
-class Axes:
-    rows: Sequence[AxesTimes]  # by network, then runtime, then length
-    absent: Sequence[str]  # runtimes that are not installed
-    frame_s: float  # seconds between frames
-
-    def audio_s_per_s(self, row: AxesTimes) -> float | None:
-        audio_s = row.batch * row.frames * self.frame_s
-        return None if row.training_median_s is None else audio_s / row.training_median_s
-
-    def against_graph(self, row: AxesTimes) -> float | None:
-        """Returns training speed relative to TensorFlow's graph, or None."""
-        same = ("tensorflow", row.network, row.frames)
-        rows = ((r.runtime, r.network, r.frames, r.training_median_s) for r in self.rows)
-        graph = next((seconds for *names, seconds in rows if tuple(names) == same), None)
-        return graph / row.training_median_s if graph and row.training_median_s else None
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [
-            {
-                **json_of(row, "training_median_s", "inference_median_s"),
-                "audio_s_per_s": self.audio_s_per_s(row),
-            }
-            for row in self.rows
-        ]
+def axes_rows(times: Sequence[AxesTimes], frame_s: float) -> list[dict[str, Any]]:
+    """Returns times as JSON values; ``frame_s``: seconds between feature frames."""
+    rows = []
+    for row in times:
+        audio_s, step_s = row.batch * row.frames * frame_s, row.training_median_s
+        medians = {"training_median_s": step_s, "inference_median_s": row.inference_median_s}
+        rows.append({**asdict(row), **medians, "audio_s_per_s": step_s and audio_s / step_s})
+    return rows
 
 
-def axes_table(axes: Axes) -> Table:
+_FRAMEWORK = Column("framework", "", lambda row: RUNTIMES[row["runtime"]])
+_MEDIANS = [
+    Column("inference\nms", "", itemgetter("inference_median_s"), milliseconds),
+    Column("training step\nms", "", itemgetter("training_median_s"), milliseconds),
+]
+
+
+def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
+    """Returns a line per row of `axes_rows`; ``absent``: runtimes that are not installed."""
+    of_graph = (row for row in rows if row["runtime"] == "tensorflow")
+    graph_s = {(row["network"], row["frames"]): row["training_median_s"] for row in of_graph}
+
+    def times_graph(row: dict[str, Any]) -> float | None:
+        step_s, exact_s = row["training_median_s"], graph_s.get((row["network"], row["frames"]))
+        return step_s and exact_s and exact_s / step_s
+
     columns = [
-        Column("network", "", lambda row: row.network),
-        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
-        Column("frames", "", lambda row: row.frames),
-        Column("parameters\nmillions", "", lambda row: row.parameters, fixed(2, 1e-6)),
-        Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
-        Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
-        Column("audio s/s\nin training", "", axes.audio_s_per_s, "{:.4g}".format),
-        Column("times TensorFlow\ngraph", "", axes.against_graph, fixed(2)),
-        Column("first step\ns", "", lambda row: row.first_s, fixed(1)),
+        Column("network", "", itemgetter("network")),
+        _FRAMEWORK,
+        Column("frames", "", itemgetter("frames")),
+        Column("parameters\nmillions", "", itemgetter("parameters"), fixed(2, 1e-6)),
+        *_MEDIANS,
+        Column("audio s/s\nin training", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
+        Column("times TensorFlow\ngraph", "", times_graph, fixed(2)),
+        Column("first step\ns", "", itemgetter("first_s"), fixed(1)),
     ]
     notes = [
-        f"Medians of batches of {axes.rows[0].batch} utterances in float32, without the first "
+        f"Medians of batches of {rows[0]['batch']} utterances in float32, without the first "
         "steps; the very first, which compiles, has its own column. The loss is the cross entropy "
         "of each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, the others "
         "Keras's."
     ]
     notes += [
-        f"{UNKNOWN} for {row.network} on {RUNTIMES[row.runtime]} from {row.frames} "
-        f"frames on: “{row.reason}”"
-        for row in axes.rows
-        if row.reason
+        f"{UNKNOWN} for {row['network']} on {RUNTIMES[row['runtime']]} from {row['frames']} "
+        f"frames on: “{row['reason']}”"
+        for row in rows
+        if row["reason"]
     ]
-    if axes.absent:
-        named = ", ".join(RUNTIMES[name] for name in axes.absent)
+    if absent:
+        named = ", ".join(RUNTIMES[name] for name in absent)
         notes.append(f"Not installed and left out: {named}.")
-    return table_of("Kinds of network, lengths and frameworks", columns, axes.rows, notes)
+    return table_of("Kinds of network, lengths and frameworks", columns, rows, notes)
 
 
-def threads_table(rows: Sequence[AxesTimes]) -> Table:
-    first = {row.runtime: row.training_median_s for row in reversed(rows)}
+def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
+    first = {row["runtime"]: row["training_median_s"] for row in reversed(rows)}
 
-    def times_first(row: AxesTimes) -> float | None:
-        before, now = first[row.runtime], row.training_median_s
+    def times_first(row: dict[str, Any]) -> float | None:
+        before, now = first[row["runtime"]], row["training_median_s"]
         return before and now and before / now
 
     columns = [
-        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
-        Column("OMP, MKL\nthreads", "", lambda row: row.threads[0]),
-        Column("intra-op\nthreads", "", lambda row: row.threads[1]),
-        Column("inter-op\nthreads", "", lambda row: row.threads[2]),
-        Column("inference\nms", "", lambda row: row.inference_median_s, milliseconds),
-        Column("training step\nms", "", lambda row: row.training_median_s, milliseconds),
+        _FRAMEWORK,
+        Column("OMP, MKL\nthreads", "", lambda row: row["threads"][0]),
+        Column("intra-op\nthreads", "", lambda row: row["threads"][1]),
+        Column("inter-op\nthreads", "", lambda row: row["threads"][2]),
+        *_MEDIANS,
         Column("times the\nfirst row", "", times_first, fixed(2)),
-    ]  # fmt: skip
+    ]
     note = (
-        f"{rows[0].network}, {rows[0].frames} frames, batches of {rows[0].batch}; each "
-        "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; "
-        "PyTorch's operations use the threads of OpenMP and MKL."
+        f"{rows[0]['network']}, {rows[0]['frames']} frames, batches of {rows[0]['batch']}; each "
+        "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; PyTorch's "
+        "operations use the threads of OpenMP and MKL."
     )
     return table_of("Threads", columns, rows, [note])
 
 
-def axes_chart(axes: Axes) -> Chart:
-    networks = list(dict.fromkeys(row.network for row in axes.rows))
+def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    networks = list(dict.fromkeys(row["network"] for row in rows))
     panels = []
     for title, part in (("training step", "training"), ("inference", "inference")):
         for network in networks:
-            of_network = [row for row in axes.rows if row.network == network]
+            of_network = [row for row in rows if row["network"] == network]
             panels.append(_axes_panel(of_network, f"{network}: {title}", f"{part}_median_s"))
     caption = "Kinds of network over the length of their input, in each framework"
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
 
-def _axes_panel(rows: Sequence[AxesTimes], title: str, seconds: str) -> Panel:
+def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Panel:
     marks: list[Mark] = []
     for index, (runtime, name) in enumerate(RUNTIMES.items()):
-        of_runtime = [row for row in rows if row.runtime == runtime and not row.reason]
+        of_runtime = [row for row in rows if row["runtime"] == runtime and not row["reason"]]
         if of_runtime:
-            xs = [row.frames for row in of_runtime]
-            ys = [1000 * getattr(row, seconds) for row in of_runtime]
+            xs = [row["frames"] for row in of_runtime]
+            ys = [1000 * row[seconds] for row in of_runtime]
             marks += curve(xs, ys, run_colour(index), name)
-    frames = sorted({row.frames for row in rows})
+    frames = sorted({row["frames"] for row in rows})
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
     y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
     return Panel(marks, x, y, height=210, title=title)
 
 
-def sweep_chart(analysis: SweepAnalysis) -> Chart:
-    modes = ["inference", *(["training"] if analysis.of("training") else [])]
-    panels = [_panel(analysis, mode) for mode in modes]
+def sweep_chart(values: dict[str, Any]) -> Chart:
+    modes = ["inference", *(["training"] if _of(values, "training") else [])]
+    panels = [_panel(values, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
     return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
 
 
-def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
+def _panel(values: dict[str, Any], mode: str) -> Panel:
     training = mode == "training"
-    precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
-    rows = [row for row in analysis.of(mode) if row.p50_s is not None]
+    precisions = list(dict.fromkeys(row["precision"] for row in values["rows"]))
+    rows = [row for row in _of(values, mode) if row["p50_s"] is not None]
 
-    def places(rows: Sequence[SweepRow]) -> list[float]:
+    def place(row: dict[str, Any]) -> float:
         # Offset, so that bars don't hide each other.
-        offsets = (0 if training else 0.05 * (precisions.index(r.precision) - 1.5) for r in rows)
-        return [row.batch + offset for row, offset in zip(rows, offsets, strict=True)]
+        offset = 0 if training else 0.05 * (precisions.index(row["precision"]) - 1.5)
+        return row["batch"] + offset
 
-    def values(rows: Sequence[SweepRow]) -> list[float]:
-        return [row.utterances_per_s if training else 1000 * row.p50_s for row in rows]
+    def value(row: dict[str, Any]) -> float:
+        return _utterances_per_s(row) if training else 1000 * row["p50_s"]
 
     marks: list[Mark] = []
     for index, precision in enumerate(precisions):
-        of_precision = [row for row in rows if row.precision == precision]
+        of_precision = [row for row in rows if row["precision"] == precision]
         if of_precision:
-            xs, ys, colour = places(of_precision), values(of_precision), run_colour(index)
+            xs, ys = (list(map(of, of_precision)) for of in (place, value))
+            colour = run_colour(index)
             if not training:
-                y1 = [1000 * row.p99_s for row in of_precision]
+                y1 = [1000 * row["p99_s"] for row in of_precision]
                 marks.append(Segments(x0=xs, x1=xs, y0=ys, y1=y1, colour=colour, width=1.4))
-            marks += curve(xs, ys, colour, _legend(analysis, precision))
-    cliffs = [row for row in rows if row.cliff]
-    marks += cliff_rings(places(cliffs), values(cliffs))
-    batches = sorted({row.batch for row in rows}) or [1]
+            marks += curve(xs, ys, colour, _legend(values, precision))
+    cliffs = [row for row in rows if row["cliff"]]
+    marks += cliff_rings(list(map(place, cliffs)), list(map(value, cliffs)))
+    batches = sorted({row["batch"] for row in rows}) or [1]
     ends = (batches[0] - 0.5, batches[-1] + 0.5)
     ends = (batches[0] / 1.15, batches[-1] * 1.15) if training else ends
-    highest = (values(rows) if training else [1000 * row.p99_s for row in rows]) or [1.0]
+    highest = max([value(row) if training else 1000 * row["p99_s"] for row in rows], default=1.0)
     label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
-    return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
+    return Panel(marks, x, Axis(label, limits=(0, 1.08 * highest)), title=mode)
 
 
-def _legend(analysis: SweepAnalysis, name: str) -> str:
+def _legend(values: dict[str, Any], name: str) -> str:
     label = PRECISIONS[name].label
-    if analysis.errors is not None:
-        return f"{label}: WER {analysis.cost(name)} %"
-    error = 100 * analysis.logit_errors[name]
+    if values["errors"] is not None:
+        return f"{label}: WER {_cost(values, name)} %"
+    error = 100 * values["relative_logit_error"][name]
     return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
@@ -559,40 +513,41 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
     for precision in config.precisions:
         if PRECISIONS[precision].trains and config.training_batches:
             rows += call(measure_training, *work, precision, steps, backend="tensorflow")
-    axes = _axes(config, features, context.fraction)
-    analysis = SweepAnalysis(
-        rows=flag_cliffs(rows, config.cliff_tolerance),
-        errors=errors,
-        logit_errors=logit_errors,
-        frames=config.frames,
-        frame_s=features.step_samples / features.sample_rate_hz,
-        calls=calls,
-        warmup=config.warmup,
-        split=context.split if context.run_dir else None,
-    )
-    tables, values = sweep_tables(analysis), {**analysis.to_json(), "axes": axes and axes.to_json()}
-    if threads := thread_rows(config, features, context.fraction):
+    times, absent = _axes(config, features, context.fraction)
+    frame_s = features.step_samples / features.sample_rate_hz
+    axes = axes_rows(times, frame_s) or None
+    values = {
+        # Inference, then training, by growing batch size.
+        "rows": sweep_rows(rows, config.frames * frame_s, config.cliff_tolerance),
+        "errors": errors,
+        "split": context.split if context.run_dir else None,
+        "relative_logit_error": logit_errors,
+        "frames": config.frames,
+        "axes": axes,
+    }
+    tables = sweep_tables(values, calls, config.warmup)
+    if threads := axes_rows(thread_rows(config, features, context.fraction), frame_s):
         tables.append(threads_table(threads))
-        values["threads"] = Axes(threads, (), analysis.frame_s).to_json()
-    figures = {"hardware_sweep": lambda: sweep_chart(analysis)}
+        values["threads"] = threads
+    figures = {"hardware_sweep": lambda: sweep_chart(values)}
     if axes is not None:
-        tables.append(axes_table(axes))
+        tables.append(axes_table(axes, absent))
         figures["hardware_axes"] = lambda: axes_chart(axes)
     return Result(tables, values, config.warmup, figures)
 
 
-def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes | None:
-    if not config.networks:
-        return None
+def _axes(
+    config: SweepConfig, features: FeatureConfig, fraction: float
+) -> tuple[list[AxesTimes], list[str]]:
     installed = installed_backends()
     absent = [name for name in config.runtimes if name.removesuffix("_xla") not in installed]
     task = _axes_task(config, features, fraction, config.networks, tuple(sorted(config.lengths)))
-    rows = []
-    for runtime in (name for name in config.runtimes if name not in absent):
+    rows: list[AxesTimes] = []
+    for runtime in (name for name in config.runtimes if task.networks and name not in absent):
         options = {"backend": runtime.removesuffix("_xla"), "show_messages": False}
         rows += call(measure_axes, replace(task, runtime=runtime), **options)
     rows.sort(key=lambda row: config.networks.index(row.network))
-    return Axes(rows, absent, features.step_samples / features.sample_rate_hz)
+    return rows, absent
 
 
 # Read by libraries when they load: OpenMP, MKL, TensorFlow's two thread pools.

@@ -1,7 +1,6 @@
 """The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the registry."""
 
 import ast
-import dataclasses
 import importlib.util
 import sys
 import time
@@ -9,17 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tfasr.display.table import Column, Table
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.registry import Registry
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from tfasr.display.chart import Chart
 
 BACKENDS = ("tensorflow", "jax", "torch")
 
@@ -60,8 +54,9 @@ class Result:
     tables: Sequence[Table]  # for readers
     values: dict[str, Any]  # for programs, as JSON values; None for anything not measurable
     warmup_steps: int  # run first, and left out of all results
-    # by file name without suffix; drawn only with --out
-    figures: dict[str, "Callable[[], Chart | Figure]"] = field(default_factory=dict)
+    # each makes a `tfasr.display.chart.Chart` or a figure of Matplotlib, by file name without
+    # suffix; drawn only with --out
+    figures: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,10 +85,6 @@ def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> flo
     began = time.perf_counter()
     call(*arguments, **options)
     return time.perf_counter() - began
-
-
-def json_of(row: Any, *derived: str) -> dict[str, Any]:
-    return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
 
 
 def columns_of_tuples(

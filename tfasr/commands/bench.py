@@ -5,6 +5,7 @@
 """
 
 import argparse
+import dataclasses
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
@@ -194,10 +195,13 @@ def _step(arguments: argparse.Namespace) -> str:
 
 def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs with several batch sizes")
+    runs = "runs with several batch sizes"
+    add("run_dirs", nargs="*", type=Path, metavar="RUN_DIR", help=runs)
     measured = "a results.json that tfasr bench --gin_file bench/scaling.gin wrote; repeatable"
-    add("--measured", action="append", default=[], metavar="FILE", help=measured)
-    add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: only steps")
+    files = {"action": "append", "type": Path, "default": [], "metavar": "FILE"}
+    add("--measured", **files, help=measured)
+    target = "such as cer=0.10; default: only steps"
+    add("--target", default="", metavar="METRIC=VALUE", help=target)
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
     add("--window", type=int, help="evaluations whose median must meet the target")
     add("--workers", default="1,2,4,8,16", help="default: %(default)s")
@@ -223,21 +227,10 @@ def _scaling(arguments: argparse.Namespace) -> str:
     """
     from tfasr.bench.scaling.predict import Asked, predict
 
-    def listed(flag: str) -> tuple[int, ...]:
-        return _numbers(arguments, flag) if getattr(arguments, flag) else ()
-
-    names = ("policy", "window", "link_gbit_s", "link_latency_us", "over_loopback")
-    names += ("measure_exchange", "gradient_mb", "overlap")
-    asked = Asked(
-        run_dirs=list(map(Path, arguments.run_dirs)),
-        results=list(map(Path, arguments.measured)),
-        target=arguments.target or "",
-        workers=listed("workers"),
-        global_batch_sizes=listed("global_batch_size"),
-        rows_per_worker=listed("rows_per_worker"),
-        **{name: getattr(arguments, name) for name in names},
-    )
-    return predict(asked, out=arguments.out, output_format=arguments.format)
+    values = _same(arguments, *(field.name for field in dataclasses.fields(Asked)))
+    for flag in ("workers", "global_batch_size", "rows_per_worker"):
+        values[flag] = _numbers(arguments, flag) if values[flag] else ()
+    return predict(Asked(**values), out=arguments.out, output_format=arguments.format)
 
 
 SUBCOMMANDS = {

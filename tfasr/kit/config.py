@@ -103,6 +103,19 @@ def require(holds: bool, config: Any, field: str, rule: str) -> None:
         raise ValueError(f"{type(config).__name__}.{field} must be {rule}. Received: {received}.")
 
 
+def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
+    """Raises ValueError unless all numbers of each field are positive, or 0 if ``zero``."""
+
+    def valid(value: Any) -> bool:
+        if isinstance(value, tuple):
+            return all(map(valid, value))
+        return value > 0 or (zero and value == 0)
+
+    for name in names:
+        rule = "at least 0" if zero else "positive"
+        require(valid(getattr(config, name)), config, name, rule)
+
+
 def require_within(config: Any, fewest: int, **most: int) -> None:
     """Raises ValueError unless each field named in ``most`` is from ``fewest`` to its value."""
     for field, value in most.items():

@@ -12,15 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.modules import ModuleSeconds, Replicas, module_times
+from tfasr.bench.modules import ModuleSeconds, Replicas, fastest_s, matmul_ceiling, module_times
 from tfasr.bench.steppers import Kernel, Kernels, profile
-from tfasr.bench.synthetic import fastest_s, matmul_ceiling, noise_batch
 from tfasr.data.features import FeatureConfig
 from tfasr.kit.config import (
     PRECISIONS,
     config_class,
     multiplied,
     require,
+    require_numbers,
     require_precision,
     trained,
 )
@@ -31,6 +31,7 @@ from tfasr.models.keyword_spotter import KeywordSpotterConfig, step_cost
 from tfasr.telemetry.machine import ROOT, describe_processor, text
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.memory import synthetic_batch
 
 
 @config_class
@@ -65,12 +66,11 @@ class RooflineConfig:
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
-        for name in ("ceiling_s", "sweep_s", "batch", "frames", "labels", "rounds"):
-            require(getattr(self, name) > 0, self, name, "positive")
+        positive = ("thread_counts", "ceiling_s", "sweep_s", "batch", "frames", "labels", "rounds")
+        require_numbers(self, *positive)
         sizes = ("matmul_size", "memory_megabytes", "profiled_steps", "small_units")
-        for name in (*sizes, "spotter_batch", "specified_gigabytes_per_s", "experiments"):
-            require(getattr(self, name) >= 0, self, name, "at least 0")
-        require(all(n > 0 for n in self.thread_counts), self, "thread_counts", "positive")
+        sizes += ("spotter_batch", "specified_gigabytes_per_s", "experiments")
+        require_numbers(self, *sizes, zero=True)
         pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
         require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
         precisions = set(multiplied())
@@ -344,14 +344,10 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
         for point in intensity_sweep(precision, place, arrays[place], *swept)
     ]
 
-    def bandwidth(size_bytes: int) -> dict[str, float]:
-        if on_gpu:
-            return gpu_bandwidth(size_bytes, seconds)
-        return cpu_bandwidth(size_bytes, threads, seconds)
-
+    bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
     size = config.matmul_size or None
     matmuls = {name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions}
-    moved = {name: bandwidth(size_bytes) for name, size_bytes in arrays.items()}
+    moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
     powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
     sizes = sorted(config.working_set_bytes) or powers
     times = (config.experiments, config.sweep_s / max(config.experiments, 1))
@@ -367,10 +363,9 @@ def measure_model(
     experiment = Experiment(model=model_config, features=features, training=training)
     strategy = make_strategy(1)
     model = build_model(experiment, Alphabet(), compiled=True)
-    batch = noise_batch(config.batch, config.frames, config.labels, features.num_features)
+    batch = synthetic_batch(experiment, config.batch, config.frames, config.labels)
     modules = module_times(model, batch, strategy, config.rounds).modules
-    placed = {name: tf.constant(value) for name, value in batch.items()}
-    step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], placed)
+    step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], batch)
     step()
     steps = config.profiled_steps
     kernels = profile(step, steps) if steps else Kernels([], "no step was profiled")
@@ -511,4 +506,5 @@ def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point 
     if longest is None or not flops.get(longest.kind):
         return None
     kind = longest.kind
-    return Point(model, longest.name, flops[kind], moved[kind], kernels.of_kind(kind))
+    seconds = sum(kernel.seconds for kernel in kernels.kernels if kernel.kind == kind)
+    return Point(model, longest.name, flops[kind], moved[kind], seconds)

@@ -35,8 +35,12 @@ def place_labels(
     named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
 ) -> list[Labels]:
     """Places names left or right of their points without overlaps, or leaves them out."""
+
+    def pixel(value: float, ends: Ends, length: float) -> float:
+        return length * math.log(value / ends[0]) / math.log(ends[1] / ends[0])
+
     entries = [
-        (_pixel(across, x, size[0]), size[1] - _pixel(up, y, size[1]), group, name, across, up)
+        (pixel(across, x, size[0]), size[1] - pixel(up, y, size[1]), group, name, across, up)
         for group, name, across, up in named
     ]
     taken: list[Box] = [(px - 5, py - 5, px + 5, py + 5) for px, py, *_ in entries]
@@ -48,16 +52,16 @@ def place_labels(
             begin = px + _AWAY if align == "left" else px - _AWAY - width
             box = (begin, py + dy - half, begin + width, py + dy + half)
             inside = box[0] > 0 and box[2] < size[0] and box[1] > 0 and box[3] < size[1]
-            if inside and not any(_overlap(box, other) for other in taken):
+            apart = (
+                box[2] <= left or right <= box[0] or box[3] <= top or bottom <= box[1]
+                for left, top, right, bottom in taken
+            )
+            if inside and all(apart):
                 taken.append(box)
                 look = {"align": align, "dy": dy, "size": font_px}
                 placed.append(Labels(x=[across], y=[up], words=[words], **look))
                 break
     return placed
-
-
-def _pixel(value: float, ends: Ends, length: float) -> float:
-    return length * math.log(value / ends[0]) / math.log(ends[1] / ends[0])
 
 
 def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]]:
@@ -75,10 +79,6 @@ def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]
             begin = first[3].split()[-1].partition("–")[0]
             first[3] = f"{_BLOCK} {begin}–{name.split()[-1]}"
     return [(px, py, name + group, across, up) for px, py, group, name, across, up in labels]
-
-
-def _overlap(box: Box, other: Box) -> bool:
-    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 _OF_MODEL = [
@@ -258,39 +258,32 @@ def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]
 def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     # A model that doesn't count its operations and bytes can't be drawn.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
-    points = [point for model in models for point in [*model.modules, model.step]]
-    points += [p for model in models for p in (model.most_used, model.average) if p]
+    named: list[tuple[str, Point]] = []  # with what is written after the point's name
+    drawn: list[tuple] = []  # points, colour, symbol, size in pixels, name of the series
+    for number, model in enumerate(models):
+        colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
+        drawn.append((model.modules, colour, symbol, 7, f"{model.name}: modules"))
+        drawn.append(([model.step], colour, "square", 9, f"{model.name}: step"))
+        labelled = [*model.modules, model.step, *filter(None, [model.most_used])]
+        named += [(" (small)" if number else "", point) for point in labelled]
     spotters = analysis.spotter_points()
-    named = [
-        ("" if model is models[0] else " (small)", point.name, point.intensity, point.gflops)
-        for model in models
-        for point in [*model.modules, model.step, *filter(None, [model.most_used])]
-    ]
-    points += [point for of_framework in spotters.values() for point in of_framework]
-    x, y = _limits(analysis, [(point.intensity, point.flops_per_s) for point in points])
+    most_used = [*(model.most_used for model in models), *(of[0] for of in spotters.values())]
+    average = [*(model.average for model in models), *(of[-1] for of in spotters.values())]
+    drawn.append(([*filter(None, most_used)], run_colour(7), "triangle", 10, "most used kernel"))
+    drawn.append(([*filter(None, average)], run_colour(7), "star", 20, "average kernel"))
+    for number, (name, of_framework) in enumerate(spotters.items(), len(models)):
+        drawn.append((of_framework[:-1], run_colour(4 + number), "circle", 7, f"{name}: kernels"))
+        named += [(f" ({name.removeprefix('keyword ')})", point) for point in of_framework[:-1]]
+    points = [(point.intensity, point.flops_per_s) for of, *_ in drawn for point in of]
+    x, y = _limits(analysis, points)
     marks = [*_roofs(analysis, x), *_stated(analysis, x, [analysis.config.precision])]
     marks += _one_thread(analysis, x)
     rates = np.array(list(analysis.highest.flops_per_s.values()))
     ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
     marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
-    for number, model in enumerate(models):
-        colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
-        marks.append(_point_marks(model.modules, colour, symbol, 7, f"{model.name}: modules"))
-        marks.append(_point_marks([model.step], colour, "square", 9, f"{model.name}: step"))
-    for symbol, name, size, attribute in (
-        ("triangle", "most used kernel", 10, "most_used"),
-        ("star", "average kernel", 20, "average"),
-    ):
-        kernels = [point for model in models if (point := getattr(model, attribute)) is not None]
-        kernels += [of[0] if attribute == "most_used" else of[-1] for of in spotters.values()]
-        if kernels:
-            marks.append(_point_marks(kernels, run_colour(7), symbol, size, name))
-    for number, (name, of_framework) in enumerate(spotters.items(), len(models)):
-        look = (run_colour(4 + number), "circle", 7, f"{name}: kernels")
-        marks.append(_point_marks(of_framework[:-1], *look))
-        place = f" ({name.removeprefix('keyword ')})"
-        named += [(place, p.name, p.intensity, p.gflops) for p in of_framework[:-1]]
-    marks += place_labels(named, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX)
+    marks += [_point_marks(*look) for look in drawn if look[0]]
+    places = [(after, point.name, point.intensity, point.gflops) for after, point in named]
+    marks += place_labels(places, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX)
     caption = "The roofline of this machine, with the rates of layers, steps and kernels"
     return _chart("roofline", caption, marks, x, y)
 
@@ -412,16 +405,11 @@ def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> 
 def run(config: RooflineConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
-    ceilings = [
-        call(
-            measure.measure_ceilings,
-            config,
-            threads,
-            _arrays(config, threads),
-            backend="tensorflow",
-        )
-        for threads in _thread_counts(config)
-    ]
+    default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
+    ceilings = []
+    for threads in sorted(set(config.thread_counts)) or default_counts:
+        work = (config, threads, _arrays(config, threads))
+        ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
     models = {"model": model}
     if config.small_units and hasattr(model, "smaller"):
         models["small model"] = model.smaller(config.small_units)
@@ -437,19 +425,12 @@ def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
     if not (config.spotter_batch and config.profiled_steps):
         return {}
     sizes = (config.spotter_batch, config.profiled_steps)
-    installed = installed_backends()
     return {
         label: call(spotter_kernels, framework, *sizes, backend=framework)
-        if framework in installed
+        if framework in installed_backends()
         else Kernels([], f"{framework} is not installed: pip install {framework}")
         for framework, label in FRAMEWORKS.items()
     }
-
-
-def _thread_counts(config: RooflineConfig) -> list[int]:
-    if config.thread_counts:
-        return sorted(set(config.thread_counts))
-    return [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
 
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:

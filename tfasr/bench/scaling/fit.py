@@ -2,22 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+BACKWARD_SHARE = 0.6  # assumed share of a step spent in the backward pass
 
 
 @dataclass(frozen=True)
 class Link:
     bytes_per_s: float  # of each device in one direction; may be infinite
     latency_s: float = 0.0  # per message, added to its bytes' time
-
-    def __post_init__(self):
-        if not self.bytes_per_s > 0 or not 0 <= self.latency_s < math.inf:
-            raise ValueError(
-                "A link must have a bandwidth above 0 and a finite latency of at least 0. "
-                f"Received: bytes_per_s={self.bytes_per_s}, latency_s={self.latency_s}."
-            )
 
 
 @dataclass(frozen=True)
@@ -35,13 +31,8 @@ class ScalingModel:
     gradient_bytes: float  # exchanged by each device in a step
     link: Link
     overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
-    backward_share: float = 0.6  # share of a single device's step spent in the backward pass
+    backward_share: float = BACKWARD_SHARE  # of a single device's step
     shared_cores: bool = False  # whether devices are slices of one processor
-
-    def __post_init__(self):
-        for name in ("overlap", "backward_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in 0..1. Received: {getattr(self, name)}.")
 
     def step_s(self, devices: int, per_device_batch: float) -> float:
         compute_s = self.single.seconds(per_device_batch)
@@ -67,45 +58,23 @@ def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
     Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations, 2009, section 3.
     """
-    if devices < 1:
-        raise ValueError(f"There must be at least 1 device. Received: devices={devices}.")
-    messages = 2 * (devices - 1)
-    return messages * (link.latency_s + size_bytes / devices / link.bytes_per_s)
+    messages, moved_bytes = _messages(devices, size_bytes)
+    return messages * link.latency_s + moved_bytes / link.bytes_per_s
 
 
 def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
     """Fits bandwidth and latency to ring all-reduces by least squares of relative errors."""
-    if not len(devices) == len(sizes) == len(seconds) > 0 or min(devices) < 2:
-        raise ValueError(
-            "Fitting a link needs all-reduces over at least 2 devices. Received: "
-            f"devices={list(devices)}, {len(sizes)} sizes, {len(seconds)} times."
-        )
     columns = np.array([_messages(n, size) for n, size in zip(devices, sizes, strict=True)])
-    latency_s, s_per_byte = _fit_positive(columns, np.asarray(seconds, float))
+    latency_s, s_per_byte = _solved(columns, np.array([seconds]))[0].tolist()
     return Link(1 / s_per_byte if s_per_byte > 0 else math.inf, latency_s)
 
 
 def fit_single_device(batches: Sequence[float], seconds: Sequence[float]) -> SingleDeviceStep:
     """Fits a step's two times to measured steps by least squares of relative errors."""
-    if not len(batches) == len(seconds) > 0 or min(batches) <= 0:
-        raise ValueError(
-            "Fitting a step needs measured batches of at least 1 utterance. Received: "
-            f"batches={list(batches)}, {len(seconds)} times."
-        )
     if len(set(batches)) == 1:
         return SingleDeviceStep(0.0, float(np.mean(seconds)) / batches[0])
-    sizes = np.asarray(batches, float)
-    columns = np.stack([np.ones_like(sizes), sizes], axis=1)
-    return SingleDeviceStep(*_fit_positive(columns, np.asarray(seconds, float)))
-
-
-def _fit_positive(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    from scipy.optimize import nnls
-
-    weighted = columns / seconds[:, None]
-    scale = np.maximum(weighted.max(axis=0), np.finfo(float).tiny)
-    first, second = nnls(weighted / scale, np.ones(len(seconds)))[0] / scale
-    return float(first), float(second)
+    columns = np.array([(1.0, batch) for batch in batches])
+    return SingleDeviceStep(*_solved(columns, np.array([seconds]))[0].tolist())
 
 
 @dataclass(frozen=True)
@@ -146,8 +115,7 @@ class PositiveFit:
         self._rng = rng
         # All predictions get the same noise, so they differ only through their causes.
         self._new = rng.standard_normal(draws)
-        rank = int(np.linalg.matrix_rank(x / measured[:, None]))
-        if rank < 2:
+        if np.linalg.matrix_rank(x / measured[:, None]) < 2:
             self._errors = drawn_errors(0.0, 0, prior, draws, rng)
             drawn = self._noisy(measured)
             self.coefficients = _shared_out(x, drawn, rng.uniform(size=draws))
@@ -215,8 +183,6 @@ class BatchCurve:
     """
 
     def __init__(self, points: Sequence[TargetMet], draws: int, rng, prior: Prior = RUN_TO_RUN):
-        if not points:
-            raise ValueError("A batch curve needs runs that met a target. Received: none.")
         sizes = np.array([point.batch for point in points], float)
         logs = np.log([point.utterances for point in points])
         self._middle = float(np.exp(np.log(sizes).mean()))
@@ -263,17 +229,14 @@ class _Fit:
 
 
 def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
+    from scipy.spatial.distance import cdist  # imported late: predicting steps alone needs no SciPy
+
     means = logs.mean(axis=1, keepdims=True)
     centred = logs - means
     # ``least * (1 + batch / critical)``: tries many critical batches, each with its best offset.
     shapes = np.log1p(_SCALES[:, None] * sizes)
     shape_means = shapes.mean(axis=1)
-    shapes_centred = shapes - shape_means[:, None]
-    squares = (
-        np.square(centred).sum(axis=1)[:, None]
-        - 2 * centred @ shapes_centred.T
-        + np.square(shapes_centred).sum(axis=1)
-    )
+    squares = cdist(centred, shapes - shape_means[:, None], "sqeuclidean")
     best = squares.argmin(axis=1)
     offset = means[:, 0] - shape_means[best]
     critical = _Fit(
@@ -298,7 +261,6 @@ DELIVERED = (0.75, 0.95)
 """Share of the stated bandwidth that gradients use, drawn uniformly. Ethernet, IP and TCP headers
 take 6 %, and TCP starts slowly after each step's pause. Chosen from steps over virtual links (veth)
 of known rates, see docs/benchmarks/scaling.md."""
-_BACKWARD_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -336,38 +298,9 @@ class Measurements:
     filled: float = 1.0  # mean over nominal batch size, as an epoch's last batches are smaller
 
 
-@dataclass(frozen=True)
-class Interval:
-    """The median of draws, and the bounds that enclose a fraction `SHARE` of them."""
-
-    low: float
-    middle: float
-    high: float
-
-    @classmethod
-    def of(cls, draws: np.ndarray, share: float = SHARE) -> "Interval":
-        low, middle, high = np.quantile(draws, [(1 - share) / 2, 0.5, (1 + share) / 2])
-        return cls(float(low), float(middle), float(high))
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@dataclass(frozen=True)
-class PredictedRun:
-    workers: int
-    global_batch: int  # utterances
-    step_s: Interval
-    exchange_s: Interval  # the part of the step that is not hidden
-    efficiency: Interval  # one worker's step_s with as many rows, over this step_s
-    utterances: Interval | None = None  # needed for the target; None if no run met one
-    target_s: Interval | None = None
-    beyond: list[str] = field(default_factory=list)  # what lies outside the measured range
-
-    @property
-    def steps_per_s(self) -> Interval:
-        step = self.step_s
-        return Interval(1 / step.high, 1 / step.middle, 1 / step.low)
+def interval(draws: np.ndarray) -> tuple[float, float, float]:
+    """Returns the median of draws, between bounds that enclose a fraction `SHARE` of them."""
+    return tuple(np.quantile(draws, [(1 - SHARE) / 2, 0.5, (1 + SHARE) / 2]).tolist())
 
 
 class WorkerPrediction:
@@ -404,34 +337,46 @@ class WorkerPrediction:
         self._shared_s = np.array([rest.shared_s / rest.utterances for rest in rests])[which]
 
     @property
-    def critical_batch(self) -> Interval | None:
+    def critical_batch(self) -> tuple[float, float, float] | None:
         """The batch that needs twice the fewest utterances; None if only one size was measured."""
         if self._curve is None or len(self._curve.sizes) == 1:
             return None
-        return Interval.of(self._curve.critical_batch)
+        return interval(self._curve.critical_batch)
 
-    def coefficients(self) -> tuple[Interval, Interval]:
-        """Returns a step's fixed seconds and its seconds per row."""
-        fixed, per_row = self._compute.coefficients.T
-        return Interval.of(fixed), Interval.of(per_row)
+    @property
+    def coefficients(self) -> tuple[float, float]:
+        """Medians of a step's fixed seconds and of its seconds per row."""
+        return tuple(np.median(self._compute.coefficients, axis=0).tolist())
 
-    def run(self, workers: int, global_batch: int) -> PredictedRun:
+    def run(self, workers: int, global_batch: int) -> dict[str, Any]:
+        """Returns a run as JSON values: medians, and each interval's ends as _low and _high.
+
+        "exchange_s" is the part of "step_s" that isn't hidden. "efficiency" is one worker's step
+        with as many rows over the run's. "utterances" and "target_s" need runs that met a target.
+        "beyond" lists what lies outside the measured range.
+        """
         batch = global_batch * self.measured.filled
         rows = batch / workers
         compute_s = self._compute.drawn(1.0, rows)
         exchange_s = self._exchange_s(workers)
-        hidden_s = np.minimum(self.measured.overlap * exchange_s, _BACKWARD_SHARE * compute_s)
+        hidden_s = np.minimum(self.measured.overlap * exchange_s, BACKWARD_SHARE * compute_s)
         exposed_s = exchange_s - hidden_s
         step_s = compute_s + exposed_s
-        utterances = target_s = None
+        intervals = {
+            "steps_per_s": tuple(1 / bound for bound in reversed(interval(step_s))),
+            "step_s": interval(step_s),
+            "exchange_s": interval(exposed_s),
+            "efficiency": interval(compute_s / step_s),
+        }
         if self._curve is not None:
             drawn = self._curve.drawn(global_batch)
             beside_s = self._fixed_s + drawn * self._shared_s / workers
-            target_s = Interval.of(drawn / batch * step_s + beside_s)
-            utterances = Interval.of(drawn)
-        intervals = map(Interval.of, (step_s, exposed_s, compute_s / step_s))
-        beyond = self._beyond(workers, rows, global_batch)
-        return PredictedRun(workers, global_batch, *intervals, utterances, target_s, beyond)
+            intervals["utterances"] = interval(drawn)
+            intervals["target_s"] = interval(drawn / batch * step_s + beside_s)
+        row: dict[str, Any] = {"workers": workers, "global_batch": global_batch}
+        for name, (low, middle, high) in intervals.items():
+            row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
+        return row | {"beyond": ",".join(self._beyond(workers, rows, global_batch))}
 
     def _exchange_s(self, workers: int) -> np.ndarray:
         link, size = self.measured.link, self.measured.gradient_bytes

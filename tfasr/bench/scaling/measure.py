@@ -1,6 +1,7 @@
 """Measures training steps on each number of devices, and computes efficiencies."""
 
 import dataclasses
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -13,17 +14,26 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.devices import PROCESS, DeviceUse, num_gpus, powers_up_to, watched_devices
-from tfasr.bench.modules import ModuleTimes, Replicas, module_times, replica_seconds, time_in_turns
+from tfasr.bench.modules import (
+    ModuleTimes,
+    Replicas,
+    gpu_peak_bytes,
+    module_times,
+    replica_seconds,
+    time_in_turns,
+)
 from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
-from tfasr.bench.synthetic import gpu_peak_bytes, noise_batch, write_noise_split
-from tfasr.bench.workload import json_of
+from tfasr.data import shards
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
+from tfasr.data.packing import Packing
+from tfasr.data.shards import ShardedSplit, ShardedUtterance
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require, require_precision, trained
+from tfasr.kit.config import config_class, require, require_numbers, require_precision, trained
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.memory import batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
@@ -54,8 +64,10 @@ class ScalingConfig:
 
     def check(self) -> None:
         sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
-        for name in sizes:
-            require(getattr(self, name) > 0, self, name, "positive")
+        require_numbers(self, *sizes, "predicted_devices")
+        require_numbers(self, "module_rounds", "link_gigabytes_per_s", zero=True)
+        finite = 0 <= self.link_latency_us < math.inf
+        require(finite, self, "link_latency_us", "finite and at least 0")
         require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
         require_precision(self, "precision", trained())
         require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
@@ -63,10 +75,7 @@ class ScalingConfig:
         fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
         rule = "positive divisors of strong_utterances, 1 among them"
         require(not counts or (fits and 1 in counts), self, "device_counts", rule)
-        require(all(n > 0 for n in self.predicted_devices), self, "predicted_devices", "positive")
         require(0 <= self.overlap <= 1, self, "overlap", "in 0..1")
-        for name in ("module_rounds", "link_gigabytes_per_s", "link_latency_us"):
-            require(getattr(self, name) >= 0, self, name, "at least 0")
 
 
 @dataclass(frozen=True)
@@ -186,7 +195,7 @@ def use_devices(count: int) -> str:
     return "GPU"
 
 
-_EPOCH_BATCHES = 4
+_EPOCH_BATCHES, _SHARD = 4, 64  # global batches in an epoch, utterances in a file
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
@@ -221,11 +230,9 @@ class _Process:
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
+        variables = self.model.trainable_variables
+        self.gradient_bytes = 4 * sum(int(np.prod(variable.shape)) for variable in variables)
         self._step = TimedStep(self.model)
-
-    @property
-    def gradient_bytes(self) -> int:
-        return 4 * sum(int(np.prod(weight.shape)) for weight in self.model.trainable_variables)
 
     def train(self, load: Load) -> LoadTimes:
         with tempfile.TemporaryDirectory() as folder:
@@ -242,12 +249,17 @@ class _Process:
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
-        return noise_batch(batch, self._frames, self._labels, self._features.num_features)
+        tensors = synthetic_batch(self._experiment, batch, self._frames, self._labels)
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
         if load.loader == IN_MEMORY:
-            share = self.noise(load.per_device_batch)
-            return tf.data.Dataset.from_tensors(share).map(self._as_loaded).cache().repeat()
+            # The same shapes as of loaded batches, so the same graph.
+            shape = [None, self._frames, self._features.num_features]
+            spec = batch_spec(self._experiment) | {"features": tf.TensorSpec(shape)}
+            share = [self.noise(load.per_device_batch)]
+            dataset = tf.data.Dataset.from_generator(lambda: share, output_signature=spec)
+            return dataset.cache().repeat()
         global_batch = load.per_device_batch * self._replicas
         loaded = self._loaded(folder, global_batch, load.steps)
         if load.loader == SORTING:
@@ -255,24 +267,40 @@ class _Process:
             return sorted_by_length(loaded, window, load.per_device_batch)
         return loaded
 
-    def _as_loaded(self, batch: Batch) -> Batch:
-        features = [None, self._frames, self._features.num_features]
-        shapes = {"features": features, "labels": [None, None]}
-        return {
-            name: tf.compat.v1.placeholder_with_default(value, shapes.get(name, [None]))
-            for name, value in batch.items()
-        }
-
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
-        features, model = self._features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
         # Lengths differ, or there would be nothing to sort.
-        split = write_noise_split(folder, *sizes, features, model, length_spread=0.4)
+        split = write_noise_split(folder, self._experiment, *sizes, length_spread=0.4)
         padding = {"padding": "fixed", "max_frames": self._frames}
         pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
-        source = BatchSource(split, features, pipeline, None, split.feature_statistics())
+        source = BatchSource(split, self._features, pipeline, None, split.feature_statistics())
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
+
+
+def write_noise_split(
+    folder: Path, experiment: Experiment, utterances: int, frames: int, labels: int, **spread: float
+) -> ShardedSplit:
+    """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`, and opens them."""
+    packing = Packing(Alphabet(), experiment.features, shards.ShardConfig(), experiment.model)
+    listed, files, sums = [], [], shards.FeatureSums()
+    names = ("features", "feature_lengths", "labels", "label_lengths", "duration_s")
+    for number, first in enumerate(range(0, utterances, _SHARD)):
+        size = min(_SHARD, utterances - first)
+        batch = synthetic_batch(experiment, size, frames, labels, seed=number, **spread)
+        rows, records = zip(*(batch[name].numpy() for name in names), strict=True), []
+        for position, (noise, length, spelled, spoken, duration_s) in enumerate(rows, first):
+            features, duration_s = noise[:length].astype(np.float16), float(duration_s)
+            sums.add(features)
+            text = spelled[:spoken].tolist()
+            records.append(shards.encode_record(features, text, position, duration_s))
+            sizes = (duration_s, int(length), int(spoken))
+            listed.append(ShardedUtterance(position, f"noise-{position}", "", "", *sizes))
+        path = folder / f"train-{number:05d}.tfrecord"
+        shards.write_shard(path, records, packing.shards.compression)
+        files.append({"file": path.name, "bytes": path.stat().st_size})
+    index = {**packing.content(), "shards": files, "feature_sums": sums.to_json()}
+    return ShardedSplit(folder, index, shards.HeldUtterances(listed))
 
 
 def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.data.Dataset:
@@ -285,79 +313,51 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
     return batches.unbatch().batch(window).map(in_order).unbatch().batch(size)
 
 
-@dataclass(frozen=True)
-class ScalingRow:
-    mode: str  # "weak" (a full batch per device) or "strong" (one batch shared by all)
-    loader: str  # one of `LOADERS`
-    devices: int
-    per_device_batch: int  # utterances
-    steps: int  # including the first ones
-    first_s: list[float]  # first steps with input wait, which other fields leave out
-    step_s: float  # median of the other steps, with input wait
-    mean_step_s: float
-    input_wait_s: float  # mean of the other steps
-    use_percent: dict[str, float | None]  # mean utilisation, by device
-    single_s: float  # `counted_s` on one device
-    predicted_s: float | None  # predicted step; None with a loader or without a link
+def scaling_row(
+    devices: int, times: LoadTimes, warmup: int, single_s: float | None, predicted_s: float | None
+) -> dict[str, Any]:
+    """Returns a load's steps after the first ``warmup`` as JSON values.
 
-    @classmethod
-    def of(
-        cls, devices: int, times: LoadTimes, warmup: int, single_s: float | None, predicted_s
-    ) -> "ScalingRow":
-        load, steps_s = times.load, times.whole_s[warmup:]
-        mean_s, step_s = statistics.fmean(steps_s), times.steady_s(warmup)
-        return cls(
-            mode=load.name,
-            loader=load.loader,
-            devices=devices,
-            per_device_batch=load.per_device_batch,
-            steps=len(times.step_s),
-            first_s=times.whole_s[:warmup],
-            step_s=step_s,
-            mean_step_s=mean_s,
-            input_wait_s=statistics.fmean(times.input_wait_s[warmup:]),
-            use_percent={use.device: use.mean_percent for use in times.use},
-            single_s=single_s or (mean_s if load.loader else step_s),
-            predicted_s=predicted_s,
-        )
-
-    @property
-    def counted_s(self) -> float:
-        """Seconds per step for rates: the median or, with a loader (uneven steps), the mean."""
-        return self.mean_step_s if self.loader else self.step_s
-
-    @property
-    def utterances_per_s(self) -> float:
-        return self.devices * self.per_device_batch / self.counted_s
-
-    @property
-    def efficiency(self) -> float:
-        """Throughput over one device's throughput times the number of devices; 1 is ideal."""
-        return self.speedup / self.devices
-
-    @property
-    def speedup(self) -> float:
-        ratio = self.single_s / self.counted_s
-        return ratio * self.devices if self.mode == "weak" else ratio
-
-    @property
-    def prediction_error(self) -> float | None:
-        return None if self.predicted_s is None else self.predicted_s / self.step_s - 1
+    ``single_s``: the row's "single_s" on one device, None for that device's own row. An efficiency
+    of 1 is ideal: as many times one device's throughput as there are devices.
+    """
+    load, steps_s = times.load, times.whole_s[warmup:]
+    step_s, mean_s = times.steady_s(warmup), statistics.fmean(steps_s)
+    # With a loader, steps are uneven, so rates use the mean instead of the median.
+    counted_s = mean_s if load.loader else step_s
+    single_s = single_s or counted_s
+    speedup = single_s / counted_s * (devices if load.name == "weak" else 1)
+    return {
+        "mode": load.name,  # "weak" (a full batch per device) or "strong" (one batch for all)
+        "loader": load.loader,
+        "devices": devices,
+        "per_device_batch": load.per_device_batch,
+        "steps": len(times.step_s),  # including the first ones
+        "first_s": times.whole_s[:warmup],
+        "step_s": step_s,
+        "mean_step_s": mean_s,
+        "input_wait_s": statistics.fmean(times.input_wait_s[warmup:]),
+        "use_percent": {use.device: use.mean_percent for use in times.use},
+        "single_s": single_s,
+        "predicted_s": predicted_s,  # None with a loader or without a link
+        "utterances_per_s": devices * load.per_device_batch / counted_s,
+        "efficiency": speedup / devices,
+        "speedup": speedup,
+        "prediction_error": None if predicted_s is None else predicted_s / step_s - 1,
+    }
 
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    rows: list[ScalingRow]  # weak without loader, with loaders, then strong; each by devices
+    # of `scaling_row`: weak without loader, with loaders, then strong; each by devices
+    rows: list[dict[str, Any]]
     answers: list[ScalingAnswer]  # one for each number of devices
     model: ScalingModel | None  # None if no link was configured or measured
     link_source: str  # where the link's figures come from, for readers
-    warmup_steps: int  # first steps left out of each row
-    strong_utterances: int
-    predicted_devices: tuple[int, ...]
+    config: ScalingConfig
 
     @classmethod
-    def of(cls, answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> "ScalingAnalysis":
-        warmup = config.warmup_steps
+    def of(cls, answers: Sequence[ScalingAnswer], config: ScalingConfig) -> "ScalingAnalysis":
         link, source = _link(answers, config)
         model = link and _model(answers[0], link, config)
         rows = []
@@ -368,11 +368,10 @@ class ScalingAnalysis:
                     predicted_s = None
                     if times.load.loader == IN_MEMORY and model is not None:
                         predicted_s = model.step_s(answer.devices, times.load.per_device_batch)
-                    row = ScalingRow.of(answer.devices, times, warmup, single_s, predicted_s)
-                    single_s = row.single_s
-                    rows.append(row)
-        sizes = (warmup, config.strong_utterances, config.predicted_devices)
-        return cls(rows, list(answers), model, source, *sizes)
+                    more = (config.warmup_steps, single_s, predicted_s)
+                    rows.append(scaling_row(answer.devices, times, *more))
+                    single_s = rows[-1]["single_s"]
+        return cls(rows, list(answers), model, source, config)
 
     @property
     def shared_cores(self) -> bool:
@@ -383,9 +382,8 @@ class ScalingAnalysis:
         return [answer for answer in self.answers if answer.modules is not None]
 
     def to_json(self) -> dict[str, Any]:
-        derived = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
         return {
-            "rows": [json_of(row, *derived) for row in self.rows],
+            "rows": self.rows,
             "shared_cores": self.shared_cores,
             "prediction": self.model and dataclasses.asdict(self.model),
             "link_source": self.link_source,
@@ -393,7 +391,7 @@ class ScalingAnalysis:
         }
 
 
-def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Link | None, str]:
+def _link(answers: Sequence[ScalingAnswer], config: ScalingConfig) -> tuple[Link | None, str]:
     if config.link_gigabytes_per_s:
         link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
         return link, "configured"
@@ -405,7 +403,7 @@ def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Li
     return link, f"all-reduces measured over {measured.devices} devices"
 
 
-def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> ScalingModel:
+def _model(answer: ScalingAnswer, link: Link, config: ScalingConfig) -> ScalingModel:
     in_memory = [times for times in answer.loads if times.load.loader == IN_MEMORY]
     batches = [times.load.per_device_batch for times in in_memory]
     seconds = [times.steady_s(config.warmup_steps) for times in in_memory]

@@ -2,9 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -174,27 +175,29 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
 
 @dataclass(frozen=True)
 class Asked:
+    """The flags of ``tfasr bench scaling``; raises UsageError for invalid values."""
+
     run_dirs: Sequence[Path]
-    results: Sequence[Path] = ()  # results.json files of the scaling workload
-    target: str = ""  # such as "cer=0.1"; "" to predict only steps
-    policy: str = "paper"  # the target's clock and rule
-    window: int | None = None  # evaluations whose median must meet the target; None: the policy's
-    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
-    global_batch_sizes: tuple[int, ...] = ()  # utterances on all workers; empty for the runs' own
-    rows_per_worker: tuple[int, ...] = ()  # instead: utterances of each worker
-    link_gbit_s: float | None = None  # None to use the runs' exchanges
-    link_latency_us: float = 0.0  # per message
-    over_loopback: bool = False  # the runs' exchanges used no network
-    measure_exchange: bool = False  # measures an exchange on this machine
-    gradient_mb: float | None = None  # None to use the runs' gradients
-    overlap: float = 0.0  # fraction of the exchange hidden behind the backward pass
+    measured: Sequence[Path]  # results.json files of the scaling workload
+    target: str  # such as "cer=0.1"; "" to predict only steps
+    policy: str  # the target's clock and rule
+    window: int | None  # evaluations whose median must meet the target; None: the policy's
+    workers: tuple[int, ...]
+    global_batch_size: tuple[int, ...]  # utterances on all workers; empty for the runs' own
+    rows_per_worker: tuple[int, ...]  # instead: utterances of each worker
+    link_gbit_s: float | None  # None to use the runs' exchanges
+    link_latency_us: float  # per message
+    over_loopback: bool  # the runs' exchanges used no network
+    measure_exchange: bool  # measures an exchange on this machine
+    gradient_mb: float | None  # None to use the runs' gradients
+    overlap: float  # fraction of the exchange hidden behind the backward pass
 
     def __post_init__(self):
-        counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
+        counts = (*self.workers, *self.global_batch_size, *self.rows_per_worker)
         link, latency_us = self.link_gbit_s, self.link_latency_us
         finite = 0 <= latency_us < math.inf and (link is not None or not latency_us)
-        two_sizes = self.global_batch_sizes and self.rows_per_worker
-        sources = self.run_dirs or self.results
+        two_sizes = self.global_batch_size and self.rows_per_worker
+        sources = self.run_dirs or self.measured
         checks = {
             "--workers, --global_batch_size and --rows_per_worker must be above 0": (
                 self.workers and min(counts) > 0
@@ -216,7 +219,7 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
     check_format(output_format)
     target = parse_target(asked.target) if asked.target else None
     data = read_runs(asked.run_dirs, target, asked.policy, asked.window)
-    for path in asked.results:
+    for path in asked.measured:
         read_results(path, data)
     if target is not None and not data.targets:
         raise UsageError(
@@ -225,7 +228,11 @@ def predict(asked: Asked, *, out: str | Path | None = None, output_format: str =
         )
     prediction = fit.WorkerPrediction(_measurements(asked, data))
     rows = [prediction.run(workers, batch) for workers, batch in _runs(asked, data)]
-    written = _written(asked, data, prediction, rows)
+    measured = asdict(prediction.measured) | {"missed": data.missed}
+    del measured["filled"]
+    values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
+    values["predicted"] = rows
+    written = Measured([prediction_table(prediction, rows, asked.target, data.missed)], values)
     if out is not None:
         out = Path(out).resolve()
         check_results_folder(out)
@@ -270,7 +277,7 @@ def _gradient_bytes(asked: Asked, data: RunData) -> float:
 def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     if asked.rows_per_worker:
         return [(n, n * rows) for rows in asked.rows_per_worker for n in asked.workers]
-    batches = asked.global_batch_sizes or tuple(sorted(set(data.batches)))
+    batches = asked.global_batch_size or tuple(sorted(set(data.batches)))
     if not batches:
         raise UsageError(
             "--global_batch_size or --rows_per_worker is needed if no run records a batch size. "
@@ -285,57 +292,47 @@ def _runs(asked: Asked, data: RunData) -> list[tuple[int, int]]:
     return runs
 
 
-def _written(asked: Asked, data: RunData, prediction: fit.WorkerPrediction, rows) -> Measured:
-    notes = []
-    if data.missed:
-        notes.append(
-            f"{len(data.missed)} runs never met the target and are left out, so the utterances are "
-            f"underestimated: {', '.join(data.missed)}."
-        )
-    table = prediction_table(prediction, rows, asked.target, notes)
-    measured = asdict(prediction.measured) | {"missed": data.missed}
-    del measured["filled"]
-    values = {"target": asked.target or None, "interval_share": fit.SHARE, "measured": measured}
-    return Measured([table], {**values, "predicted": list(map(record, rows))})
-
-
 def prediction_table(
-    prediction: fit.WorkerPrediction, rows: Sequence[fit.PredictedRun], target: str, notes
+    prediction: fit.WorkerPrediction, rows: Sequence[dict[str, Any]], target: str, missed
 ) -> Table:
     columns = [
-        Column("workers", "", lambda row: row.workers),
-        Column("global\nbatch", "", lambda row: row.global_batch),
-        Column("rows per\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
-        *_both("steps/s", lambda row: row.steps_per_s),
-        Column("exchange\n%", "", lambda r: r.exchange_s.middle / r.step_s.middle, fixed(0, 100)),
-        *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
+        Column("workers", "", itemgetter("workers")),
+        Column("global\nbatch", "", itemgetter("global_batch")),
+        Column("rows per\nworker", "", _rows_per_worker, "{:.4g}".format),
+        *_both("steps/s", "steps_per_s"),
+        Column("exchange\n%", "", lambda row: row["exchange_s"] / row["step_s"], fixed(0, 100)),
+        *_both("efficiency\n%", "efficiency", 100, ".0f"),
     ]
     if target:
-        columns += _both("utterances\nto target", lambda row: row.utterances)
-        columns += _both("minutes", lambda row: row.target_s, 1 / 60)
-    beyond = Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
+        columns += _both("utterances\nto target", "utterances")
+        columns += _both("minutes", "target_s", 1 / 60)
+    beyond = Column(
+        "beyond what\nwas measured", "", lambda r: r["beyond"].replace(",", ", ") or "-"
+    )
     title = f"Predicted runs{f' to {target}' if target else ''}"
-    records = records_of(list(map(record, rows)))
-    notes = [*_notes(prediction), *notes]
-    return table_of(title, [*columns, beyond], rows, notes, records=records)
+    notes = _notes(prediction, missed)
+    return table_of(title, [*columns, beyond], rows, notes, records=records_of(rows))
 
 
-def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
+def _rows_per_worker(row: dict[str, Any]) -> float:
+    return row["global_batch"] / row["workers"]
+
+
+def _both(heading: str, name: str, scale: float = 1.0, form: str = ".3g") -> list[Column]:
     """Returns two columns of an interval: its median and its ends."""
 
     def text(value: float) -> str:
         value *= scale
         return f"{value:,.0f}" if value >= 1000 else format(value, form)
 
-    def ends(row: fit.PredictedRun) -> str:
-        return f"{text(interval(row).low)} to {text(interval(row).high)}"
+    def ends(row: dict[str, Any]) -> str:
+        return f"{text(row[f'{name}_low'])} to {text(row[f'{name}_high'])}"
 
-    middle = Column(heading, "", lambda row: interval(row).middle, text)
-    return [middle, Column("interval", "", ends)]
+    return [Column(heading, "", itemgetter(name), text), Column("interval", "", ends)]
 
 
-def _notes(prediction: fit.WorkerPrediction) -> list[str]:
-    constant, per_row = prediction.coefficients()
+def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]:
+    constant_s, per_row_s = prediction.coefficients
     measured = prediction.measured
     link, sources = measured.link, []
     if link is not None:
@@ -348,7 +345,7 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
     unknown = "; a single number of rows can't show the fixed part" if len(rows) == 1 else ""
     notes = [
         f"Medians, with intervals for {100 * fit.SHARE:.0f} % of new runs by a parametric "
-        f"bootstrap. A step takes {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} "
+        f"bootstrap. A step takes {1000 * constant_s:.3g} ms and {1000 * per_row_s:.3g} "
         f"ms per row, from steps with {listed} rows per worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{' and '.join(sources)}; {100 * measured.overlap:.0f} % of it is hidden.",
@@ -358,51 +355,42 @@ def _notes(prediction: fit.WorkerPrediction) -> list[str]:
         growth = "; a single batch size can't show how their number grows with it"
         critical = prediction.critical_batch
         if critical is not None:
-            batches = (critical.low, critical.middle, critical.high)
-            low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in batches)
+            low, middle, high = (f"{n:,.0f}" if n < 1e9 else "any" for n in critical)
             growth = f"; a batch of {middle} ({low} to {high}) needs twice the minimum, "
             growth += "if the curve with a critical batch is right"
         runs = len(measured.targets)
         notes.append(f"Utterances: from {runs} runs with batches of {sizes}{growth}.")
+    if missed:
+        notes.append(
+            f"{len(missed)} runs never met the target and are left out, so the utterances are "
+            f"underestimated: {', '.join(missed)}."
+        )
     return notes
 
 
-def record(row: fit.PredictedRun) -> dict[str, Any]:
-    values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
-    names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
-    for name in names:
-        if (interval := getattr(row, name)) is not None:
-            ends = {f"{name}_low": interval.low, f"{name}_high": interval.high}
-            values |= {name: interval.middle, **ends}
-    return {**values, "beyond": ",".join(row.beyond)}
-
-
-def prediction_chart(rows: Sequence[fit.PredictedRun], target: str) -> Chart:
-    panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
+def prediction_chart(rows: Sequence[dict[str, Any]], target: str) -> Chart:
+    panels = [_panel(rows, "steps_per_s", 1.0, "steps per second")]
     if target:
-        panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
+        panels.append(_panel(rows, "target_s", 1 / 60, f"minutes to {target}"))
     caption = f"Predicted for N workers, with intervals for {100 * fit.SHARE:.0f} % of new runs"
     return Chart("prediction", caption, panels, columns=2, width=420)
 
 
-def _panel(rows: Sequence[fit.PredictedRun], interval: Callable, scale: float, title: str) -> Panel:
+def _panel(rows: Sequence[dict[str, Any]], name: str, scale: float, title: str) -> Panel:
     marks = []
     for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
         of_batch = [row for row in rows if _key(row, rows) == batch]
-        xs, colour = [row.workers for row in of_batch], run_colour(number)
+        xs, colour = [row["workers"] for row in of_batch], run_colour(number)
         low, middle, high = (
-            [scale * getattr(interval(row), name) for row in of_batch]
-            for name in ("low", "middle", "high")
+            [scale * row[key] for row in of_batch] for key in (f"{name}_low", name, f"{name}_high")
         )
         marks += [Area(x=xs, low=low, high=high, colour=colour), *curve(xs, middle, colour, batch)]
-    counts = sorted({row.workers for row in rows})
+    counts = sorted({row["workers"] for row in rows})
     return Panel(marks, counts_axis("workers", counts), Axis(title, log=True))
 
 
-def _key(row: fit.PredictedRun, rows: Sequence[fit.PredictedRun]) -> str:
-    batches = {other.global_batch for other in rows}
-    if len(batches) > 1 and all(
-        other.global_batch * row.workers == row.global_batch * other.workers for other in rows
-    ):
-        return f"{row.global_batch / row.workers:.4g} rows per worker"
-    return f"batch {row.global_batch}"
+def _key(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    batches = {other["global_batch"] for other in rows}
+    if len(batches) > 1 and len(set(map(_rows_per_worker, rows))) == 1:
+        return f"{_rows_per_worker(row):.4g} rows per worker"
+    return f"batch {row['global_batch']}"

@@ -4,11 +4,13 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
+from tfasr.bench.modules import ModuleTimes
 from tfasr.bench.scaling import measure
-from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig, ScalingRow
+from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.data.features import FeatureConfig
 from tfasr.display import chart
@@ -21,7 +23,11 @@ from tfasr.models.model import ModelConfig
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
-    return [scaling, _first_steps(analysis), *modules, _devices(analysis)]
+    rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
+    note = "The first step traces and compiles. No other figure includes these steps."
+    warmup = analysis.config.warmup_steps
+    first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
+    return [scaling, first, *modules, _devices(analysis)]
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
@@ -32,37 +38,39 @@ def straggling(seconds_of_replicas: list[list[float]]) -> float:
     )
 
 
-def label(row: ScalingRow) -> str:
-    return f"{row.mode}, {row.loader}" if row.loader else row.mode
+def label(row: dict[str, Any]) -> str:
+    return f"{row['mode']}, {row['loader']}" if row["loader"] else row["mode"]
 
 
 _SCALING = [
     Column("scaling", "", label),
-    Column("devices", "", lambda row: row.devices),
-    Column("batch per\ndevice", "", lambda row: row.per_device_batch),
-    Column("steps", "", lambda row: row.steps),
-    Column("step\nms", "", lambda row: row.step_s, milliseconds),
-    Column("mean step\nms", "", lambda row: row.mean_step_s, milliseconds),
-    Column("input wait\nms", "", lambda row: row.input_wait_s, milliseconds),
+    Column("devices", "", itemgetter("devices")),
+    Column("batch per\ndevice", "", itemgetter("per_device_batch")),
+    Column("steps", "", itemgetter("steps")),
+    Column("step\nms", "", itemgetter("step_s"), milliseconds),
+    Column("mean step\nms", "", itemgetter("mean_step_s"), milliseconds),
+    Column("input wait\nms", "", itemgetter("input_wait_s"), milliseconds),
     Column("use\n%", "", lambda row: _use_of(row), fixed(0)),
-    Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
-    Column("speed-up", "", lambda row: row.speedup, fixed(2)),
-    Column("efficiency\n%", "", lambda row: row.efficiency, percent),
-    Column("predicted\nstep ms", "", lambda row: row.predicted_s, milliseconds),
-    Column("error\n%", "", lambda row: row.prediction_error, lambda x: f"{100 * x:+.0f}"),
+    Column("utterances/s", "", itemgetter("utterances_per_s"), "{:.4g}".format),
+    Column("speed-up", "", itemgetter("speedup"), fixed(2)),
+    Column("efficiency\n%", "", itemgetter("efficiency"), percent),
+    Column("predicted\nstep ms", "", itemgetter("predicted_s"), milliseconds),
+    Column("error\n%", "", itemgetter("prediction_error"), lambda x: f"{100 * x:+.0f}"),
 ]
 
 
-def _use_of(row: ScalingRow) -> float | None:
-    gpus = [use for name, use in row.use_percent.items() if name != PROCESS and use is not None]
-    return statistics.fmean(gpus) if gpus else row.use_percent.get(PROCESS)
+def _use_of(row: dict[str, Any]) -> float | None:
+    percents = row["use_percent"]
+    gpus = [use for name, use in percents.items() if name != PROCESS and use is not None]
+    return statistics.fmean(gpus) if gpus else percents.get(PROCESS)
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
+    config = analysis.config
     notes = [
-        f"Without the first {analysis.warmup_steps} steps. Step: the median, with input wait. "
+        f"Without the first {config.warmup_steps} steps. Step: the median, with input wait. "
         "Weak: a full batch on every device, and one device's number of steps times the devices. "
-        f"Strong: {analysis.strong_utterances} utterances on all devices. Without loader, one "
+        f"Strong: {config.strong_utterances} utterances on all devices. Without loader, one "
         "batch stays in memory; the sorting loader sorts utterances by length while training "
         "waits. Efficiency: throughput (with a loader, from the mean step) divided by the number "
         "of devices and by one device's throughput. Use: of GPUs, or of all cores by this process."
@@ -92,12 +100,6 @@ def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: s
     return table_of(title, columns, rows, [note])
 
 
-def _first_steps(analysis: ScalingAnalysis) -> Table:
-    rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
-    note = "The first step traces and compiles. No other figure includes these steps."
-    return _steps_table("First steps, left out", "scaling", analysis.warmup_steps, rows, note)
-
-
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
     count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
     rows = []
@@ -113,23 +115,20 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
 
 
 def _modules(analysis: ScalingAnalysis) -> Table:
-    names = ("alone_s", "forward_s", "backward_s")
+    def block(times: ModuleTimes) -> list[list[Any]]:
+        seconds = [[m.alone_s, m.forward_s, m.backward_s] for m in times.modules]
+        shares = [percent(module.in_step_s / times.step_s) for module in times.modules]
+        sums = [sum(values) for values in zip(*seconds, strict=True)]
+        pairs = zip([*seconds, sums], [*shares, "100.0"], strict=True)
+        return [[*values, share] for values, share in pairs]
+
     columns = ["module"]
     for answer in analysis.timed:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
-    by_module = zip(*(answer.modules.modules for answer in analysis.timed), strict=True)
-    steps_s = [answer.modules.step_s for answer in analysis.timed]
-    rows: list[list[Any]] = []
-    for modules in by_module:
-        rows.append([modules[0].module])
-        for module, step_s in zip(modules, steps_s, strict=True):
-            rows[-1] += [getattr(module, name) for name in names]
-            rows[-1].append(percent(module.in_step_s / step_s))
-    total: list[Any] = ["whole step"]
-    for answer in analysis.timed:
-        total += [sum(getattr(m, name) for m in answer.modules.modules) for name in names]
-        total.append("100.0")
+    names = [[m.module] for m in analysis.timed[0].modules.modules] + [["whole step"]]
+    blocks = (block(answer.modules) for answer in analysis.timed)
+    rows = [sum(cells, []) for cells in zip(names, *blocks, strict=True)]
     note = (
         "Within the step, the clock is read after each module's forward and backward pass, and the "
         "next pass waits for the reading, so times add up to the step; medians after the first "
@@ -138,7 +137,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         "shorter."
     )
     by_place = columns_of_tuples(columns, milliseconds)
-    return table_of("Time per module", by_place, [*rows, total], [note])
+    return table_of("Time per module", by_place, rows, [note])
 
 
 _DEVICES = [
@@ -265,14 +264,14 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
 
 
 def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
-    measured = [row for row in analysis.rows if row.mode == mode]
-    counts = sorted({row.devices for row in measured})
+    measured = [row for row in analysis.rows if row["mode"] == mode]
+    counts = sorted({row["devices"] for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
     shown = list(counts)
-    weak_batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+    weak_batch = next(row["per_device_batch"] for row in analysis.rows if row["mode"] == "weak")
 
     def predicted(model: Any, counts: Sequence[int]) -> list[float]:
-        strong, batch = mode == "strong", analysis.strong_utterances
+        strong, batch = mode == "strong", analysis.config.strong_utterances
         efficiency = model.strong_efficiency if strong else model.weak_efficiency
         return [100 * efficiency(n, batch if strong else weak_batch) for n in counts]
 
@@ -280,22 +279,22 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
         if analysis.shared_cores:
             ys, name = predicted(analysis.model, counts), "predicted, cores shared"
             marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
-        shown = sorted({*counts, *analysis.predicted_devices})
+        shown = sorted({*counts, *analysis.config.predicted_devices})
         name = "predicted, devices apart" if analysis.shared_cores else "predicted"
         ys = predicted(dataclasses.replace(analysis.model, shared_cores=False), shown)
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
-        if rows := [row for row in measured if row.loader == loader]:
+        if rows := [row for row in measured if row["loader"] == loader]:
             name = "measured, cores shared" if analysis.shared_cores else "measured"
             name += f", {loader}" if loader else ""
-            xs, ys = [row.devices for row in rows], [100 * row.efficiency for row in rows]
+            xs, ys = [row["devices"] for row in rows], [100 * row["efficiency"] for row in rows]
             symbol = "square" if loader else "circle"
             marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
     titles = {
-        "strong": f"strong: {analysis.strong_utterances} utterances in all",
+        "strong": f"strong: {analysis.config.strong_utterances} utterances in all",
         "weak": f"weak: {weak_batch} utterances on each device",
     }
-    top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
+    top = max(105.0, *(1.05 * 100 * row["efficiency"] for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
     return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
 
