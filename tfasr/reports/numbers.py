@@ -194,16 +194,16 @@ def mean_utilisation(run: Run) -> dict[str, float]:
     columns = {device: _columns(run, device) for device in ("cpu", "gpu")}
     values = {}
     for heading, device, name, of in (
-        ("cpu_percent", "cpu", "cpu_percent", np.mean),
-        ("process_percent", "cpu", "process_percent", np.mean),
-        ("gpu_percent", "gpu", "utilisation_percent", np.mean),
+        ("cpu_share", "cpu", "cpu_percent", np.mean),
+        ("process_cpu_share", "cpu", "process_percent", np.mean),
+        ("gpu_share", "gpu", "utilisation_percent", np.mean),
         ("gpu_power_w", "gpu", "power_w", np.mean),
         ("gpu_memory_bytes", "gpu", "memory_used_bytes", np.max),
     ):
         column = columns[device].get(name, np.zeros(0))
         finite = column[np.isfinite(column)]
         if finite.size:
-            values[heading] = float(of(finite))
+            values[heading] = float(of(finite)) * (0.01 if heading.endswith("share") else 1.0)
     return values
 
 
