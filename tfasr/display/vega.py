@@ -28,7 +28,6 @@ _SHAPES = {
     "star": "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z",
 }  # fmt: skip
 _HOLLOW = ("ring", "tick")
-_MOST_TICKS = 8
 _TICKS = 6
 _FONT_PX = 12
 _CHARACTER_PX = 7
@@ -125,16 +124,6 @@ def numbers(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in plain]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
-        ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in steps]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= _MOST_TICKS:
-            break
-    return ticks
-
-
 def _frame(panel: Panel) -> Spec:
     title = {"title": panel.title} if panel.title else {}
     return {**title, "encoding": {"x": _axis("x", panel.x), "y": _axis("y", panel.y)}}
@@ -147,7 +136,7 @@ def _axis(channel: str, axis: Axis) -> Spec:
     look: Spec = {"title": axis.label or None, "grid": axis.grid, "format": ",.6~g"}
     ticks = axis.ticks
     if ticks is None and axis.log and axis.limits is not None:
-        ticks = log_ticks(*axis.limits) or None
+        ticks = charts.log_ticks(*axis.limits) or None
     if ticks is not None:
         look["values"] = numbers(ticks)
     elif not axis.log:
