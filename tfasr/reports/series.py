@@ -10,21 +10,7 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 
-SIGMA = 10.0
-_REACH = 4.0
-
-
-def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Smooths like ``scipy.ndimage.gaussian_filter1d``. Source: arXiv 2003.12366, Figure 7."""
-    if not sigma > 0:
-        raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
-    values = np.asarray(values, dtype=float)
-    if values.size == 0:
-        return values
-    radius = int(_REACH * sigma + 0.5)
-    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
-    padded = np.pad(values, radius, mode="symmetric")
-    return np.convolve(padded, kernel / kernel.sum(), mode="valid")
+SIGMA = 10.0  # steps over which the loss is smoothed. Source: arXiv 2003.12366, Figure 7
 
 
 def thin(length: int, most: int) -> np.ndarray:
@@ -73,6 +59,8 @@ class RunSeries:
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
     """Returns a run's steps over time on a policy's clock, without lost work."""
+    from scipy.ndimage import gaussian_filter1d  # imported late: most reports don't need it
+
     line, steps = run.timeline, run.timeline.steps
     minutes = np.array(policy.times_s(line)) / 60
     epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
@@ -89,7 +77,7 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
     # A logarithmic axis can't show values of 0 or less.
     shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
     some = thin(shown.size, CURVE_POINTS)
-    smooth = gaussian_smooth(loss[shown])[some].astype(np.float32)
+    smooth = gaussian_filter1d(loss[shown], SIGMA)[some].astype(np.float32)
     return RunSeries(
         Series(_single(x, shown[some]), smooth),
         _throughput(x, steps),
