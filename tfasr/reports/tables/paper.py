@@ -224,7 +224,7 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
     """Returns a source's tables with your rows first; your shares relate only to your rows."""
-    names = [name for name, table in source.tables.items() if table.kind in _KINDS]
+    names = [name for name, table in source.tables.items() if table.kind in (*_KINDS, *_OF_RUNS)]
     return [published_table(report, source, name) for name in names]
 
 
@@ -232,7 +232,7 @@ def published_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
     table = source.tables[name]
-    columns, lines = _KINDS[table.kind](report, table, measured or Measured())
+    columns, lines = _KINDS.get(table.kind, _of_runs)(report, table, measured or Measured())
     shown = {"run", *(column.name for column in columns)}
     others = dict.fromkeys(name for line in lines for name in line.values if name not in shown)
     own_rows = any(line.run is not None for line in lines)
@@ -284,52 +284,71 @@ def _published(table: PublishedTable) -> list[_Line]:
     return [_Line(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
 
 
-def _lines(columns: Sequence[Column[RunAnalysis]]) -> list[Column[_Line]]:
-    return [_column(column.heading, column.name, column.text) for column in columns]
+def _per_device(run: RunAnalysis) -> float | None:
+    batch, devices = run.facts.global_batch_size, run.facts.num_replicas
+    return batch / devices if batch is not None and devices else None
 
 
-def _of_groups(report: Report, columns: Sequence[Column[RunAnalysis]]) -> list[_Line]:
-    firsts = [(group, runs[0]) for group, runs in group_members(report.runs).items()]
-    lines = [_Line(run, group, values_of(columns, report.runs[run])) for group, run in firsts]
-    return [line for line in lines if any(value is not None for value in line.values.values())]
+def _pipeline(key: str) -> Callable[[RunAnalysis], Any]:
+    def value(run: RunAnalysis) -> Any:
+        values = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
+        return values.get(key) if isinstance(values, dict) else None
+
+    return value
 
 
-def _systems(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    columns = [
-        _SYSTEMS[0],
-        Column("GPUs", "gpus", gpus_of),
-        Column("total\nUSD", "total_usd", "charges.hardware.purchase_price_usd", fixed(2)),
-        Column("GPUs\nUSD", "gpus_usd", "charges.hardware.gpus_price_usd", fixed(2)),
-        Column("CPUs\nUSD", "cpus_usd", "charges.hardware.cpus_price_usd", fixed(2)),
-    ]
+# For each kind of published table that shows facts of runs: its columns, and the one without whose
+# value a run is left out ("": without any value)
+_OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
+    "systems": (
+        [
+            _SYSTEMS[0],
+            Column("GPUs", "gpus", gpus_of),
+            Column("total\nUSD", "total_usd", "charges.hardware.purchase_price_usd", fixed(2)),
+            Column("GPUs\nUSD", "gpus_usd", "charges.hardware.gpus_price_usd", fixed(2)),
+            Column("CPUs\nUSD", "cpus_usd", "charges.hardware.cpus_price_usd", fixed(2)),
+        ],
+        "",
+    ),
+    "parameters": (
+        [
+            _BATCH,
+            Column("batch\nper device", "per_replica_batch_size", _per_device, "{:g}".format),
+            Column("readers", "readers", _pipeline("num_readers")),
+            Column("buffer,\nbatches", "buffer_batches", _pipeline("prefetch")),
+        ],
+        "global_batch_size",
+    ),
+    "steps": (
+        [
+            Column("devices", "num_devices", "facts.num_replicas"),
+            *(
+                Column(f"{part}\nms", f"{part}_s", lambda run: None, lambda s: f"{1000 * s:.3g}")
+                for part in ("forward", "backward", "total")  # runs don't record them
+            ),
+            *SPEEDS,
+            Column("epoch\ns", "epoch_s", "facts.epoch_s", three_digits),
+        ],
+        "utterances_per_s",
+    ),
+    "use": ([_BATCH, _LOADS[2]], "gpu_share"),
+}
+
+
+def _of_runs(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    columns, required = _OF_RUNS[table.kind]
+    shown = [(runs[0], group) for group, runs in group_members(report.runs).items()]
+    if table.kind == "steps":
+        shown = [(index, run.name) for index, run in enumerate(report.runs)]
     lines = []
-    for line in _of_groups(report, columns):
-        machine = at("charges.hardware.name")(report.runs[line.run])
-        lines.append(replace(line, name=f"{line.name}: {machine}") if machine else line)
-    return _lines(columns), [*lines, *_published(table)]
-
-
-def _parameters(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    def per_device(run: RunAnalysis) -> float | None:
-        batch, devices = run.facts.global_batch_size, run.facts.num_replicas
-        return batch / devices if batch is not None and devices else None
-
-    def pipeline(heading: str, name: str, key: str) -> Column[RunAnalysis]:
-        def value(run: RunAnalysis) -> Any:
-            values = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
-            return values.get(key) if isinstance(values, dict) else None
-
-        return Column(heading, name, value)
-
-    columns = [
-        _BATCH,
-        Column("batch\nper device", "per_replica_batch_size", per_device, "{:g}".format),
-        pipeline("readers", "readers", "num_readers"),
-        pipeline("buffer,\nbatches", "buffer_batches", "prefetch"),
-    ]
-    lines = _of_groups(report, columns)
-    lines = [line for line in lines if line.values["global_batch_size"] is not None]
-    return _lines(columns), [*lines, *_published(table)]
+    for index, name in shown:
+        values = values_of(columns, report.runs[index])
+        machine = at("charges.hardware.name")(report.runs[index])
+        if table.kind == "systems" and machine:
+            name += f": {machine}"
+        if any(values[of] is not None for of in ([required] if required else values)):
+            lines.append(_Line(index, name, values))
+    return [_column(c.heading, c.name, c.text) for c in columns], [*lines, *_published(table)]
 
 
 def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
@@ -416,39 +435,7 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     return list(starmap(column, names.items())), lines
 
 
-def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    columns = [
-        Column("devices", "num_devices", "facts.num_replicas"),
-        *(
-            Column(f"{part}\nms", f"{part}_s", lambda run: None, lambda s: f"{1000 * s:.3g}")
-            for part in ("forward", "backward", "total")  # unknown of runs
-        ),
-        *SPEEDS,
-        Column("epoch\ns", "epoch_s", "facts.epoch_s", three_digits),
-    ]
-    lines = [
-        _Line(index, run.name, values_of(columns, run))
-        for index, run in enumerate(report.runs)
-        if run.throughput.utterances_per_s is not None
-    ]
-    return _lines(columns), [*lines, *_published(table)]
-
-
-def _use(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    columns = [_BATCH, _LOADS[2]]
-    lines = [line for line in _of_groups(report, columns) if line.values["gpu_share"] is not None]
-    return _lines(columns), [*lines, *_published(table)]
-
-
-_KINDS = {
-    "systems": _systems,
-    "parameters": _parameters,
-    "evaluation": _evaluation,
-    "time_to_accuracy": _times,
-    "final": _final,
-    "steps": _steps,
-    "use": _use,
-}
+_KINDS = {"evaluation": _evaluation, "time_to_accuracy": _times, "final": _final}
 
 
 def _median_s(
