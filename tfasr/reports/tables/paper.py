@@ -52,7 +52,7 @@ def paper_tables(report: Report, results: Results) -> list[Table]:
 
 
 def gpus_of(run: RunAnalysis) -> str | None:
-    names = run.facts.system.get("gpus")
+    names = run.facts["system"].get("gpus")
     if names is None:
         return None
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
@@ -285,7 +285,7 @@ def _published(table: PublishedTable) -> list[_Line]:
 
 
 def _per_device(run: RunAnalysis) -> float | None:
-    batch, devices = run.facts.global_batch_size, run.facts.num_replicas
+    batch, devices = run.facts["global_batch_size"], run.facts["num_replicas"]
     return batch / devices if batch is not None and devices else None
 
 
@@ -360,10 +360,9 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
     ]
     lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
     for index, run in enumerate(report.runs if not lines else []):
-        facts = run.facts
-        if facts.forward_s is not None and facts.decode_s is not None:
-            seconds = facts.forward_s + facts.decode_s
-            row: Row = {"beam_width": facts.beam_width, "evaluation_s": seconds}
+        width, *seconds = (run.facts[name] for name in ("beam_width", "forward_s", "decode_s"))
+        if None not in seconds:
+            row: Row = {"beam_width": width, "evaluation_s": sum(seconds)}
             for metric in ("wer", "cer"):
                 row[metric] = min((p.value for p in run.curves.get(metric, [])), default=None)
             lines.append(_Line(index, f"{run.name}, best in training", row))

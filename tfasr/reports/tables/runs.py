@@ -97,6 +97,10 @@ class RunAtTarget:
         return self.report.refused(self.index)
 
 
+def at_targets(report: Report, index: int) -> list[RunAtTarget]:
+    return [RunAtTarget(report, index, target) for target in range(len(report.targets))]
+
+
 def tables(report: Report) -> list[Table]:
     return [
         _accuracy_table(report),
@@ -389,7 +393,7 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
         return []
     of_host = float(np.cov(logs[1], total)[0, 1]) / variance
     whose = "both" if 1 / 3 <= of_host <= 2 / 3 else "the host" if of_host > 0.5 else "the seeds"
-    within = [v for run in runs if (v := run.facts.epoch_variation) is not None]
+    within = [v for run in runs if (v := run.facts["epoch_variation"]) is not None]
     epochs = f", epochs within a run by {100 * fmean(within):.2g} %" if within else ""
     return [
         f"{result.group}: the {len(parts)} times vary by {times} (CV). Host: seconds per utterance "
