@@ -242,15 +242,9 @@ def harmless(text: str) -> str:
 
 
 def to_json_text(value: Any) -> str:
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    # Parsed again, as JSON has no NaN and no infinity: they become null.
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=2, ensure_ascii=False) + "\n"
 
 
 def to_latex(tables: Sequence[Table]) -> str:
