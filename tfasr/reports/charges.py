@@ -152,20 +152,8 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
 
 
-@dataclass(frozen=True)
-class Exchange:
-    workers: int  # number in the run's last session
-    gradient_bytes: int  # size of one worker's gradients
-    steps: int  # number of the chief's steps in ``exchange_s``
-    exchange_s: float  # from the last worker's gradients until all were summed and applied
-    share: float  # exchange_s as a fraction of the chief's step time
-    achieved_bytes_per_s: float  # bytes that the chief sent in the ring, divided by exchange_s
-    # The same speed, measured before the first step by exchanging as many bytes without training
-    measured_bytes_per_s: float | None
-    latency_s: float | None  # seconds to sum a few numbers; None if unknown
-
-
-def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
+def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> dict[str, Any] | None:
+    """Returns how workers exchanged gradients over the chief's steps, or None if unknown."""
     fact = cluster if isinstance(cluster, dict) else {}
     size, count = fact.get("gradient_bytes"), fact.get("workers")
     if not parts or not _positive(size) or not _positive(count):
@@ -176,26 +164,23 @@ def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
     link = fact.get("link") if isinstance(fact.get("link"), dict) else {}
     measured = (link.get(name) for name in ("bytes_per_s", "small_s"))
     bandwidth, latency_s = (value if _positive(value) else None for value in measured)
-    share, achieved = chief.exchange_s / chief.step_s, chief.sent_buffers * size / chief.exchange_s
-    sizes = int(count), int(size), chief.steps
-    return Exchange(*sizes, chief.exchange_s, share, achieved, bandwidth, latency_s)
+    return {
+        "workers": int(count),  # number in the run's last session
+        "gradient_bytes": int(size),  # size of one worker's gradients
+        "steps": chief.steps,
+        # from the last worker's gradients until all were summed and applied
+        "exchange_s": chief.exchange_s,
+        "share": chief.exchange_s / chief.step_s,
+        # bytes that the chief sent in the ring, divided by exchange_s
+        "achieved_bytes_per_s": chief.sent_buffers * size / chief.exchange_s,
+        # the same speed, measured by exchanging as many bytes before the first step
+        "measured_bytes_per_s": bandwidth,
+        "latency_s": latency_s,  # seconds to sum a few numbers
+    }
 
 
-@dataclass(frozen=True)
-class RoundsOfWorker:
-    """A worker's part of a run whose workers trained in rounds, read from the chief's ledger."""
-
-    rank: int  # of the worker; 0 is the chief
-    rounds: int  # number of rounds that it delivered
-    utterances: int
-    train_s: float  # seconds of its steps
-    link_s: float  # seconds that its weights and changes spent on the network
-    held_up_s: float  # seconds that the chief waited in rounds in which this worker came last
-    staleness: int  # the largest number of others' changes added during one of its rounds
-    left: int  # how often the other workers went on without it
-
-
-def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
+def rounds_of_workers(timeline: Timeline) -> list[dict[str, Any]]:
+    """Returns, by rank, each worker's part of a run whose workers trained in rounds."""
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     held_up_s, left = Counter(), Counter()
     for index in timeline.of("worker_left", "exchanged"):
@@ -209,16 +194,19 @@ def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
         for one in value.get("workers", []):
             rounds.setdefault(one["rank"], []).append(one)
     return [
-        RoundsOfWorker(
-            rank,
-            len(of_rank),
-            sum(one["utterances"] for one in of_rank),
-            math.fsum(one["train_s"] for one in of_rank),
-            math.fsum(one["link_s"] for one in of_rank),
-            held_up_s[rank],
-            max(one["staleness"] for one in of_rank),
-            left[rank],
-        )
+        {
+            "rank": rank,  # 0 is the chief
+            "rounds": len(of_rank),  # number of rounds that it delivered
+            "utterances": sum(one["utterances"] for one in of_rank),
+            "train_s": math.fsum(one["train_s"] for one in of_rank),  # seconds of its steps
+            # seconds that its weights and changes spent on the network
+            "link_s": math.fsum(one["link_s"] for one in of_rank),
+            # seconds that the chief waited in rounds in which this worker came last
+            "held_up_s": held_up_s[rank],
+            # the largest number of others' changes added during one of its rounds
+            "staleness": max(one["staleness"] for one in of_rank),
+            "left": left[rank],  # how often the other workers went on without it
+        }
         for rank, of_rank in sorted(rounds.items())
     ]
 

@@ -19,8 +19,6 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import object_or_empty, read_text
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import (
-    Exchange,
-    RoundsOfWorker,
     RunCharges,
     WorkerMachine,
     WorkerTimes,
@@ -310,9 +308,9 @@ class RunAnalysis:
     notes: list[str]  # caveats about its results
     facts: dict[str, Any]  # the machine, batch size, decoder, ..., see `facts_of`
     charges: RunCharges | None = None  # cost and energy; None unless asked for
-    rounds: tuple[RoundsOfWorker, ...] = ()  # by rank, if a cluster's workers trained in rounds
+    rounds: tuple[dict[str, Any], ...] = ()  # by rank, if a cluster's workers trained in rounds
     workers: tuple[WorkerTimes, ...] = ()  # times of a cluster's workers, by rank
-    exchange: Exchange | None = None  # how workers exchanged gradients; None if unknown
+    exchange: dict[str, Any] | None = None  # how workers exchanged gradients; None if unknown
     machines: tuple[WorkerMachine, ...] = ()  # by rank, if the worker recorded its machine
     start: dict[str, Any] = field(default_factory=dict)  # the weights it began with, and their cost
 

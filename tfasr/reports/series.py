@@ -37,21 +37,13 @@ class Series:
     y: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """When an evaluation ran, in minutes of the policy's clock."""
-
-    epoch: int
-    start_min: float
-    stop_min: float
-
-
 @dataclass(frozen=True)
 class RunSeries:
     loss: Series  # smoothed and thinned
     # ``audio_s_per_s``, ``utterances_per_s``: rates over windows of 2 % of all steps, if logged
     throughput: dict[str, Series]
-    evaluations: list[Evaluation]  # in the order of their time
+    # epoch, start and stop in minutes of the policy's clock; in the order of their time
+    evaluations: list[tuple[int, float, float]]
     utterances_by_epoch: dict[int, float]  # seen in training by each epoch's end; {} if not logged
     # Utterances per wall-clock second, over minutes; None if utterances are not logged
     wall_throughput: Series | None = None
@@ -137,7 +129,7 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
     return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[inverse]
 
 
-def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
+def _evaluations(line: Timeline, minutes: np.ndarray) -> list[tuple[int, float, float]]:
     evaluations, started = [], {}
     for index in line.of("eval_start", "eval_stop"):
         epoch = evaluated_epoch(line.metadata[index])
@@ -146,7 +138,7 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
         if line.keys[index] == "eval_start":
             started[epoch] = minutes[index]
         elif epoch in started:
-            evaluations.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
+            evaluations.append((epoch, float(started.pop(epoch)), float(minutes[index])))
     return evaluations
 
 

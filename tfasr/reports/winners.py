@@ -42,14 +42,6 @@ Curve = Sequence[AccuracyPoint]
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """Where the faster of two groups becomes the slower one."""
-
-    target: float  # interpolated: both groups take the same time to it
-    after: str  # "first" or "second": the group that is faster just beyond, at harder targets
-
-
-@dataclass(frozen=True)
 class TargetProfile:
     """How much longer one group takes than another; arrays run from easy to hard targets."""
 
@@ -64,7 +56,7 @@ class TargetProfile:
     together_low: np.ndarray | None
     together_high: np.ndarray | None
     verdicts: list[GroupComparison]  # at `VERDICT_TARGETS`, p-values not yet adjusted
-    crossings: list[Crossing]  # where the ratio passes 1, even if only by chance
+    crossings: list[float]  # interpolated targets at which the ratio passes 1, even if by chance
 
     @property
     def verdict_targets(self) -> np.ndarray:
@@ -132,8 +124,7 @@ def target_profile(
         if shift[before] * shift[after] < 0:
             share = shift[before] / (shift[before] - shift[after])
             at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
-            # If the second group takes longer from there on, the first one is faster.
-            crossings.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
+            crossings.append(math.exp(at))
     return TargetProfile(targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, crossings)
 
 
@@ -224,7 +215,7 @@ def profile_finding(profile: GroupProfile) -> str:
         text = f"{span}: {_stretches(profile)}"
     if not result.crossings:
         return f"{text}. The ratio never crosses 1."
-    at = ", ".join(target_label(metric, crossing.target) for crossing in result.crossings[:4])
+    at = ", ".join(target_label(metric, crossing) for crossing in result.crossings[:4])
     more = len(result.crossings) - 4
     text += f". The ratio crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
     winners = {verdict.sooner for verdict in result.verdicts} - {None}

@@ -82,13 +82,13 @@ _RATES = ("wer", "cer")
 
 def card(report: Report) -> dict[str, Any]:
     """Returns a training-time card, see `docs/card.schema.json`: runs grouped by configuration."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for index, run in enumerate(report.runs):
-        groups.setdefault(run.group, []).append(_run(report, index))
     return {
         "card": 1,
         "targets": [{"metric": metric, "value": value} for metric, value in report.targets],
-        "groups": [{"name": name, "runs": runs} for name, runs in groups.items()],
+        "groups": [
+            {"name": group, "runs": [_run(report, index) for index in indices]}
+            for group, indices in group_members(report.runs).items()
+        ],
         "notes": report.notes,
     }
 

@@ -420,8 +420,7 @@ def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
 
 def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> list[Mark]:
     name, number, run, series = rug
-    spans = [(e.epoch, e.start_min, e.stop_min) for e in series.evaluations]
-    epochs, starts, stops = zip(*spans, strict=True)
+    epochs, starts, stops = zip(*series.evaluations, strict=True)
     texts = [
         f"{run.name}\nevaluation of epoch {epoch}: {60 * (stop - start):.3g} s"
         for epoch, start, stop in zip(epochs, starts, stops, strict=True)

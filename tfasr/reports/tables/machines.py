@@ -11,6 +11,7 @@ from tfasr.display.table import (
     UNKNOWN,
     Column,
     Table,
+    at,
     fixed,
     for_readers,
     percent,
@@ -149,7 +150,7 @@ def _figure(value: float) -> str:
 class _Row(NamedTuple):
     index: int
     run: RunAnalysis
-    part: Any  # a `WorkerTimes`, `Exchange` or `WorkerMachine` of the run
+    part: Any  # of `RunAnalysis.workers`, `rounds` or `machines`, or its `exchange`
 
 
 _WAITED = [
@@ -208,12 +209,12 @@ def worker_tables(report: Report) -> list[Table]:
 
 
 def _called(row: _Row) -> str:
-    rank = row.part.rank
+    rank = at("part.rank")(row)
     return f"{row.run.name}, {rank}{' (chief)' if rank == 0 else ''}"
 
 
 def _exchange_ms(row: _Row) -> str:
-    return f"{1e3 * row.part.exchange_s / row.part.steps:.2f}"
+    return f"{1e3 * row.part['exchange_s'] / row.part['steps']:.2f}"
 
 
 def _watt_hours(joules: float) -> str:
