@@ -91,9 +91,16 @@ def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
         rank: {place: value for place, value, _ in _places(events, "worker_step") if _whole(value)}
         for rank, events in files.items()
     }
-    together = _noted_by_all(noted)
-    ranks = sorted({rank for parts in together for rank in parts})
-    return [_part(rank, together) for rank in ranks] if len(ranks) > 1 else []
+    by_rank: dict[int, list[tuple]] = {}
+    for parts in _noted_by_all(noted):
+        for rank, amounts in _amounts(parts):
+            by_rank.setdefault(rank, []).append(amounts)
+    columns = {rank: list(zip(*by_rank[rank], strict=True)) for rank in sorted(by_rank)}
+    return [
+        WorkerTimes(rank, len(utterances), sum(utterances), *map(math.fsum, amounts))
+        for rank, (utterances, *amounts) in columns.items()
+        if len(columns) > 1
+    ]
 
 
 def _whole(value: Any) -> bool:
@@ -118,38 +125,23 @@ def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any
     return together
 
 
-def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerTimes:
-    steps = [parts for parts in together if rank in parts]
-    waits = [_waits(parts) for parts in steps]
-    of_rank = [parts[rank] for parts in steps]
-    return WorkerTimes(
-        rank,
-        len(of_rank),
-        sum(step["utterances"] for step in of_rank),
-        math.fsum(step["input_wait_s"] for step in of_rank),
-        math.fsum(step["step_s"] for step in of_rank),
-        math.fsum(wait[rank] for wait in waits),
-        math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
-        math.fsum(min(_from_ready(parts).values()) for parts in steps),
-        math.fsum(2 * (len(parts) - 1) / len(parts) for parts in steps),
-    )
-
-
-def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    # Seconds that each worker waited in a step for the last one. As all end at the same moment, the
-    # worker that began last has the shortest step, and the one whose gradients were ready last has
-    # the shortest time from then to the end. With synchronised batch normalisation, workers also
-    # wait before they have gradients: only the lengths of their steps show this wait.
-    from_ready = _from_ready(parts)
+def _amounts(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tuple]]:
+    # The amounts of a step that `WorkerTimes` sums up, by rank. As all workers end a step at the
+    # same moment, the worker that began last has the shortest step, and the one whose gradients
+    # were ready last has the shortest time from then to the end. With synchronised batch
+    # normalisation, workers also wait before they have gradients: only the lengths of their steps
+    # show this wait.
+    from_ready = {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
-    return {
+    waited_s = {
         rank: max(p["step_s"] - shortest_s, from_ready[rank] - soonest_s)
         for rank, p in parts.items()
     }
-
-
-def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
+    last, longest_s = min(waited_s, key=waited_s.get), max(waited_s.values())
+    for rank, p in parts.items():
+        own = p["utterances"], p["input_wait_s"], p["step_s"], waited_s[rank]
+        sent_buffers = 2 * (len(parts) - 1) / len(parts)
+        yield rank, (*own, longest_s if rank == last else 0.0, soonest_s, sent_buffers)
 
 
 def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> dict[str, Any] | None:

@@ -30,10 +30,7 @@ from tfasr.display.chart import (
 )
 from tfasr.errors import UsageError
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.figures.curves import (
-    MOST_GROUPS,
-    clock_label,
-)
+from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
 from tfasr.reports.numbers import Report, target_label
