@@ -1,6 +1,5 @@
 """The numbers of a report, computed once for all its tables, figures and files."""
 
-import io
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import object_or_empty, read_text
+from tfasr.kit.files import object_or_empty
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import (
     RunCharges,
@@ -175,7 +174,7 @@ def epoch_seconds(run: Run) -> list[float]:
 
 def mean_utilisation(run: Run) -> dict[str, float]:
     """Returns the means of a run's samples over all devices, and the most memory of a GPU."""
-    columns = {device: _columns(run, device) for device in ("cpu", "gpu")}
+    columns = {device: run.utilisation(device) for device in ("cpu", "gpu")}
     values = {}
     for heading, device, name, of in (
         ("cpu_share", "cpu", "cpu_percent", np.mean),
@@ -189,22 +188,6 @@ def mean_utilisation(run: Run) -> dict[str, float]:
         if finite.size:
             values[heading] = float(of(finite)) * (0.01 if heading.endswith("share") else 1.0)
     return values
-
-
-def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
-    path = run.path / f"{device}.csv"
-    if not path.is_file():
-        return {}
-    text = read_text(path, "Delete the file to report without its samples.")
-    heading, _, samples = text.partition("\n")
-    if not samples.strip():
-        return {}
-    try:
-        # Samples every 0.03 s make long files: try the fast reader first, then the tolerant one.
-        rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2, comments=None)
-        return dict(zip(heading.split(","), rows.T, strict=True))
-    except ValueError:
-        return run.utilisation(device)
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
