@@ -384,7 +384,7 @@ def errors_text(
     output_format: str,
     out: str | Path | None,
 ) -> tuple[str, str]:
-    """Returns the error report as text and, with ``out``, as HTML."""
+    """Returns the error report as text and, with ``out``, as HTML; writes its other files."""
     if output_format not in WRITERS:
         raise UsageError(
             f"With --errors, --format must be one of {tuple(WRITERS)}. Received: "
@@ -405,17 +405,6 @@ def errors_text(
             write_whole(folder / "errors.csv", table_to_csv(table))
     section = "" if out is None else errors_to_html(report)
     return WRITERS.call(output_format, report), section
-
-
-def errors_alone(
-    paths: Sequence[str | Path], worst: int, output_format: str, out: str | Path | None
-) -> str:
-    text, section = errors_text(paths, [], worst, output_format, out)
-    if out is not None:
-        from tfasr.reports.page import write_document
-
-        write_document(Path(out) / "report.html", "Errors", [section])
-    return text
 
 
 def _in_order(paths: Sequence[str | Path], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:

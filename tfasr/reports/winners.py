@@ -148,8 +148,11 @@ class GroupProfile:
     result: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
     reason: str = ""  # why there is no result
 
-    def name(self, which: str | None) -> str:
-        return {"first": self.first, "second": self.group}.get(which, "undecided")
+    def name(self, which: str) -> str:
+        return {"first": self.first, "second": self.group}[which]
+
+    def winner(self, sooner: str | None) -> str:
+        return "undecided" if sooner is None else f"{self.name(sooner)} is faster"
 
 
 def group_profiles(report: Report) -> list[GroupProfile]:
@@ -230,8 +233,7 @@ def _stretches(profile: GroupProfile) -> str:
     for sooner, pairs in groupby(judged, key=lambda pair: pair[1].sooner):
         labels = [target_label(profile.metric, target) for target, _ in pairs]
         where = " to ".join(dict.fromkeys((labels[0], labels[-1])))
-        winner = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
-        parts.append(f"{winner} at {where}")
+        parts.append(f"{profile.winner(sooner)} at {where}")
     return "; ".join(parts)
 
 
@@ -316,8 +318,7 @@ def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
 def _text(profile: GroupProfile, index: int, ratio: float) -> str:
     sooner = profile.result.verdicts[index].sooner
     target = target_label(profile.metric, profile.result.verdict_targets[index])
-    verdict = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
-    return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{verdict}"
+    return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{profile.winner(sooner)}"
 
 
 def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:

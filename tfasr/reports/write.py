@@ -491,11 +491,16 @@ def report(
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
-        from tfasr.reports.errors import errors_alone, errors_text, is_hypotheses
+        from tfasr.reports.errors import errors_text, is_hypotheses
 
         logs = [path for path in run_dirs if not is_hypotheses(path)]
         if not logs:
-            return errors_alone(run_dirs, worst, output_format, out)
+            wrong, section = errors_text(run_dirs, [], worst, output_format, out)
+            if out is not None:
+                from tfasr.reports.page import write_document  # drawing is slow to load
+
+                write_document(Path(out) / "report.html", "Errors", [section])
+            return wrong
     machines = Machines(hardware, price_usd_per_hour)
     analysed = load_report(logs, question, machines=machines, many=many)
     results = group_results(analysed)

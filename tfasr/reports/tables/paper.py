@@ -188,10 +188,9 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
 def _table(
     title: str, name: str, report: Report, columns: Sequence[Column[RunAnalysis]], note: str
 ) -> Table | None:
-    if all(column.value(run) is None for column in columns for run in report.runs):
-        return None
     columns = [*RUN, *columns]
-    return table_of(title, columns, report.runs, [note], name=name, leave_out_empty=True)
+    table = table_of(title, columns, report.runs, [note], name=name, leave_out_empty=True)
+    return table if len(table.columns) > 1 else None
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
