@@ -326,28 +326,26 @@ def to_text(tables: Sequence[Table]) -> str:
     from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
 
-    # In a notebook rich would show what it prints instead of writing it to the file.
-    console = Console(
-        file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
-    )
-    for index, table in enumerate(tables):
-        if index:
-            console.print()
-        # Text, not str: a run's name may look like markup.
-        console.print(Text(printable(table.title)))
-        console.file.write(_drawn(table))
+    console = Console()
+
+    def wrapped(text: str, width: int) -> list[str]:
+        return [line.plain for line in Text(printable(text)).wrap(console, width)]
+
+    lines: list[str] = []
+    for table in tables:
+        lines += [""] if lines else []
+        lines += [*wrapped(table.title, _WIDTH), "", *_drawn(table), ""]
         for note in table.notes:
-            console.print(Text(printable(note)), width=_NOTE_WIDTH)
-    lines = console.file.getvalue().splitlines()
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+            lines += wrapped(note, _NOTE_WIDTH)
+    text = "\n".join([*lines, ""])
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _drawn(table: Table) -> str:
+def _drawn(table: Table) -> list[str]:
     # rich's own tables take seconds for a thousand rows.
     from rich.cells import cell_len
 
-    headings = [heading.split("\n") for heading in table.columns]
-    headings = [[printable(line) for line in lines] for lines in headings]
+    headings = [list(map(printable, heading.split("\n"))) for heading in table.columns]
     height = max(map(len, headings))
     head = [[""] * (height - len(lines)) + lines for lines in headings]
     rows = [[printable(cell, one_line=True) for cell in row] for row in table.rows]
@@ -360,8 +358,7 @@ def _drawn(table: Table) -> str:
         return " " + " ".join([cells[0] + blanks[0], *figures])
 
     lines = [line(cells) for cells in zip(*head, strict=True)]
-    lines.append(" " + "─" * (sum(widths) + len(widths) - 1))
-    return "\n".join(["", *lines, *map(line, rows), "", ""])
+    return [*lines, " " + "─" * (sum(widths) + len(widths) - 1), *map(line, rows)]
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
