@@ -456,13 +456,12 @@ def charges_of(
     """
     hardware, notes = machine[0], list(machine[1])
     measured = measured_energy(run)
-    charges: list[TargetCharge | None] = []
-    for until in untils:
-        charges.append(None)
-        if until is not None:
-            charged_s = math.fsum(until.values())
-            energy = measured.use(run, round(charged_s * 1e6))
-            charges[-1] = TargetCharge(cost_of(hardware, charged_s, energy), energy)
+
+    def charge_until(charged_s: float) -> TargetCharge:
+        energy = measured.use(run, round(charged_s * 1e6))
+        return TargetCharge(cost_of(hardware, charged_s, energy), energy)
+
+    charges = [None if u is None else charge_until(math.fsum(u.values())) for u in untils]
     met = [charge for charge in charges if charge]
     counters = [] if measured.problem else measured.counters
     if measured.problem:

@@ -438,19 +438,16 @@ def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> l
 
 
 def _over_the_wall_clock(report: Report) -> list[Chart]:
-    marks: list[Mark] = []
-    ends, highest = [], 0.0
-    for name, number, _, series in _runs(report):
-        speeds = series.wall_throughput
-        if speeds is None:
-            continue
-        x, y = speeds.x["minutes"], speeds.y
-        look = {"colour": run_colour(number), "dash": run_dash(number), "width": 1.2}
-        marks.append(Line(x=x, y=y, series=name, **look))
-        ends.append(float(x[-1]))
-        highest = max(highest, float(y.max()))
-    if not marks:
+    drawn = [(*run[:2], run[3].wall_throughput) for run in _runs(report)]
+    drawn = [(name, number, speeds) for name, number, speeds in drawn if speeds is not None]
+    if not drawn:
         return []
+    marks: list[Mark] = []
+    for name, number, speeds in drawn:
+        look = {"colour": run_colour(number), "dash": run_dash(number), "width": 1.2}
+        marks.append(Line(x=speeds.x["minutes"], y=speeds.y, series=name, **look))
+    ends = [float(speeds.x["minutes"][-1]) for *_, speeds in drawn]
+    highest = max(float(speeds.y.max()) for *_, speeds in drawn)
     caption = (
         "Utterances trained on per second of the wall clock, evaluations and all else included, "
         "so pauses of training show as dips; each group's first run"

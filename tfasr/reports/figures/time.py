@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import mul
 from pathlib import Path
 
@@ -56,22 +57,17 @@ class UtilisationWindow:
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
-    windows: list[UtilisationWindow] = []
-    for indices in group_members(report.runs).values():
+    def of_group(indices: Sequence[int]) -> UtilisationWindow | None:
         for run in (report.runs[index] for index in indices):
-            folder = Path(run.path)
-            if not any((folder / f"{device}.csv").is_file() for device in ("cpu", "gpu")):
-                continue
-            try:
-                window = steady_window(load_run(run.path, run.name))
-            except UsageError:  # it was deleted after the report's tables were made
-                continue
-            if window is not None:
-                windows.append(window)
-                break
-        if len(windows) == _MOST_WINDOWS:
-            break
-    return windows
+            if any((Path(run.path) / f"{device}.csv").is_file() for device in ("cpu", "gpu")):
+                # A run may be deleted after the report's tables were made.
+                with suppress(UsageError):
+                    if window := steady_window(load_run(run.path, run.name)):
+                        return window
+        return None
+
+    windows = filter(None, map(of_group, group_members(report.runs).values()))
+    return list(islice(windows, _MOST_WINDOWS))
 
 
 def steady_window(run: Run) -> UtilisationWindow | None:
