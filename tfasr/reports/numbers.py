@@ -336,10 +336,6 @@ class Report:
     def window(self) -> int:
         return self.question.own_window
 
-    @cached_property
-    def longest_s(self) -> float:
-        return max(run.wall_s for run in self.runs)
-
     def refused(self, index: int) -> bool:
         """Whether the run can't be compared with the first one."""
         return bool(self.differences[index]) and not self.question.force

@@ -120,7 +120,7 @@ def rule_text(report: Report) -> str:
 
 def minutes_of(report: Report) -> Callable[[float], str]:
     """Returns a formatter of seconds as minutes; the longer the longest run, the fewer decimals."""
-    longest = report.longest_s / 60
+    longest = max(run.wall_s for run in report.runs) / 60
     decimals = 3 if longest < 1 else 2 if longest < 100 else 1
     return lambda seconds: f"{seconds / 60:.{decimals}f}"
 
