@@ -18,11 +18,11 @@ from tfasr.display.chart import (
     Rects,
     Rule,
     Segments,
+    log_ticks,
     rows_axis,
 )
 from tfasr.display.vega import (
     embedded_svg,
-    log_ticks,
     numbers,
     page_legend,
     page_panels,

@@ -3,9 +3,9 @@
 from tfasr.display.table import (
     NEVER,
     Column,
+    column_records,
     fixed,
     for_readers,
-    records,
     table_of,
     table_to_csv,
     to_markdown,
@@ -53,7 +53,7 @@ def test_columns_serve_other_rows():
     wide = table_of("Wide", for_readers(COLUMNS, ROWS.__getitem__), [1, 0])
     assert wide.rows == [["large", "NA", "0"], ["small", "1.50", "3"]]
     assert wide.records is None
-    assert records(COLUMNS[:1], ROWS).rows == [["small"], ["large"]]
+    assert column_records(COLUMNS[:1], ROWS).rows == [["small"], ["large"]]
 
 
 def test_a_table_without_rows_or_names_has_no_records():

@@ -113,9 +113,9 @@ def test_an_exchange_of_unknown_size_has_no_table(tmp_path, cluster):
 def test_what_was_not_measured_is_not_told(tmp_path):
     parts = [WorkerTimes(0, 2, 4, 0.0, 8.0, 0.0, 0.0, 0.5, 2.0)]
     found = exchange_of(parts, {"workers": 2, "gradient_bytes": 1000, "link": {"small_s": -1}})
-    assert (found.achieved_bytes_per_s, found.share) == (4000, 1 / 16)
-    assert found.measured_bytes_per_s is None
-    assert found.latency_s is None
+    assert (found["achieved_bytes_per_s"], found["share"]) == (4000, 1 / 16)
+    assert found["measured_bytes_per_s"] is None
+    assert found["latency_s"] is None
 
 
 def test_runs_of_other_numbers_of_workers_are_no_group(tmp_path):

@@ -15,7 +15,7 @@ from tfasr.reports.figures.curves import EVERYTHING, MOST_GROUPS, band, group_ba
 from tfasr.reports.figures.registry import FIGURES, NotDrawnError, report_charts
 from tfasr.reports.groups import configuration, group_results, named_groups
 from tfasr.reports.numbers import analyse_run, ask, make_report, merged_targets
-from tfasr.reports.series import gaussian_smooth, thin
+from tfasr.reports.series import thin
 from tfasr.tta.run import load_run
 
 
@@ -334,24 +334,6 @@ def test_a_figure_that_fails_is_named_with_its_place_and_costs_itself_alone(
     assert [chart.name for chart in charts] == others
     assert re.search(rf"test_figures.py:\d+: .*{said}", left_out[-1])
     assert left_out[-1] in caplog.text
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=200), st.floats(0.3, 20))
-def test_it_is_scipys_filter(values, sigma):
-    ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is in the dev extra")
-    expected = ndimage.gaussian_filter1d(np.array(values), sigma)
-    np.testing.assert_allclose(gaussian_smooth(np.array(values), sigma), expected, atol=1e-9)
-
-
-def test_nothing_stays_nothing_and_a_constant_constant():
-    assert gaussian_smooth(np.array([])).size == 0
-    np.testing.assert_allclose(gaussian_smooth(np.full(7, 3.0)), 3.0)
-
-
-def test_sigma_must_be_positive():
-    with pytest.raises(ValueError, match="sigma must be larger than 0"):
-        gaussian_smooth(np.ones(3), 0)
 
 
 def test_thinning_keeps_both_ends():

@@ -406,14 +406,14 @@ def test_a_resumed_epoch_is_none_and_lost_ones_do_not_count(tmp_path):
 def test_a_runs_own_share_of_the_processors_stands_beside_the_machines(small):
     (small / "cpu.csv").write_text("time_ms,cpu_percent,process_percent\n1,20.0,5.0\n2,40.0,35.0\n")
     found = mean_utilisation(load_run(small))
-    assert found == {"cpu_percent": 30.0, "process_percent": 20.0}
+    assert found == pytest.approx({"cpu_share": 0.3, "process_cpu_share": 0.2})
 
 
 def test_mean_utilisation(small, large):
     # The cut last lines are left out.
     assert mean_utilisation(load_run(write_files(small))) == {
-        "cpu_percent": 30.0,
-        "gpu_percent": 75.0,
+        "cpu_share": pytest.approx(0.3),
+        "gpu_share": 0.75,
         "gpu_power_w": 400.0,
         "gpu_memory_bytes": 3e9,
     }

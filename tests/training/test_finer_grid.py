@@ -123,7 +123,7 @@ def test_readers_of_a_run_know_the_grid(uninterrupted):
     analysis = analyse_run(run, ask(["cer=1.0"], "paper", 1, over_time=True))
     assert analysis.epochs == 2
     assert analysis.results[0].parts.evaluations == 3
-    assert [evaluation.epoch for evaluation in analysis.series.evaluations] == EPOCHS
+    assert [epoch for epoch, *_ in analysis.series.evaluations] == EPOCHS
     worst = min(analysis.curves["cer"], key=lambda p: (p.value, p.epoch))
     assert best_hypotheses(analysis) == hypotheses_file(uninterrupted, worst.epoch)
     page = str(tfasr.report([uninterrupted], targets=["cer=1.0"], window=1))

@@ -5,6 +5,7 @@ Panels are stacked, or arranged in columns. Coordinates are in the units of the 
 are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -198,3 +199,19 @@ def counts_axis(label: str, counts: Sequence[float], margin: float = 1.15) -> Ax
     """Returns a logarithmic axis with a tick at each of the increasing numbers."""
     limits = (counts[0] / margin, counts[-1] * margin)
     return Axis(label, log=True, limits=limits, ticks=counts)
+
+
+def log_ticks(
+    low: float,
+    high: float,
+    steps: Sequence[Numbers] = (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)),
+    most: int = 8,
+) -> list[float]:
+    """Returns ticks of a logarithmic axis: those of the finest steps that make at most ``most``."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for of_decade in steps:
+        ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in of_decade]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= most:
+            break
+    return ticks

@@ -7,13 +7,12 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import compress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tfasr.errors import UsageError, printable
+from tfasr.errors import UsageError, optional_package, printable
 from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
@@ -36,6 +35,11 @@ _SPECIAL = {
 _WIDTH = 400  # keeps rich from wrapping titles; a terminal may wrap them
 _NOTE_WIDTH = 100
 JSON = "json"
+
+
+def table_names(tables: Sequence["Table"]) -> list[str]:
+    """Returns a distinct file name without suffix for each table."""
+    return file_names([table.name or table.title for table in tables])
 
 
 def file_names(titles: Sequence[str]) -> list[str]:
@@ -87,21 +91,40 @@ class Column(Generic[Row]):
 
     heading: str  # for readers, may have a line break; "" hides the column from readers
     name: str  # for programs, with unit, such as ``wall_s``; "" hides the column from programs
-    value: Callable[[Row], Any]  # unrounded, in SI units and fractions; None if unknown
+    # unrounded, in SI units and fractions; None if unknown. It may be given as a path, see `at`
+    value: Callable[[Row], Any] | str
     text: Callable[[Any], str] = str  # formats a value that is not None
     missing: str | Callable[[Row], str] = UNKNOWN  # shown to readers for None
     # text for readers in place of ``value``, such as an interval made of two values
     shown: Callable[[Row], str] | None = None
 
-    def cell(self, row: Row) -> str:
-        return self._text(row, None if self.shown else self.value(row))
+    def __post_init__(self) -> None:
+        if isinstance(self.value, str):
+            object.__setattr__(self, "value", at(self.value))
 
-    def _text(self, row: Row, value: Any) -> str:
+    def cell(self, row: Row) -> str:
         if self.shown is not None:
             return self.shown(row)
-        if value is not None:
+        if (value := self.value(row)) is not None:
             return self.text(value)
         return self.missing if isinstance(self.missing, str) else self.missing(row)
+
+
+def at(path: str) -> Callable[[Any], Any]:
+    """Returns a function for the value at a path of attributes, keys and places in tuples.
+
+    In ``at("decomposition.runs.0")``, as elsewhere, the value is None if one on the way to it is.
+    """
+
+    def value(row: Any) -> Any:
+        for step in path.split("."):
+            if isinstance(row, dict):
+                row = row.get(step)
+            elif row is not None:
+                row = row[int(step)] if step.isdecimal() else getattr(row, step)
+        return row
+
+    return value
 
 
 def table_of(
@@ -120,32 +143,22 @@ def table_of(
     ``colours`` and ``name``: see `Table`. ``leave_out_empty`` drops columns without any value.
     ``records`` replaces the columns' records if programs get other rows than readers.
     """
-    values = [[column.value(row) for row in rows] for column in columns]
     if leave_out_empty:
-        used = [any(value is not None for value in column) for column in values]
-        columns, values = (list(compress(what, used)) for what in (columns, values))
-    names = [column.name for column in columns]
-    if records is None and any(names):
+        columns = [c for c in columns if any(c.value(row) is not None for row in rows)]
+    if records is None and any(column.name for column in columns):
         # Without rows, there is no header.
-        records = Records([n for n in names if n and rows], _rows(compress(values, names)))
-    texts = (
-        [column._text(row, value) for row, value in zip(rows, of_column, strict=True)]
-        for column, of_column in zip(columns, values, strict=True)
-        if column.heading
-    )
-    headings = [column.heading for column in columns if column.heading]
-    return Table(title, headings, _rows(texts), list(notes), colours, name, records)
-
-
-def _rows(columns: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    return [list(row) for row in zip(*columns, strict=True)]
+        records = column_records(columns, rows) if rows else Records([], [])
+    shown = [column for column in columns if column.heading]
+    texts = [[column.cell(row) for column in shown] for row in rows]
+    headings = [column.heading for column in shown]
+    return Table(title, headings, texts, list(notes), colours, name, records)
 
 
 def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
     return {column.name: column.value(row) for column in columns if column.name}
 
 
-def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
+def column_records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
     shown = [column for column in columns if column.name]
     return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
 
@@ -181,19 +194,14 @@ def milliseconds(seconds: float | None) -> str:
     return f"{ms:.2f}" if abs(ms) < 10 else f"{ms:.1f}" if abs(ms) < 1000 else f"{ms:.0f}"
 
 
-def number(value: float | None, form: str) -> str:
-    return UNKNOWN if value is None else format(value, form)
-
-
 def to_csv(tables: Sequence[Table]) -> str:
     """Formats tables as CSV (RFC 4180), one after another, below lines ``# name: title``.
 
     Seconds and fractions are not rounded.
     """
-    names = file_names([table.name or table.title for table in tables])
     blocks = [
         f"# {name}: {' '.join(table.title.split())}\n{table_to_csv(table)}"
-        for name, table in zip(names, tables, strict=True)
+        for name, table in zip(table_names(tables), tables, strict=True)
     ]
     return "\n".join(blocks)
 
@@ -234,22 +242,15 @@ def harmless(text: str) -> str:
 
 
 def to_json_text(value: Any) -> str:
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    # Parsed again, as JSON has no NaN and no infinity: they become null.
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=2, ensure_ascii=False) + "\n"
 
 
 def to_latex(tables: Sequence[Table]) -> str:
     """Formats tables as ``table`` environments with caption, label and notes."""
-    names = file_names([table.name or table.title for table in tables])
-    blocks = [table_to_latex(table, name) for name, table in zip(names, tables, strict=True)]
-    return PREAMBLE + "\n".join(blocks)
+    named = zip(tables, table_names(tables), strict=True)
+    return PREAMBLE + "\n".join(table_to_latex(table, name) for table, name in named)
 
 
 def table_to_latex(table: Table, label: str) -> str:
@@ -315,13 +316,8 @@ def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.
 
     Raises UsageError, with the pip command, if pandas is missing.
     """
-    try:
+    with optional_package("pandas", "A data frame", "'tfasr[notebook]'"):
         pandas = importlib.import_module("pandas")
-    except ImportError as error:
-        raise UsageError(
-            "Data frames need pandas, which is not installed. Install it with: "
-            "pip install 'tfasr[notebook]'."
-        ) from error
     more = dict.fromkeys(name for row in rows for name in row)
     return pandas.DataFrame(list(rows), columns=list(dict.fromkeys([*columns, *more])))
 
@@ -330,28 +326,26 @@ def to_text(tables: Sequence[Table]) -> str:
     from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
 
-    # In a notebook rich would show what it prints instead of writing it to the file.
-    console = Console(
-        file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
-    )
-    for index, table in enumerate(tables):
-        if index:
-            console.print()
-        # Text, not str: a run's name may look like markup.
-        console.print(Text(printable(table.title)))
-        console.file.write(_drawn(table))
+    console = Console()
+
+    def wrapped(text: str, width: int) -> list[str]:
+        return [line.plain for line in Text(printable(text)).wrap(console, width)]
+
+    lines: list[str] = []
+    for table in tables:
+        lines += [""] if lines else []
+        lines += [*wrapped(table.title, _WIDTH), "", *_drawn(table), ""]
         for note in table.notes:
-            console.print(Text(printable(note)), width=_NOTE_WIDTH)
-    lines = console.file.getvalue().splitlines()
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+            lines += wrapped(note, _NOTE_WIDTH)
+    text = "\n".join([*lines, ""])
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _drawn(table: Table) -> str:
+def _drawn(table: Table) -> list[str]:
     # rich's own tables take seconds for a thousand rows.
     from rich.cells import cell_len
 
-    headings = [heading.split("\n") for heading in table.columns]
-    headings = [[printable(line) for line in lines] for lines in headings]
+    headings = [list(map(printable, heading.split("\n"))) for heading in table.columns]
     height = max(map(len, headings))
     head = [[""] * (height - len(lines)) + lines for lines in headings]
     rows = [[printable(cell, one_line=True) for cell in row] for row in table.rows]
@@ -364,8 +358,7 @@ def _drawn(table: Table) -> str:
         return " " + " ".join([cells[0] + blanks[0], *figures])
 
     lines = [line(cells) for cells in zip(*head, strict=True)]
-    lines.append(" " + "─" * (sum(widths) + len(widths) - 1))
-    return "\n".join(["", *lines, *map(line, rows), "", ""])
+    return [*lines, " " + "─" * (sum(widths) + len(widths) - 1), *map(line, rows)]
 
 
 def to_markdown(tables: Sequence[Table]) -> str:

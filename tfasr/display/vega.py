@@ -28,7 +28,6 @@ _SHAPES = {
     "star": "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z",
 }  # fmt: skip
 _HOLLOW = ("ring", "tick")
-_MOST_TICKS = 8
 _TICKS = 6
 _FONT_PX = 12
 _CHARACTER_PX = 7
@@ -125,16 +124,6 @@ def numbers(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in plain]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
-        ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in steps]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= _MOST_TICKS:
-            break
-    return ticks
-
-
 def _frame(panel: Panel) -> Spec:
     title = {"title": panel.title} if panel.title else {}
     return {**title, "encoding": {"x": _axis("x", panel.x), "y": _axis("y", panel.y)}}
@@ -147,7 +136,7 @@ def _axis(channel: str, axis: Axis) -> Spec:
     look: Spec = {"title": axis.label or None, "grid": axis.grid, "format": ",.6~g"}
     ticks = axis.ticks
     if ticks is None and axis.log and axis.limits is not None:
-        ticks = log_ticks(*axis.limits) or None
+        ticks = charts.log_ticks(*axis.limits) or None
     if ticks is not None:
         look["values"] = numbers(ticks)
     elif not axis.log:
@@ -164,29 +153,70 @@ def _axis(channel: str, axis: Axis) -> Spec:
 
 def _layers(mark: Mark) -> list[Spec]:
     colour = {"value": mark.colour}
+    dash = {"value": DASHES[mark.dash]} if isinstance(mark, Line | Segments | Rule) else None
     if isinstance(mark, Line):
         look = {"type": "line", "clip": True, "strokeWidth": mark.width, "tooltip": None}
         # Connects points in their order, not sorted by x.
-        dash = {"strokeDash": {"value": DASHES[mark.dash]}, "order": {"value": None}}
-        return [{**_data(x=mark.x, y=mark.y), "mark": look, "encoding": {"color": colour, **dash}}]
+        encoding = {"color": colour, "strokeDash": dash, "order": {"value": None}}
+        return [_layer(look, encoding, x=mark.x, y=mark.y)]
     if isinstance(mark, charts.Area):
-        data = _data(x=mark.x, y=mark.low, y2=mark.high)
         look = {"type": "area", "opacity": 0.22, "clip": True, "tooltip": None}
-        return [{**data, "mark": look, "encoding": {"y2": {"field": "y2"}, "fill": colour}}]
+        encoding = {"y2": {"field": "y2"}, "fill": colour}
+        return [_layer(look, encoding, x=mark.x, y=mark.low, y2=mark.high)]
     if isinstance(mark, Points):
-        return [_points(mark)]
+        size = (mark.size / 2) ** 2 if mark.symbol == "star" else mark.size**2
+        look = {"type": "point", "filled": mark.symbol not in _HOLLOW, "opacity": 1, "clip": True,
+                "strokeWidth": 1.8, "size": size, "shape": _SHAPES[mark.symbol]}  # fmt: skip
+        look |= {"angle": 90} if mark.symbol == "tick" else {}
+        return [_layer(look, {"color": colour}, mark.texts, x=mark.x, y=mark.y)]
     if isinstance(mark, Rule):
-        return _rule(mark)
+        return _rule(mark, colour, dash)
     if isinstance(mark, charts.Labels):
-        data = _data(x=mark.x, y=mark.y, words=mark.words)
         shift = {"left": 5, "right": -5, "center": 0}[mark.align]
         look = {"type": "text", "align": mark.align, "dx": shift, "dy": mark.dy, "tooltip": None}
-        encoding = {"text": {"field": "words", "type": "nominal"}, "color": colour}
         look |= {"baseline": "middle", "fontSize": mark.size}
-        return [{**data, "mark": look, "encoding": encoding}]
+        encoding = {"text": {"field": "words", "type": "nominal"}, "color": colour}
+        return [_layer(look, encoding, x=mark.x, y=mark.y, words=mark.words)]
     if isinstance(mark, Rects | Segments):
-        return [_boxes(mark)]
+        encoding = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+        if isinstance(mark, Segments):
+            look = {"type": "rule", "clip": True, "strokeWidth": mark.width}
+            encoding |= {"color": colour, "strokeDash": dash}
+        else:
+            look = {"type": "rect", "clip": True, "strokeWidth": mark.outline}
+            look |= {"opacity": mark.opacity}
+            outline = colour if mark.outline else {"value": None}
+            encoding |= {"fill": colour, "stroke": outline}
+        places = {"x": mark.x0, "x2": mark.x1, "y": mark.y0, "y2": mark.y1}
+        return [_layer(look, encoding, mark.texts, **places)]
     raise TypeError(f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}.")
+
+
+def _layer(
+    look: Spec, encoding: Spec, texts: Sequence[str] | None = None, **columns: Sequence[Any]
+) -> Spec:
+    cells = [list(c) if name == "words" else numbers(c) for name, c in columns.items()]
+    names = list(columns)
+    if texts is not None:
+        cells.append(list(texts))
+        names.append("t")
+        encoding = {**encoding, "tooltip": {"field": "t", "type": "nominal"}}
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
+    return {"data": {"values": rows}, "mark": look, "encoding": encoding}
+
+
+def _rule(mark: Rule, colour: Spec, dash: Spec) -> list[Spec]:
+    other, end = ("y", "height") if mark.axis == "x" else ("x", "width")
+    at = {mark.axis: [mark.value]}
+    look = {"type": "rule", "strokeWidth": 1.1, "opacity": 0.65, "clip": True, "tooltip": None}
+    across = {other: {"value": 0}, f"{other}2": {"value": end}}
+    layers = [_layer(look, {**across, "strokeDash": dash, "color": colour}, **at)]
+    if mark.label:
+        look = {"type": "text", "align": "left", "dx": 5, "baseline": "middle", "tooltip": None}
+        place = {other: {"value": end if other == "x" else 0}}
+        encoding = {**place, "text": {"value": mark.label}, "color": colour}
+        layers.append(_layer({**look, "fontSize": _FONT_PX}, encoding, **at))
+    return layers
 
 
 def _still(mark: Mark, panel: Panel) -> list[Spec]:
@@ -213,47 +243,6 @@ def _within(mark: Mark, channel: str, axis: Axis) -> bool:
     return bool(((values >= min(axis.limits)) & (values <= max(axis.limits))).all())
 
 
-def _boxes(mark: Rects | Segments) -> Spec:
-    data = _data(mark.texts, x=mark.x0, x2=mark.x1, y=mark.y0, y2=mark.y1)
-    encoding: Spec = {"x2": {"field": "x2"}, "y2": {"field": "y2"}, **_tooltip(mark)}
-    colour = {"value": mark.colour}
-    if isinstance(mark, Segments):
-        look = {"type": "rule", "clip": True, "strokeWidth": mark.width}
-        encoding |= {"color": colour, "strokeDash": {"value": DASHES[mark.dash]}}
-    else:
-        look = {"type": "rect", "clip": True, "strokeWidth": mark.outline, "opacity": mark.opacity}
-        encoding |= {"fill": colour, "stroke": colour if mark.outline else {"value": None}}
-    return {**data, "mark": look, "encoding": encoding}
-
-
-def _points(mark: Points) -> Spec:
-    look = {"type": "point", "filled": mark.symbol not in _HOLLOW, "opacity": 1, "clip": True,
-            "strokeWidth": 1.8, "size": mark.size**2, "shape": _SHAPES[mark.symbol]}  # fmt: skip
-    if mark.symbol == "star":
-        look["size"] = (mark.size / 2) ** 2
-    if mark.symbol == "tick":
-        look["angle"] = 90
-    encoding = {"color": {"value": mark.colour}, **_tooltip(mark)}
-    return {**_data(mark.texts, x=mark.x, y=mark.y), "mark": look, "encoding": encoding}
-
-
-def _rule(mark: Rule) -> list[Spec]:
-    other = "y" if mark.axis == "x" else "x"
-    end = "width" if other == "x" else "height"
-    data = _data(**{mark.axis: [mark.value]})
-    look = {"type": "rule", "strokeWidth": 1.1, "opacity": 0.65, "clip": True, "tooltip": None}
-    across = {other: {"value": 0}, f"{other}2": {"value": end}}
-    dash = {"strokeDash": {"value": DASHES[mark.dash]}, "color": {"value": mark.colour}}
-    layers: list[Spec] = [{**data, "mark": look, "encoding": {**across, **dash}}]
-    if mark.label:
-        words = {"type": "text", "align": "left", "dx": 5, "baseline": "middle", "tooltip": None}
-        place: Spec = {other: {"value": end if other == "x" else 0}}
-        text = {"text": {"value": mark.label}, "color": {"value": mark.colour}}
-        look = {**words, "fontSize": _FONT_PX}
-        layers.append({**data, "mark": look, "encoding": {**place, **text}})
-    return layers
-
-
 def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
     if not isinstance(mark, Line):
         return []
@@ -265,28 +254,10 @@ def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
         {"field": name, "type": "quantitative", "title": label, "format": ".4~g"}
         for name, label in names.items()
     ]
-    return [
-        {
-            **_data(x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index]),
-            "transform": [{"calculate": json.dumps(mark.series), "as": "s"}],
-            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0, "clip": True},
-            "encoding": {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *shown]},
-        }
-    ]
-
-
-def _data(texts: Sequence[str] | None = None, **columns: Sequence[Any]) -> Spec:
-    cells = [list(c) if name == "words" else numbers(c) for name, c in columns.items()]
-    names = list(columns)
-    if texts is not None:
-        cells.append(list(texts))
-        names.append("t")
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
-    return {"data": {"values": rows}}
-
-
-def _tooltip(mark: Mark) -> Spec:
-    return {} if mark.texts is None else {"tooltip": {"field": "t", "type": "nominal"}}
+    look = {"type": "point", "filled": True, "size": 90, "opacity": 0, "clip": True}
+    encoding = {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *shown]}
+    layer = _layer(look, encoding, x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index])
+    return [{**layer, "transform": [{"calculate": json.dumps(mark.series), "as": "s"}]}]
 
 
 def _lowest(panel: Panel, channel: str) -> float | None:

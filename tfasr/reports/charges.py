@@ -91,9 +91,16 @@ def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
         rank: {place: value for place, value, _ in _places(events, "worker_step") if _whole(value)}
         for rank, events in files.items()
     }
-    together = _noted_by_all(noted)
-    ranks = sorted({rank for parts in together for rank in parts})
-    return [_part(rank, together) for rank in ranks] if len(ranks) > 1 else []
+    by_rank: dict[int, list[tuple]] = {}
+    for parts in _noted_by_all(noted):
+        for rank, amounts in _amounts(parts):
+            by_rank.setdefault(rank, []).append(amounts)
+    columns = {rank: list(zip(*by_rank[rank], strict=True)) for rank in sorted(by_rank)}
+    return [
+        WorkerTimes(rank, len(utterances), sum(utterances), *map(math.fsum, amounts))
+        for rank, (utterances, *amounts) in columns.items()
+        if len(columns) > 1
+    ]
 
 
 def _whole(value: Any) -> bool:
@@ -118,54 +125,27 @@ def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any
     return together
 
 
-def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerTimes:
-    steps = [parts for parts in together if rank in parts]
-    waits = [_waits(parts) for parts in steps]
-    of_rank = [parts[rank] for parts in steps]
-    return WorkerTimes(
-        rank,
-        len(of_rank),
-        sum(step["utterances"] for step in of_rank),
-        math.fsum(step["input_wait_s"] for step in of_rank),
-        math.fsum(step["step_s"] for step in of_rank),
-        math.fsum(wait[rank] for wait in waits),
-        math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
-        math.fsum(min(_from_ready(parts).values()) for parts in steps),
-        math.fsum(2 * (len(parts) - 1) / len(parts) for parts in steps),
-    )
-
-
-def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    # Seconds that each worker waited in a step for the last one. As all end at the same moment, the
-    # worker that began last has the shortest step, and the one whose gradients were ready last has
-    # the shortest time from then to the end. With synchronised batch normalisation, workers also
-    # wait before they have gradients: only the lengths of their steps show this wait.
-    from_ready = _from_ready(parts)
+def _amounts(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tuple]]:
+    # The amounts of a step that `WorkerTimes` sums up, by rank. As all workers end a step at the
+    # same moment, the worker that began last has the shortest step, and the one whose gradients
+    # were ready last has the shortest time from then to the end. With synchronised batch
+    # normalisation, workers also wait before they have gradients: only the lengths of their steps
+    # show this wait.
+    from_ready = {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
-    return {
+    waited_s = {
         rank: max(p["step_s"] - shortest_s, from_ready[rank] - soonest_s)
         for rank, p in parts.items()
     }
+    last, longest_s = min(waited_s, key=waited_s.get), max(waited_s.values())
+    for rank, p in parts.items():
+        own = p["utterances"], p["input_wait_s"], p["step_s"], waited_s[rank]
+        sent_buffers = 2 * (len(parts) - 1) / len(parts)
+        yield rank, (*own, longest_s if rank == last else 0.0, soonest_s, sent_buffers)
 
 
-def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
-
-
-@dataclass(frozen=True)
-class Exchange:
-    workers: int  # number in the run's last session
-    gradient_bytes: int  # size of one worker's gradients
-    steps: int  # number of the chief's steps in ``exchange_s``
-    exchange_s: float  # from the last worker's gradients until all were summed and applied
-    share: float  # exchange_s as a fraction of the chief's step time
-    achieved_bytes_per_s: float  # bytes that the chief sent in the ring, divided by exchange_s
-    # The same speed, measured before the first step by exchanging as many bytes without training
-    measured_bytes_per_s: float | None
-    latency_s: float | None  # seconds to sum a few numbers; None if unknown
-
-
-def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
+def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> dict[str, Any] | None:
+    """Returns how workers exchanged gradients over the chief's steps, or None if unknown."""
     fact = cluster if isinstance(cluster, dict) else {}
     size, count = fact.get("gradient_bytes"), fact.get("workers")
     if not parts or not _positive(size) or not _positive(count):
@@ -176,26 +156,23 @@ def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> Exchange | None:
     link = fact.get("link") if isinstance(fact.get("link"), dict) else {}
     measured = (link.get(name) for name in ("bytes_per_s", "small_s"))
     bandwidth, latency_s = (value if _positive(value) else None for value in measured)
-    share, achieved = chief.exchange_s / chief.step_s, chief.sent_buffers * size / chief.exchange_s
-    sizes = int(count), int(size), chief.steps
-    return Exchange(*sizes, chief.exchange_s, share, achieved, bandwidth, latency_s)
+    return {
+        "workers": int(count),  # number in the run's last session
+        "gradient_bytes": int(size),  # size of one worker's gradients
+        "steps": chief.steps,
+        # from the last worker's gradients until all were summed and applied
+        "exchange_s": chief.exchange_s,
+        "share": chief.exchange_s / chief.step_s,
+        # bytes that the chief sent in the ring, divided by exchange_s
+        "achieved_bytes_per_s": chief.sent_buffers * size / chief.exchange_s,
+        # the same speed, measured by exchanging as many bytes before the first step
+        "measured_bytes_per_s": bandwidth,
+        "latency_s": latency_s,  # seconds to sum a few numbers
+    }
 
 
-@dataclass(frozen=True)
-class RoundsOfWorker:
-    """A worker's part of a run whose workers trained in rounds, read from the chief's ledger."""
-
-    rank: int  # of the worker; 0 is the chief
-    rounds: int  # number of rounds that it delivered
-    utterances: int
-    train_s: float  # seconds of its steps
-    link_s: float  # seconds that its weights and changes spent on the network
-    held_up_s: float  # seconds that the chief waited in rounds in which this worker came last
-    staleness: int  # the largest number of others' changes added during one of its rounds
-    left: int  # how often the other workers went on without it
-
-
-def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
+def rounds_of_workers(timeline: Timeline) -> list[dict[str, Any]]:
+    """Returns, by rank, each worker's part of a run whose workers trained in rounds."""
     rounds: dict[int, list[Mapping[str, Any]]] = {}
     held_up_s, left = Counter(), Counter()
     for index in timeline.of("worker_left", "exchanged"):
@@ -209,16 +186,19 @@ def rounds_of_workers(timeline: Timeline) -> list[RoundsOfWorker]:
         for one in value.get("workers", []):
             rounds.setdefault(one["rank"], []).append(one)
     return [
-        RoundsOfWorker(
-            rank,
-            len(of_rank),
-            sum(one["utterances"] for one in of_rank),
-            math.fsum(one["train_s"] for one in of_rank),
-            math.fsum(one["link_s"] for one in of_rank),
-            held_up_s[rank],
-            max(one["staleness"] for one in of_rank),
-            left[rank],
-        )
+        {
+            "rank": rank,  # 0 is the chief
+            "rounds": len(of_rank),  # number of rounds that it delivered
+            "utterances": sum(one["utterances"] for one in of_rank),
+            "train_s": math.fsum(one["train_s"] for one in of_rank),  # seconds of its steps
+            # seconds that its weights and changes spent on the network
+            "link_s": math.fsum(one["link_s"] for one in of_rank),
+            # seconds that the chief waited in rounds in which this worker came last
+            "held_up_s": held_up_s[rank],
+            # the largest number of others' changes added during one of its rounds
+            "staleness": max(one["staleness"] for one in of_rank),
+            "left": left[rank],  # how often the other workers went on without it
+        }
         for rank, of_rank in sorted(rounds.items())
     ]
 
@@ -476,13 +456,12 @@ def charges_of(
     """
     hardware, notes = machine[0], list(machine[1])
     measured = measured_energy(run)
-    charges: list[TargetCharge | None] = []
-    for until in untils:
-        charges.append(None)
-        if until is not None:
-            charged_s = math.fsum(until.values())
-            energy = measured.use(run, round(charged_s * 1e6))
-            charges[-1] = TargetCharge(cost_of(hardware, charged_s, energy), energy)
+
+    def charge_until(charged_s: float) -> TargetCharge:
+        energy = measured.use(run, round(charged_s * 1e6))
+        return TargetCharge(cost_of(hardware, charged_s, energy), energy)
+
+    charges = [None if u is None else charge_until(math.fsum(u.values())) for u in untils]
     met = [charge for charge in charges if charge]
     counters = [] if measured.problem else measured.counters
     if measured.problem:

@@ -1,7 +1,6 @@
 """Scores and compares the hypotheses of runs and of other systems, and shows their errors."""
 
 import dataclasses
-import json
 import math
 import re
 import unicodedata
@@ -18,10 +17,10 @@ from tfasr.display.table import (
     UNKNOWN,
     Column,
     Table,
-    fixed,
     percent,
     table_of,
     table_to_csv,
+    to_json_text,
     to_markdown,
     to_text,
 )
@@ -144,6 +143,10 @@ def _range(interval: Interval, sign: str = "") -> str:
     return " to ".join(f"{100 * end:{sign}.1f}" for end in interval)
 
 
+def _rate(share: float) -> str:
+    return UNKNOWN if math.isnan(share) else f"{100 * share:.2f}"
+
+
 def error_tables(report: ErrorReport) -> list[Table]:
     tables = [_rates_table(report)]
     if len(report.systems) > 1:
@@ -167,26 +170,16 @@ def _rates_table(report: ErrorReport) -> Table:
     if len(report.systems) > MOST_IN_DETAIL:
         notes.append(f"The details below cover only the first {MOST_IN_DETAIL} systems.")
 
-    def summary(heading: str, name: str) -> Column[System]:
-        return Column(heading, "", lambda system: getattr(system.summary, name), _range)
-
-    def rate(heading: str, name: str) -> Column[System]:
-        def value(system: System) -> float | None:
-            share = getattr(system.summary.counts, name)
-            return None if math.isnan(share) else share
-
-        return Column(heading, "", value, fixed(2, 100))
-
     columns: list[Column[System]] = [
-        Column("System", "", lambda system: system.name),
-        Column("utterances", "", lambda system: system.summary.counts.utterances),
-        Column("words", "", lambda system: system.summary.counts.words),
-        rate("WER %", "wer"),
-        summary("95 %", "wer_interval"),
-        summary("95 % by\nspeaker", "wer_interval_by_speaker"),
-        rate("CER %", "cer"),
-        summary("95 % ", "cer_interval"),
-        summary("95 % by\nspeaker ", "cer_interval_by_speaker"),
+        Column("System", "", "name"),
+        Column("utterances", "", "summary.counts.utterances"),
+        Column("words", "", "summary.counts.words"),
+        Column("WER %", "", "summary.counts.wer", _rate),
+        Column("95 %", "", "summary.wer_interval", _range),
+        Column("95 % by\nspeaker", "", "summary.wer_interval_by_speaker", _range),
+        Column("CER %", "", "summary.counts.cer", _rate),
+        Column("95 % ", "", "summary.cer_interval", _range),
+        Column("95 % by\nspeaker ", "", "summary.cer_interval_by_speaker", _range),
     ]
     return table_of("Errors", columns, report.systems, notes)
 
@@ -211,40 +204,32 @@ def _comparison_table(report: ErrorReport) -> Table:
     )
     if tests > 1:
         notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")
-    return table_of(f"Word errors against {first}", _COMPARISON, rows, notes)
-
-
-def _compared(heading: str, name: str, text: Callable[[Any], str] = str, of: str = "") -> Column:
-    def value(row: tuple[System, PairedComparison | str]) -> Any:
-        part = getattr(row[1], of, None) if of else row[1]
-        return None if part is None or isinstance(part, str) else getattr(part, name)
-
-    def missing(row: tuple[System, PairedComparison | str]) -> str:
-        return REFUSED if isinstance(row[1], str) else UNKNOWN
-
-    return Column(heading, "", value, text, missing)
+    shown = [(system, None if isinstance(of, str) else of) for system, of in rows]
+    return table_of(f"Word errors against {first}", _COMPARISON, shown, notes)
 
 
 _signed_range = partial(_range, sign="+")
 
 
-def _fewer_and_more(row: tuple[System, PairedComparison | str]) -> str:
+def _fewer_and_more(row: tuple[System, PairedComparison | None]) -> str:
     compared = row[1]
-    if isinstance(compared, str):
-        return REFUSED
-    return f"{compared.fewer_errors} / {compared.more_errors}"
+    return f"{compared.fewer_errors} / {compared.more_errors}" if compared else REFUSED
 
 
-_COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
-    Column("System", "", lambda row: row[0].name),
-    _compared("WER\ndifference", "wer_difference", lambda rate: f"{100 * rate:+.2f}"),
-    _compared("95 %", "interval", _signed_range, "by_utterance"),
-    _compared("95 % by\nspeaker", "interval", _signed_range, "by_speaker"),
-    _compared("better\n%", "probability_of_improvement", percent, "by_utterance"),
+def _compared(heading: str, path: str, text: Callable[[Any], str]) -> Column:
+    return Column(heading, "", path, text, lambda row: UNKNOWN if row[1] else REFUSED)
+
+
+_COMPARISON: list[Column[tuple[System, PairedComparison | None]]] = [
+    Column("System", "", "0.name"),
+    _compared("WER\ndifference", "1.wer_difference", lambda rate: f"{100 * rate:+.2f}"),
+    _compared("95 %", "1.by_utterance.interval", _signed_range),
+    _compared("95 % by\nspeaker", "1.by_speaker.interval", _signed_range),
+    _compared("better\n%", "1.by_utterance.probability_of_improvement", percent),
     Column("fewer / more\nerrors in", "", lambda row: None, shown=_fewer_and_more),
-    _compared("z", "matched_pairs_z", "{:+.2f}".format),
-    _compared("p", "matched_pairs_p", probability_text),
-    _compared("permutation\np", "permutation_p", probability_text),
+    _compared("z", "1.matched_pairs_z", "{:+.2f}".format),
+    _compared("p", "1.matched_pairs_p", probability_text),
+    _compared("permutation\np", "1.permutation_p", probability_text),
 ]
 
 
@@ -287,20 +272,15 @@ def _confusion_table(system: System) -> Table:
     )
 
 
-def _count(name: str) -> Column[tuple[System, Scored]]:
-    return Column("", name.removesuffix("_words"), lambda row: getattr(row[1].counts, name))
-
-
-def _text(name: str) -> Column[tuple[System, Scored]]:
-    return Column("", name, lambda row: getattr(row[1].transcript, name))
-
-
 _COUNTS = ("words", "correct_words", "substitutions", "deletions", "insertions", "characters")
 _UTTERANCES: list[Column[tuple[System, Scored]]] = [
-    Column("", "system", lambda row: row[0].name),
-    *map(_text, ("id", "speaker")),
-    *map(_count, (*_COUNTS, "character_edits")),
-    *map(_text, ("reference", "hypothesis")),
+    Column("", "system", "0.name"),
+    *(Column("", name, f"1.transcript.{name}") for name in ("id", "speaker")),
+    *(
+        Column("", name.removesuffix("_words"), f"1.counts.{name}")
+        for name in (*_COUNTS, "character_edits")
+    ),
+    *(Column("", name, f"1.transcript.{name}") for name in ("reference", "hypothesis")),
 ]
 
 
@@ -330,14 +310,20 @@ def errors_to_json(report: ErrorReport) -> str:
         "comparisons": comparisons,
         "notes": report.notes,
     }
-    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return to_json_text(record)
 
 
 def errors_to_html(report: ErrorReport) -> str:
-    sections = [_html_table(table) for table in error_tables(report)]
+    from tfasr.reports.page import table_element  # drawing is the slowest thing to load
+
+    sections = []
+    for table in error_tables(report):
+        rows = [list(map(_left_to_right, row)) for row in table.rows]
+        element = table_element(dataclasses.replace(table, rows=rows))
+        sections.append(f"<h2>{escape(table.title)}</h2>{element}")
     for title, text in _alignments(report).items():
-        summary = f"<summary>{escape(title)}</summary>"
-        sections.append(f"<details>{summary}<pre>{_left_to_right(text)}</pre></details>\n")
+        summary, alignments = escape(title), escape(_left_to_right(text))
+        sections.append(f"<details><summary>{summary}</summary><pre>{alignments}</pre></details>\n")
     return "".join(sections)
 
 
@@ -373,25 +359,10 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
 
 
 def _left_to_right(text: str) -> str:
-    """Escapes text, and keeps aligned words left to right even in right-to-left scripts."""
+    """Keeps aligned words left to right even in right-to-left scripts."""
     if any(unicodedata.bidirectional(character) in ("R", "AL") for character in text):
-        text = text.replace(" ", " \N{LEFT-TO-RIGHT MARK}")
-    return escape(text)
-
-
-def _html_table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(heading.strip())}</th>' for heading in table.columns)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{_left_to_right(cell)}</td>' for cell in row)}</tr>\n"
-        for row in table.rows
-    )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
-    return (
-        f"<h2>{escape(table.title)}</h2>"
-        f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n"
-        + (f'<ul class="notes">{notes}</ul>\n' if notes else "")
-    )
+        return text.replace(" ", " \N{LEFT-TO-RIGHT MARK}")
+    return text
 
 
 # The formats of ``tfasr report --errors`` by name
@@ -413,7 +384,7 @@ def errors_text(
     output_format: str,
     out: str | Path | None,
 ) -> tuple[str, str]:
-    """Returns the error report as text and as HTML; raises `UsageError` or `RunError`."""
+    """Returns the error report as text and, with ``out``, as HTML; writes its other files."""
     if output_format not in WRITERS:
         raise UsageError(
             f"With --errors, --format must be one of {tuple(WRITERS)}. Received: "
@@ -432,18 +403,8 @@ def errors_text(
             write_whole(folder / "errors.json", errors_to_json(report))
             table = table_of("Utterances", _UTTERANCES, utterances)
             write_whole(folder / "errors.csv", table_to_csv(table))
-    return WRITERS.call(output_format, report), errors_to_html(report)
-
-
-def errors_alone(
-    paths: Sequence[str | Path], worst: int, output_format: str, out: str | Path | None
-) -> str:
-    text, section = errors_text(paths, [], worst, output_format, out)
-    if out is not None:
-        from tfasr.reports.page import write_document  # drawing is the slowest thing to load
-
-        write_document(Path(out) / "report.html", "Errors", [section])
-    return text
+    section = "" if out is None else errors_to_html(report)
+    return WRITERS.call(output_format, report), section
 
 
 def _in_order(paths: Sequence[str | Path], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:

@@ -170,29 +170,28 @@ def _results(
 def _compared(
     report: Report, first: Sequence[int], other: Sequence[int], target: int
 ) -> GroupComparison:
-    groups = [[report.runs[run].results[target].bracket for run in each] for each in (first, other)]
-    pairs = equal_seeds(*([report.runs[run].facts.seed for run in each] for each in (first, other)))
-    partners = [[group[place] for place in of] for group, of in zip(groups, pairs, strict=True)]
-    test = report.question.test
+    def brackets(runs: Sequence[int]) -> list[Bracket]:
+        return [report.runs[run].results[target].bracket for run in runs]
+
+    partners, test = map(brackets, _equal_seeds(report, first, other)), report.question.test
     if test != "groups":
         return compare_pairs(*partners, test)
-    compared = compare_groups(*groups)
-    by_pairs = compare_pairs(*partners)
+    compared, by_pairs = compare_groups(brackets(first), brackets(other)), compare_pairs(*partners)
     return compared if by_pairs.p_value is None else replace(compared, by_pairs=by_pairs)
 
 
-def equal_seeds(
-    first: Sequence[int | None], second: Sequence[int | None]
+def _equal_seeds(
+    report: Report, first: Sequence[int], second: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Pairs two groups' runs by seed; returns the indices of the paired runs in each group."""
-    places: tuple[list[int], list[int]] = ([], [])
-    seed_sets = ({seed for seed in seeds if isinstance(seed, int)} for seeds in (first, second))
-    for seed in sorted(set.intersection(*seed_sets)):
-        of_seed = [[n for n, s in enumerate(seeds) if s == seed] for seeds in (first, second)]
-        for pair in zip(*of_seed, strict=False):
-            for chosen, place in zip(places, pair, strict=True):
-                chosen.append(place)
-    return places
+    """Pairs two groups' runs by seed; returns the paired runs of each group."""
+    by_seed: tuple[dict[int, list[int]], ...] = ({}, {})
+    for of_seed, runs in zip(by_seed, (first, second), strict=True):
+        for run in runs:
+            if isinstance(seed := report.runs[run].facts["seed"], int):
+                of_seed.setdefault(seed, []).append(run)
+    seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
+    pairs = [p for seed in seeds for p in zip(*(runs[seed] for runs in by_seed), strict=False)]
+    return [run for run, _ in pairs], [run for _, run in pairs]
 
 
 def _decomposition(

@@ -1,6 +1,5 @@
 """The numbers of a report, computed once for all its tables, figures and files."""
 
-import io
 import json
 import math
 import os
@@ -16,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import object_or_empty, read_text
+from tfasr.kit.files import object_or_empty
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import (
-    Exchange,
-    RoundsOfWorker,
     RunCharges,
     WorkerMachine,
     WorkerTimes,
@@ -101,30 +98,8 @@ def _shown(first: str, other: str) -> tuple[str, str]:
     return cut[0], cut[1]
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """Facts that a run recorded; None or {} if unknown."""
-
-    system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
-    global_batch_size: int | None  # utterances of one optimizer update
-    num_replicas: int | None  # devices that share this batch
-    train_samples: int | None  # utterances of an epoch
-    seed: int | None  # of the training
-    optimizer: str | None  # its name
-    decoder: str | None  # the name of the decoder of the evaluations
-    beam_width: int | None  # its beam width
-    evaluations: int  # how many were finished
-    epoch_s: float | None  # the median seconds of an epoch without its evaluation
-    epoch_variation: float | None  # coefficient of variation of these seconds, from 3 epochs on
-    placement: str | None  # where evaluations ran: "shared", "swapped" or "beside"
-    forward_s: float | None  # the mean seconds of an evaluation's forward passes
-    decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
-    swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
-    wait_s: float | None  # mean seconds of waiting for an evaluation in another process
-    utilisation: dict[str, float]  # means over the run; ``_bytes`` are maxima
-
-
-def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
+def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
+    """Returns facts that a run recorded; None or {} if unknown."""
     stated = run.comparability or {}
     useful, spent = run.timeline.useful, run.intervals
     evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
@@ -137,24 +112,32 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
     def each(interval: str) -> float | None:
         return spent[interval] / evaluations if evaluations else None
 
-    return RunFacts(
-        system=run.system.get("system") or {},
-        **{key: run.fact(key) for key in ("global_batch_size", "num_replicas", "train_samples")},
-        seed=run.fact("seed"),
-        optimizer=run.fact("opt_name"),
-        decoder=decoder.get("name"),
+    return {
+        # processor, memory, GPUs and software, see `tfasr.telemetry.system`
+        "system": run.system.get("system") or {},
+        "global_batch_size": run.fact("global_batch_size"),  # utterances of one optimizer update
+        "num_replicas": run.fact("num_replicas"),  # devices that share this batch
+        "train_samples": run.fact("train_samples"),  # utterances of an epoch
+        "seed": run.fact("seed"),  # of the training
+        "optimizer": run.fact("opt_name"),
+        "decoder": decoder.get("name"),  # of the evaluations
         # A greedy decoder has no beam, whatever its config says.
-        beam_width=None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
-        evaluations=evaluations,
-        epoch_s=statistics.median(epochs) if epochs else None,
-        epoch_variation=variation(epochs) if len(epochs) > 2 else None,
-        placement=placement.get("name") if isinstance(placement, dict) else None,
-        forward_s=each("eval_forward"),
-        decode_s=each("decode"),
-        swap_s=each("swap") or None,
-        wait_s=each("eval_wait") or None,
-        utilisation=mean_utilisation(run) if with_utilisation else {},
-    )
+        "beam_width": None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
+        "evaluations": evaluations,  # how many were finished
+        # the median seconds of an epoch without its evaluation; their coefficient of variation
+        "epoch_s": statistics.median(epochs) if epochs else None,
+        "epoch_variation": variation(epochs) if len(epochs) > 2 else None,
+        # where evaluations ran: "shared", "swapped" or "beside"
+        "placement": placement.get("name") if isinstance(placement, dict) else None,
+        # mean seconds of an evaluation: forward passes, waiting for the decoder, both swaps of
+        # models, waiting for an evaluation in another process
+        "forward_s": each("eval_forward"),
+        "decode_s": each("decode"),
+        "swap_s": each("swap") or None,
+        "wait_s": each("eval_wait") or None,
+        # means over the run; ``_bytes`` are maxima
+        "utilisation": mean_utilisation(run) if with_utilisation else {},
+    }
 
 
 def variation(values: Sequence[float]) -> float | None:
@@ -191,36 +174,20 @@ def epoch_seconds(run: Run) -> list[float]:
 
 def mean_utilisation(run: Run) -> dict[str, float]:
     """Returns the means of a run's samples over all devices, and the most memory of a GPU."""
-    columns = {device: _columns(run, device) for device in ("cpu", "gpu")}
+    columns = {device: run.utilisation(device) for device in ("cpu", "gpu")}
     values = {}
     for heading, device, name, of in (
-        ("cpu_percent", "cpu", "cpu_percent", np.mean),
-        ("process_percent", "cpu", "process_percent", np.mean),
-        ("gpu_percent", "gpu", "utilisation_percent", np.mean),
+        ("cpu_share", "cpu", "cpu_percent", np.mean),
+        ("process_cpu_share", "cpu", "process_percent", np.mean),
+        ("gpu_share", "gpu", "utilisation_percent", np.mean),
         ("gpu_power_w", "gpu", "power_w", np.mean),
         ("gpu_memory_bytes", "gpu", "memory_used_bytes", np.max),
     ):
         column = columns[device].get(name, np.zeros(0))
         finite = column[np.isfinite(column)]
         if finite.size:
-            values[heading] = float(of(finite))
+            values[heading] = float(of(finite)) * (0.01 if heading.endswith("share") else 1.0)
     return values
-
-
-def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
-    path = run.path / f"{device}.csv"
-    if not path.is_file():
-        return {}
-    text = read_text(path, "Delete the file to report without its samples.")
-    heading, _, samples = text.partition("\n")
-    if not samples.strip():
-        return {}
-    try:
-        # Samples every 0.03 s make long files: try the fast reader first, then the tolerant one.
-        rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2, comments=None)
-        return dict(zip(heading.split(","), rows.T, strict=True))
-    except ValueError:
-        return run.utilisation(device)
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
@@ -322,11 +289,11 @@ class RunAnalysis:
     status: str  # "success" or another end, see `Run.status`
     sessions: int  # how many processes trained it, one after the other
     notes: list[str]  # caveats about its results
-    facts: RunFacts  # the machine, batch size, decoder, seconds of an epoch, ...
+    facts: dict[str, Any]  # the machine, batch size, decoder, ..., see `facts_of`
     charges: RunCharges | None = None  # cost and energy; None unless asked for
-    rounds: tuple[RoundsOfWorker, ...] = ()  # by rank, if a cluster's workers trained in rounds
+    rounds: tuple[dict[str, Any], ...] = ()  # by rank, if a cluster's workers trained in rounds
     workers: tuple[WorkerTimes, ...] = ()  # times of a cluster's workers, by rank
-    exchange: Exchange | None = None  # how workers exchanged gradients; None if unknown
+    exchange: dict[str, Any] | None = None  # how workers exchanged gradients; None if unknown
     machines: tuple[WorkerMachine, ...] = ()  # by rank, if the worker recorded its machine
     start: dict[str, Any] = field(default_factory=dict)  # the weights it began with, and their cost
 
@@ -368,10 +335,6 @@ class Report:
     @property
     def window(self) -> int:
         return self.question.own_window
-
-    @cached_property
-    def longest_s(self) -> float:
-        return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
         """Whether the run can't be compared with the first one."""

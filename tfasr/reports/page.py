@@ -116,7 +116,7 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
     )
 
 
-def table_element(table: Table, of_runs: Sequence[int]) -> str:
+def table_element(table: Table, of_runs: Sequence[int] | None = None) -> str:
     """Returns a table and its notes as HTML; ``of_runs`` has the number of each run's colour."""
     hidden = {place for places in table.details.values() for place in places}
     shown = [place for place in range(len(table.columns)) if place not in hidden]
@@ -128,24 +128,25 @@ def table_element(table: Table, of_runs: Sequence[int]) -> str:
     return f"{_columns_element(table, of_runs, shown)}{later}{list_element(table.notes, 'notes')}"
 
 
-def _columns_element(table: Table, of_runs: Sequence[int], places: Sequence[int]) -> str:
+def _columns_element(table: Table, of_runs: Sequence[int] | None, places: Sequence[int]) -> str:
     groups = table.groups or [""] * len(table.columns)
     above = ""
     for group, members in groupby(groups[place] for place in places):
         above += f'<th scope="colgroup" colspan="{len(list(members))}">{escape(group)}</th>'
     headings = [table.columns[place].removeprefix(f"{groups[place]}\n") for place in places]
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    head = "".join(f'<th scope="col">{escape(heading.strip())}</th>' for heading in headings)
     head = f"<tr>{head}</tr>"
     if table.groups:
         head = f'<tr class="groups">{above}</tr>{head}'
     rows = []
     runs = range(len(table.rows)) if table.colours is None else table.colours
     for run, row in zip(runs, table.rows, strict=True):
-        name, *cells = (row[place] for place in places)
-        colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
-        swatch = f'<span class="swatch" style="{colour}"></span>'
-        tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
+        name, *others = (escape(row[place]) for place in places)
+        first = f"<td>{name}</td>"
+        if of_runs is not None:
+            colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
+            first = f'<td title="{name}"><span class="swatch" style="{colour}"></span>{name}</td>'
+        rows.append(f"<tr>{first}{''.join(f'<td>{cell}</td>' for cell in others)}</tr>\n")
     return (
         f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
         f"<thead>{head}</thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"

@@ -10,21 +10,7 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 
-SIGMA = 10.0
-_REACH = 4.0
-
-
-def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Smooths like ``scipy.ndimage.gaussian_filter1d``. Source: arXiv 2003.12366, Figure 7."""
-    if not sigma > 0:
-        raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
-    values = np.asarray(values, dtype=float)
-    if values.size == 0:
-        return values
-    radius = int(_REACH * sigma + 0.5)
-    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
-    padded = np.pad(values, radius, mode="symmetric")
-    return np.convolve(padded, kernel / kernel.sum(), mode="valid")
+SIGMA = 10.0  # steps over which the loss is smoothed. Source: arXiv 2003.12366, Figure 7
 
 
 def thin(length: int, most: int) -> np.ndarray:
@@ -51,21 +37,13 @@ class Series:
     y: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """When an evaluation ran, in minutes of the policy's clock."""
-
-    epoch: int
-    start_min: float
-    stop_min: float
-
-
 @dataclass(frozen=True)
 class RunSeries:
     loss: Series  # smoothed and thinned
     # ``audio_s_per_s``, ``utterances_per_s``: rates over windows of 2 % of all steps, if logged
     throughput: dict[str, Series]
-    evaluations: list[Evaluation]  # in the order of their time
+    # epoch, start and stop in minutes of the policy's clock; in the order of their time
+    evaluations: list[tuple[int, float, float]]
     utterances_by_epoch: dict[int, float]  # seen in training by each epoch's end; {} if not logged
     # Utterances per wall-clock second, over minutes; None if utterances are not logged
     wall_throughput: Series | None = None
@@ -73,6 +51,8 @@ class RunSeries:
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
     """Returns a run's steps over time on a policy's clock, without lost work."""
+    from scipy.ndimage import gaussian_filter1d  # imported late: most reports don't need it
+
     line, steps = run.timeline, run.timeline.steps
     minutes = np.array(policy.times_s(line)) / 60
     epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
@@ -89,7 +69,7 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
     # A logarithmic axis can't show values of 0 or less.
     shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
     some = thin(shown.size, CURVE_POINTS)
-    smooth = gaussian_smooth(loss[shown])[some].astype(np.float32)
+    smooth = gaussian_filter1d(loss[shown], SIGMA)[some].astype(np.float32)
     return RunSeries(
         Series(_single(x, shown[some]), smooth),
         _throughput(x, steps),
@@ -149,7 +129,7 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
     return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[inverse]
 
 
-def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
+def _evaluations(line: Timeline, minutes: np.ndarray) -> list[tuple[int, float, float]]:
     evaluations, started = [], {}
     for index in line.of("eval_start", "eval_stop"):
         epoch = evaluated_epoch(line.metadata[index])
@@ -158,7 +138,7 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
         if line.keys[index] == "eval_start":
             started[epoch] = minutes[index]
         elif epoch in started:
-            evaluations.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
+            evaluations.append((epoch, float(started.pop(epoch)), float(minutes[index])))
     return evaluations
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tfasr.display.chart import (
     Points,
     Rule,
     Segments,
+    log_ticks,
     run_colour,
     run_dash,
 )
@@ -40,14 +42,6 @@ Curve = Sequence[AccuracyPoint]
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """Where the faster of two groups becomes the slower one."""
-
-    target: float  # interpolated: both groups take the same time to it
-    after: str  # "first" or "second": the group that is faster just beyond, at harder targets
-
-
-@dataclass(frozen=True)
 class TargetProfile:
     """How much longer one group takes than another; arrays run from easy to hard targets."""
 
@@ -62,7 +56,7 @@ class TargetProfile:
     together_low: np.ndarray | None
     together_high: np.ndarray | None
     verdicts: list[GroupComparison]  # at `VERDICT_TARGETS`, p-values not yet adjusted
-    crossings: list[Crossing]  # where the ratio passes 1, even if only by chance
+    crossings: list[float]  # interpolated targets at which the ratio passes 1, even if by chance
 
     @property
     def verdict_targets(self) -> np.ndarray:
@@ -130,8 +124,7 @@ def target_profile(
         if shift[before] * shift[after] < 0:
             share = shift[before] / (shift[before] - shift[after])
             at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
-            # If the second group takes longer from there on, the first one is faster.
-            crossings.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
+            crossings.append(math.exp(at))
     return TargetProfile(targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, crossings)
 
 
@@ -155,8 +148,11 @@ class GroupProfile:
     result: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
     reason: str = ""  # why there is no result
 
-    def name(self, which: str | None) -> str:
-        return {"first": self.first, "second": self.group}.get(which, "undecided")
+    def name(self, which: str) -> str:
+        return {"first": self.first, "second": self.group}[which]
+
+    def winner(self, sooner: str | None) -> str:
+        return "undecided" if sooner is None else f"{self.name(sooner)} is faster"
 
 
 def group_profiles(report: Report) -> list[GroupProfile]:
@@ -222,7 +218,7 @@ def profile_finding(profile: GroupProfile) -> str:
         text = f"{span}: {_stretches(profile)}"
     if not result.crossings:
         return f"{text}. The ratio never crosses 1."
-    at = ", ".join(target_label(metric, crossing.target) for crossing in result.crossings[:4])
+    at = ", ".join(target_label(metric, crossing) for crossing in result.crossings[:4])
     more = len(result.crossings) - 4
     text += f". The ratio crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
     winners = {verdict.sooner for verdict in result.verdicts} - {None}
@@ -237,8 +233,7 @@ def _stretches(profile: GroupProfile) -> str:
     for sooner, pairs in groupby(judged, key=lambda pair: pair[1].sooner):
         labels = [target_label(profile.metric, target) for target, _ in pairs]
         where = " to ".join(dict.fromkeys((labels[0], labels[-1])))
-        winner = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
-        parts.append(f"{winner} at {where}")
+        parts.append(f"{profile.winner(sooner)} at {where}")
     return "; ".join(parts)
 
 
@@ -250,17 +245,14 @@ def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[Group
 
 _MOST_GROUPS = 4
 _WIDEST = 3.0
+_STEPS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3))
 
 
 def profile_charts(report: Report, results: Results) -> list[Chart]:
     if not report.question.profile:
         return []
-    by_metric = profiles_of_groups(group_profiles(report))
-    with_range = {
-        m: [profile for profile in of_metric if profile.result is not None]
-        for m, of_metric in by_metric.items()
-    }
-    charts = [_chart(metric, profiles) for metric, profiles in with_range.items() if profiles]
+    with_range = [profile for profile in group_profiles(report) if profile.result is not None]
+    charts = [_chart(*of_metric) for of_metric in profiles_of_groups(with_range).items()]
     if not charts:
         raise NotDrawnError("Winner by target: no two groups share a range of targets.")
     return charts
@@ -290,7 +282,7 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
     if targets[0] > targets[-1]:  # from easy to hard, as time goes
         limits = limits[::-1]
     label = f"target, {metric_label(metric)}{unit}"
-    x = Axis(label, log=True, limits=limits, ticks=_ticks(least, most))
+    x = Axis(label, log=True, limits=limits, ticks=log_ticks(least, most, _STEPS, 10))
     y = Axis("times as long", log=True, limits=_limits(shown))
     return Chart(f"profile_{metric}", caption, [Panel(marks, x, y, 300)], wide=True, width=640)
 
@@ -326,8 +318,7 @@ def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
 def _text(profile: GroupProfile, index: int, ratio: float) -> str:
     sooner = profile.result.verdicts[index].sooner
     target = target_label(profile.metric, profile.result.verdict_targets[index])
-    verdict = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
-    return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{verdict}"
+    return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{profile.winner(sooner)}"
 
 
 def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
@@ -341,16 +332,6 @@ def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
     return low / 1.05, high * 1.05
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    decades = range(-6, 4)
-    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3)):
-        ticks = [step * 10.0**decade for decade in decades for step in steps]
-        ticks = [float(f"{tick:.6g}") for tick in ticks if low <= tick <= high]
-        if len(ticks) <= 10:
-            break
-    return ticks
-
-
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
     "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
@@ -360,7 +341,6 @@ _METHOD = (
     "Faster: p < 0.05 after Holm's method over these targets and groups, and a gap larger than the "
     "time between evaluations."
 )
-Row = tuple[GroupProfile, int]  # a group, and the number of a target of its verdicts
 
 
 def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Table]:
@@ -368,66 +348,73 @@ def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Tab
     tables = []
     for metric, of_metric in profiles_of_groups(profiles).items():
         compared = [profile for profile in of_metric if profile.result is not None]
-        rows = [
-            (profile, n) for profile in compared for n in range(len(profile.result.verdict_targets))
-        ]
+        rows = [_row(profile, n) for profile in compared for n in range(VERDICT_TARGETS)]
         tables.append(
             table_of(
                 f"Winner by target: {metric_label(metric)}, times of {of_metric[0].first} = 1",
                 _columns(report),
                 rows,
                 [*map(profile_finding, of_metric), _METHOD],
-                colours=[runs[profile.group] for profile, _ in rows],
+                colours=[runs[row["group"]] for row in rows],
                 name=f"profile_{metric}",
             )
         )
     return tables
 
 
-def _columns(report: Report) -> list[Column[Row]]:
-    def target(row: Row) -> float:
-        return float(row[0].result.verdict_targets[row[1]])
+def _row(profile: GroupProfile, number: int) -> dict[str, Any]:
+    result, verdict = profile.result, profile.result.verdicts[number]
 
-    def value(name: str) -> Callable[[Row], float | None]:
-        def of_row(row: Row) -> float | None:
-            values = getattr(row[0].result, name)
-            if values is None:
-                return None
-            # Some arrays have all targets of the line, others only those of the verdicts.
-            return float(values[row[1] * (_BETWEEN if len(values) == FINE_TARGETS else 1)])
+    def value(values: np.ndarray | None) -> float | None:
+        if values is None:
+            return None
+        # Some arrays have all targets of the line, others only those of the verdicts.
+        return float(values[number * (_BETWEEN if len(values) == FINE_TARGETS else 1)])
 
-        return of_row
+    return {
+        **{name: getattr(profile, name) for name in ("group", "first", "metric")},
+        **{name: value(getattr(result, name)) for name in ("first_s", "ratio")},
+        "target": value(result.targets),
+        "ratio_95_low": value(result.low),
+        "ratio_95_high": value(result.high),
+        "together_95_low": value(result.together_low),
+        "together_95_high": value(result.together_high),
+        "adjusted_p": verdict.adjusted_p,
+        "comparisons": verdict.comparisons,
+        "faster": verdict.sooner and profile.name(verdict.sooner),
+    }
 
-    def interval(heading: str, name: str, low: str, high: str) -> list[Column[Row]]:
-        of_low, of_high = value(low), value(high)
 
-        def shown(row: Row) -> str:
-            low_end = of_low(row)
-            return UNKNOWN if low_end is None else interval_text(low_end, of_high(row))
+def _columns(report: Report) -> list[Column[dict[str, Any]]]:
+    def target(row: dict[str, Any]) -> str:
+        return target_label(row["metric"], row["target"])
 
-        return [
-            Column(heading, f"{name}_95_low", of_low, shown=shown),
-            Column("", f"{name}_95_high", of_high),
-        ]
+    def ends(name: str) -> Callable[[dict[str, Any]], str]:
+        def shown(row: dict[str, Any]) -> str:
+            low, high = row[f"{name}_low"], row[f"{name}_high"]
+            return UNKNOWN if low is None else interval_text(low, high)
 
-    def verdict(row: Row) -> GroupComparison:
-        return row[0].result.verdicts[row[1]]
+        return shown
 
     return [
-        Column("Runs", "group", lambda row: row[0].group),
-        Column("", "first", lambda row: row[0].first),
-        Column("", "metric", lambda row: row[0].metric),
-        Column("target", "target", target, shown=lambda r: target_label(r[0].metric, target(r))),
-        Column("first\nmin", "first_s", value("first_s"), minutes_of(report)),
-        Column("times\nas long", "ratio", value("ratio"), fixed(2)),
-        *interval("95 %\ninterval", "ratio", "low", "high"),
-        *interval("95 %\ntogether", "together", "together_low", "together_high"),
-        Column("p,\nadjusted", "adjusted_p", lambda r: verdict(r).adjusted_p, "{:.2g}".format),
-        Column("", "comparisons", lambda row: verdict(row).comparisons),
-        Column(
-            "faster",
-            "faster",
-            lambda row: (sooner := verdict(row).sooner) and row[0].name(sooner),
-            missing=lambda row: "no test" if verdict(row).adjusted_p is None else "undecided",
-        ),
+        Column(heading, name, name, *more)
+        for heading, name, *more in (
+            ("Runs", "group"),
+            ("", "first"),
+            ("", "metric"),
+            ("target", "target", str, UNKNOWN, target),
+            ("first\nmin", "first_s", minutes_of(report)),
+            ("times\nas long", "ratio", fixed(2)),
+            ("95 %\ninterval", "ratio_95_low", str, UNKNOWN, ends("ratio_95")),
+            ("", "ratio_95_high"),
+            ("95 %\ntogether", "together_95_low", str, UNKNOWN, ends("together_95")),
+            ("", "together_95_high"),
+            ("p,\nadjusted", "adjusted_p", "{:.2g}".format),
+            ("", "comparisons"),
+            ("faster", "faster", str, _no_winner),
+        )
     ]
+
+
+def _no_winner(row: dict[str, Any]) -> str:
+    return "no test" if row["adjusted_p"] is None else "undecided"

@@ -17,10 +17,11 @@ from tfasr.display.table import (
     Column,
     Row,
     Table,
+    at,
     check_format,
     dataframe,
-    file_names,
     html_table,
+    table_names,
     table_to_csv,
     table_to_latex,
     to_json_text,
@@ -41,7 +42,6 @@ from tfasr.reports.groups import (
 )
 from tfasr.reports.numbers import (
     Report,
-    RunAnalysis,
     ask,
     eval_s,
     holds_report,
@@ -54,6 +54,7 @@ from tfasr.reports.tables.paper import paper_tables, published_tables
 from tfasr.reports.tables.runs import (
     RunAtTarget,
     accuracy_columns,
+    at_targets,
     factor_tables,
     group_columns,
     group_tables,
@@ -81,55 +82,48 @@ _RATES = ("wer", "cer")
 
 def card(report: Report) -> dict[str, Any]:
     """Returns a training-time card, see `docs/card.schema.json`: runs grouped by configuration."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for run in report.runs:
-        groups.setdefault(run.group, []).append(_run(run, report))
     return {
         "card": 1,
         "targets": [{"metric": metric, "value": value} for metric, value in report.targets],
-        "groups": [{"name": name, "runs": runs} for name, runs in groups.items()],
+        "groups": [
+            {"name": group, "runs": [_run(report, index) for index in indices]}
+            for group, indices in group_members(report.runs).items()
+        ],
         "notes": report.notes,
     }
 
 
-def _run(run: RunAnalysis, report: Report) -> dict[str, Any]:
+def _run(report: Report, index: int) -> dict[str, Any]:
     from tfasr.reports.errors import best_hypotheses
 
+    run = report.runs[index]
     hypotheses = best_hypotheses(run)
     rates = summarise_scored(score(read_transcripts(hypotheses))) if hypotheses else None
-    system, charges = run.facts.system, run.charges
-    policies = [policy.name for policy in report.question.beside]
-    targets = []
-    for number, result in enumerate(run.results):
-        charge = charges.targets[number] if charges else None
-        targets.append(
-            {
-                "seconds": {name: result.by_policy_s.get(name) for name in policies},
-                "bracket_s": [result.bracket.last_miss_s, result.bracket.first_hit_s],
-                "usd": charge and charge.cost.usd,
-                "kwh": charge and charge.cost.kwh,
-                "kwh_is": charge and charge.cost.kwh_is,
-            }
-        )
+    targets = [
+        {
+            "seconds": {p.name: of.result.by_policy_s.get(p.name) for p in report.question.beside},
+            "bracket_s": [of.result.bracket.last_miss_s, of.result.bracket.first_hit_s],
+            **{name: at(f"charge.cost.{name}")(of) for name in ("usd", "kwh", "kwh_is")},
+        }
+        for of in at_targets(report, index)
+    ]
+    device = ("processor", "cores", "gpus", "packages")
     return {
         "name": run.name,
-        "seed": run.facts.seed,
+        "seed": run.facts["seed"],
         "status": run.status,
         "sessions": run.sessions,
         "wall_s": run.wall_s,
         "error_rates": {
             name: rates
-            and {
-                "value": getattr(rates.counts, name),
-                "interval": getattr(rates, f"{name}_interval"),
-            }
+            and {"value": at(f"counts.{name}")(rates), "interval": at(f"{name}_interval")(rates)}
             for name in _RATES
         },
         "targets": targets,
-        "device": {name: system.get(name) for name in ("processor", "cores", "gpus", "packages")},
-        "utterances": run.facts.train_samples,
-        "batch_size": run.facts.global_batch_size,
-        "decoder": run.facts.decoder,
+        "device": {name: run.facts["system"].get(name) for name in device},
+        "utterances": run.facts["train_samples"],
+        "batch_size": run.facts["global_batch_size"],
+        "decoder": run.facts["decoder"],
     }
 
 
@@ -242,12 +236,9 @@ class Comparison:
         of_target = accuracy_columns(report)
         of_run = [*time_columns(report), *throughput_columns(report)]
         for index, run in enumerate(report.runs):
-            at = [RunAtTarget(report, index, target) for target in range(len(self.targets))]
+            of_targets = [values_of(of_target, place) for place in at_targets(report, index)]
             about = values_of(of_run, run)
-            rows += [
-                row | about
-                for row in [values_of(of_target, row_of_target) for row_of_target in at] or [{}]
-            ]
+            rows += [row | about for row in of_targets or [{}]]
         return dataframe(rows, ["run", "group"])
 
     def groups_to_dataframe(self) -> "pd.DataFrame":
@@ -322,10 +313,6 @@ def compare(
     return Comparison(report, group_results(report))
 
 
-def table_names(tables: Sequence[Table]) -> list[str]:
-    return file_names([table.name or table.title for table in tables])
-
-
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
     for name, table in zip(table_names(tables), tables, strict=True):
         write_whole(folder / f"{name}.csv", table_to_csv(table))
@@ -351,8 +338,8 @@ def to_json(report: Report) -> str:
             "differs_from_first": report.differences[index],
             "notes": run.notes,
         }
-        places = [RunAtTarget(report, index, target) for target in range(len(report.targets))]
-        rows = [_result(at, values_of(of_target, at)) | charges(at) for at in places]
+        places = at_targets(report, index)
+        rows = [_result(place, values_of(of_target, place)) | charges(place) for place in places]
         empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
         objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
     return to_json_text(objects)
@@ -504,11 +491,16 @@ def report(
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
-        from tfasr.reports.errors import errors_alone, errors_text, is_hypotheses
+        from tfasr.reports.errors import errors_text, is_hypotheses
 
         logs = [path for path in run_dirs if not is_hypotheses(path)]
         if not logs:
-            return errors_alone(run_dirs, worst, output_format, out)
+            wrong, section = errors_text(run_dirs, [], worst, output_format, out)
+            if out is not None:
+                from tfasr.reports.page import write_document  # drawing is slow to load
+
+                write_document(Path(out) / "report.html", "Errors", [section])
+            return wrong
     machines = Machines(hardware, price_usd_per_hour)
     analysed = load_report(logs, question, machines=machines, many=many)
     results = group_results(analysed)

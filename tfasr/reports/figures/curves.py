@@ -16,6 +16,7 @@ from tfasr.display.chart import (
     Mark,
     Panel,
     Points,
+    Rects,
     Rule,
     run_colour,
     run_dash,
@@ -24,7 +25,7 @@ from tfasr.display.chart import (
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results, colours, group_members
 from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
-from tfasr.reports.series import AXES, SIGMA, thin
+from tfasr.reports.series import AXES, SIGMA, RunSeries, thin
 from tfasr.tta.metrics import HIGHER, metric_named
 
 MOST_GROUPS = 16  # Groups that get a line; if there are more, one band of all runs is added
@@ -347,3 +348,112 @@ def _rings(
             look = {"colour": run_colour(number), "series": series_name(group, line.runs, number)}
             marks.append(Points(x=[x], y=[y], symbol="ring", size=11, texts=[text], **look))
     return marks
+
+
+_MOST_RUNS = 6
+_RATES = {
+    "utterances_per_s": ("utterances/s", "Utterances"),
+    "audio_s_per_s": ("audio s/s", "Seconds of audio"),
+}
+_GAP_SHARE = 0.02
+_GAP_STEPS = 5
+
+
+def throughput_charts(report: Report, results: Results) -> list[Chart]:
+    """Source: the paper (arXiv 2003.12366), equation 4 and Figure 9."""
+    series = [run.series.throughput for run in report.runs if run.series is not None]
+    rate = next((rate for rate in _RATES if series and all(rate in of for of in series)), None)
+    if rate is None:
+        raise NotDrawnError(
+            "Throughput over time: not every log states the utterances or the audio of its steps."
+        )
+    label, what = _RATES[rate]
+
+    def curve(run: RunAnalysis, axis: str) -> Curve | None:
+        speeds = None if run.series is None else run.series.throughput[rate]
+        return _broken(speeds.x[axis], speeds.y) if speeds and axis in speeds.x else None
+
+    bands = bands_by_axis(report, curve)
+    caption = (
+        f"{what} trained on per second of training steps, waiting and compilation included, "
+        "as a moving mean over 2 % of the steps"
+    )
+    rugs = _runs(report)
+    if rugs:
+        caption += "; beneath: when evaluations ran"
+    log = ratio([float(np.nanmedian(band.middle)) for band in bands["minutes"]]) > 4
+    low, high = value_limits(bands)
+    y = Axis(f"throughput, {label}", log=log, limits=(low if log else 0.0, high))
+    views = {}
+    for axis, of_axis in bands.items():
+        x, steady = time_axis(report, bands, axis), band_marks(of_axis)
+        views[axis] = [Panel(steady, x, y)]
+        marks = [mark for row, rug in enumerate(rugs) for mark in _rug(row, rug, axis)]
+        if marks:
+            top = Axis("", log=x.log, limits=x.limits, choose=True, tick_labels=[], ticks=[])
+            beneath = Axis("evaluations", limits=(len(rugs), 0.0), ticks=[], grid=False)
+            rows = Panel(marks, x, beneath, 16.0 * max(len(rugs), 4))
+            views[axis] = [Panel(steady, top, y, 260), rows]
+    steady = chart_of_views("throughput", with_spread(caption, bands), views)
+    return [steady, *_over_the_wall_clock(report)]
+
+
+def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
+    # Adds gaps where training visibly paused.
+    if x.size < 3:
+        return x, y
+    pauses = np.diff(x)
+    least = max(_GAP_SHARE * (x[-1] - x[0]), _GAP_STEPS * float(np.median(pauses)))
+    after = np.flatnonzero(pauses > least)
+    between = (x[after] + x[after + 1]) / 2
+    return np.insert(x, after + 1, between), np.insert(y, after + 1, np.nan)
+
+
+def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
+    shown_runs = []
+    for number, (group, indices) in enumerate(group_members(report.runs).items()):
+        run = report.runs[indices[0]]
+        if run.series is not None and run.series.evaluations:
+            shown_runs.append((series_name(group, len(indices), number), number, run, run.series))
+    return shown_runs[:_MOST_RUNS]
+
+
+def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> list[Mark]:
+    name, number, run, series = rug
+    epochs, starts, stops = zip(*series.evaluations, strict=True)
+    texts = [
+        f"{run.name}\nevaluation of epoch {epoch}: {60 * (stop - start):.3g} s"
+        for epoch, start, stop in zip(epochs, starts, stops, strict=True)
+    ]
+    about = {"series": name, "colour": run_colour(number), "texts": texts}
+    if axis == "minutes":
+        rows = {"y0": [row + 0.15] * len(texts), "y1": [row + 0.85] * len(texts)}
+        # The outline keeps an evaluation of seconds visible in a run of hours.
+        return [Rects(x0=starts, x1=stops, outline=1, **rows, **about)]
+    at = [places(run, epoch, 60 * stop) for epoch, stop in zip(epochs, stops, strict=True)]
+    if any(axis not in position for position in at):
+        return []
+    x = [position[axis] for position in at]
+    return [Points(x=x, y=[row + 0.5] * len(at), symbol="tick", size=9, **about)]
+
+
+def _over_the_wall_clock(report: Report) -> list[Chart]:
+    drawn = [(*run[:2], run[3].wall_throughput) for run in _runs(report)]
+    drawn = [(name, number, speeds) for name, number, speeds in drawn if speeds is not None]
+    if not drawn:
+        return []
+    marks: list[Mark] = []
+    for name, number, speeds in drawn:
+        look = {"colour": run_colour(number), "dash": run_dash(number), "width": 1.2}
+        marks.append(Line(x=speeds.x["minutes"], y=speeds.y, series=name, **look))
+    ends = [float(speeds.x["minutes"][-1]) for *_, speeds in drawn]
+    highest = max(float(speeds.y.max()) for *_, speeds in drawn)
+    caption = (
+        "Utterances trained on per second of the wall clock, evaluations and all else included, "
+        "so pauses of training show as dips; each group's first run"
+    )
+    log = ratio(ends) > 8
+    limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)
+    x = Axis("minutes since the creation of the model", limits=limits, log=log, choose=True)
+    y = Axis("throughput, utterances/s", limits=(0.0, 1.08 * highest or 1.0))
+    return [Chart("throughput_wall", caption, [Panel(marks, x, y, 220)], wide=True, width=760)]

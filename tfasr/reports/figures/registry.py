@@ -27,7 +27,7 @@ FIGURES: Registry[Figure] = Registry(
     {
         "error_rates": f"{_HOME}.curves:error_rate_charts",
         "train_loss": f"{_HOME}.curves:loss_chart",
-        "throughput": f"{_HOME}.time:throughput_charts",
+        "throughput": f"{_HOME}.curves:throughput_charts",
         "brackets": f"{_HOME}.time:bracket_chart",
         "profile": "tfasr.reports.winners:profile_charts",
         "why": f"{_HOME}.time:waterfall_charts",

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import mul
 from pathlib import Path
 
@@ -26,29 +27,14 @@ from tfasr.display.chart import (
     device_colour,
     rows_axis,
     run_colour,
-    run_dash,
     shortened,
 )
 from tfasr.errors import UsageError
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.figures.curves import (
-    MOST_GROUPS,
-    Curve,
-    band_marks,
-    bands_by_axis,
-    chart_of_views,
-    clock_label,
-    places,
-    ratio,
-    series_name,
-    time_axis,
-    value_limits,
-    with_spread,
-)
+from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
-from tfasr.reports.numbers import Report, RunAnalysis, target_label
-from tfasr.reports.series import RunSeries
+from tfasr.reports.numbers import Report, target_label
 from tfasr.tta.decomposition import FACTORS, WARMUP_STEPS, Decomposition
 from tfasr.tta.run import Run, load_run
 
@@ -71,22 +57,17 @@ class UtilisationWindow:
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
-    windows: list[UtilisationWindow] = []
-    for indices in group_members(report.runs).values():
+    def of_group(indices: Sequence[int]) -> UtilisationWindow | None:
         for run in (report.runs[index] for index in indices):
-            folder = Path(run.path)
-            if not any((folder / f"{device}.csv").is_file() for device in ("cpu", "gpu")):
-                continue
-            try:
-                window = steady_window(load_run(run.path, run.name))
-            except UsageError:  # it was deleted after the report's tables were made
-                continue
-            if window is not None:
-                windows.append(window)
-                break
-        if len(windows) == _MOST_WINDOWS:
-            break
-    return windows
+            if any((Path(run.path) / f"{device}.csv").is_file() for device in ("cpu", "gpu")):
+                # A run may be deleted after the report's tables were made.
+                with suppress(UsageError):
+                    if window := steady_window(load_run(run.path, run.name)):
+                        return window
+        return None
+
+    windows = filter(None, map(of_group, group_members(report.runs).values()))
+    return list(islice(windows, _MOST_WINDOWS))
 
 
 def steady_window(run: Run) -> UtilisationWindow | None:
@@ -188,128 +169,6 @@ def interval_chart(report: Report, results: Results) -> Chart:
     names = rows_axis([shortened(run.name, 20) for run in runs])
     panel = Panel(marks, x, names, 30.0 + 30 * len(runs))
     return Chart("intervals", f"Where the time of the whole run went{more}", [panel])
-
-
-_MOST_RUNS = 6
-_RATES = {
-    "utterances_per_s": ("utterances/s", "Utterances"),
-    "audio_s_per_s": ("audio s/s", "Seconds of audio"),
-}
-_GAP_SHARE = 0.02
-_GAP_STEPS = 5
-_ENDS = ("start_min", "stop_min")
-
-
-def throughput_charts(report: Report, results: Results) -> list[Chart]:
-    """Source: the paper (arXiv 2003.12366), equation 4 and Figure 9."""
-    series = [run.series for run in report.runs if run.series is not None]
-    rates = [
-        rate
-        for rate in _RATES
-        if series and all(rate in run_series.throughput for run_series in series)
-    ]
-    if not rates:
-        raise NotDrawnError(
-            "Throughput over time: not every log states the utterances or the audio of its steps."
-        )
-    rate = rates[0]
-    label, what = _RATES[rate]
-
-    def curve(run: RunAnalysis, axis: str) -> Curve | None:
-        speeds = None if run.series is None else run.series.throughput[rate]
-        return _broken(speeds.x[axis], speeds.y) if speeds and axis in speeds.x else None
-
-    bands = bands_by_axis(report, curve)
-    caption = (
-        f"{what} trained on per second of training steps, waiting and compilation included, "
-        "as a moving mean over 2 % of the steps"
-    )
-    rugs = _runs(report)
-    if rugs:
-        caption += "; beneath: when evaluations ran"
-    log = ratio([float(np.nanmedian(band.middle)) for band in bands["minutes"]]) > 4
-    low, high = value_limits(bands)
-    y = Axis(f"throughput, {label}", log=log, limits=(low if log else 0.0, high))
-    views = {}
-    for axis, of_axis in bands.items():
-        x = time_axis(report, bands, axis)
-        views[axis] = [Panel(band_marks(of_axis), x, y)]
-        marks = [mark for row, rug in enumerate(rugs) for mark in _rug(row, rug, axis)]
-        if marks:
-            (panel,), rows = views[axis], len(rugs)
-            top = Axis("", log=x.log, limits=x.limits, choose=True, tick_labels=[], ticks=[])
-            beneath = Axis("evaluations", limits=(rows, 0.0), ticks=[], grid=False)
-            views[axis] = [
-                Panel(panel.marks, top, panel.y, panel.height - 20),
-                Panel(marks, x, beneath, 16.0 * max(rows, 4)),
-            ]
-    steady = chart_of_views("throughput", with_spread(caption, bands), views)
-    return [steady, *_over_the_wall_clock(report)]
-
-
-def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
-    # Adds gaps where training visibly paused.
-    if x.size < 3:
-        return x, y
-    pauses = np.diff(x)
-    least = max(_GAP_SHARE * (x[-1] - x[0]), _GAP_STEPS * float(np.median(pauses)))
-    after = np.flatnonzero(pauses > least)
-    between = (x[after] + x[after + 1]) / 2
-    return np.insert(x, after + 1, between), np.insert(y, after + 1, np.nan)
-
-
-def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
-    shown_runs = []
-    for number, (group, indices) in enumerate(group_members(report.runs).items()):
-        run = report.runs[indices[0]]
-        if run.series is not None and run.series.evaluations:
-            shown_runs.append((series_name(group, len(indices), number), number, run, run.series))
-    return shown_runs[:_MOST_RUNS]
-
-
-def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> list[Mark]:
-    name, number, run, series = rug
-    starts, stops = ([getattr(e, end) for e in series.evaluations] for end in _ENDS)
-    epochs = [evaluation.epoch for evaluation in series.evaluations]
-    texts = [
-        f"{run.name}\nevaluation of epoch {epoch}: {60 * (stop - start):.3g} s"
-        for epoch, start, stop in zip(epochs, starts, stops, strict=True)
-    ]
-    about = {"series": name, "colour": run_colour(number), "texts": texts}
-    if axis == "minutes":
-        rows = {"y0": [row + 0.15] * len(texts), "y1": [row + 0.85] * len(texts)}
-        # The outline keeps an evaluation of seconds visible in a run of hours.
-        return [Rects(x0=starts, x1=stops, outline=1, **rows, **about)]
-    at = [places(run, epoch, 60 * stop) for epoch, stop in zip(epochs, stops, strict=True)]
-    if any(axis not in position for position in at):
-        return []
-    x = [position[axis] for position in at]
-    return [Points(x=x, y=[row + 0.5] * len(at), symbol="tick", size=9, **about)]
-
-
-def _over_the_wall_clock(report: Report) -> list[Chart]:
-    marks: list[Mark] = []
-    ends, highest = [], 0.0
-    for name, number, _, series in _runs(report):
-        speeds = series.wall_throughput
-        if speeds is None:
-            continue
-        x, y = speeds.x["minutes"], speeds.y
-        look = {"colour": run_colour(number), "dash": run_dash(number), "width": 1.2}
-        marks.append(Line(x=x, y=y, series=name, **look))
-        ends.append(float(x[-1]))
-        highest = max(highest, float(y.max()))
-    if not marks:
-        return []
-    caption = (
-        "Utterances trained on per second of the wall clock, evaluations and all else included, "
-        "so pauses of training show as dips; each group's first run"
-    )
-    log = ratio(ends) > 8
-    limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)
-    x = Axis("minutes since the creation of the model", limits=limits, log=log, choose=True)
-    y = Axis("throughput, utterances/s", limits=(0.0, 1.08 * highest or 1.0))
-    return [Chart("throughput_wall", caption, [Panel(marks, x, y, 220)], wide=True, width=760)]
 
 
 _SEEN = 0.005  # shares and logarithms of factors below this are not shown

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tfasr.display.chart import INTERVAL_LABELS
@@ -13,6 +11,7 @@ from tfasr.display.table import (
     UNKNOWN,
     Column,
     Table,
+    at,
     fixed,
     for_readers,
     percent,
@@ -20,12 +19,10 @@ from tfasr.display.table import (
     values_of,
 )
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.charges import TargetCharge
 from tfasr.reports.groups import of_single_runs
 from tfasr.reports.numbers import Report, RunAnalysis, target_label
 from tfasr.reports.tables.runs import RunAtTarget, minutes_of
 from tfasr.tta.costs import relative_cost
-from tfasr.tta.energy import EnergyUse
 
 _NAMED = 3
 _RULE = (
@@ -52,24 +49,8 @@ def cost_columns(
 ) -> list[Column[RunAtTarget]]:
     """Returns columns of a run's cost and energy; JSON leaves out those of ``intervals``."""
 
-    def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
-        def value(at: RunAtTarget) -> Any:
-            return (charge := _charge(at)) and getattr(charge.cost, attribute)
-
-        return Column(heading, name, value, text, _absent, shown)
-
-    def energy(name: str, attribute: str) -> Column:
-        return Column("", name, lambda at: (used := _energy(at)) and getattr(used, attribute))
-
-    def hardware(heading: str, name: str, attribute: str) -> Column:
-        def value(at: RunAtTarget) -> Any:
-            machine = at.run.charges and at.run.charges.hardware
-            return machine and getattr(machine, attribute)
-
-        return Column(heading, name, value, _figure)
-
     def ratio(at: RunAtTarget) -> float | None:
-        charge, first = _charge(at), _charge(RunAtTarget(at.report, 0, at.target))
+        charge, first = at.charge, RunAtTarget(at.report, 0, at.target).charge
         comparable = charge is not None and first is not None and not at.refused
         return relative_cost(first.cost, charge.cost) if comparable else None
 
@@ -77,20 +58,22 @@ def cost_columns(
         return REFUSED if at.refused else _absent(at)
 
     relative = "relative" if len(report.runs) > 1 else ""
+    machine, electricity = ("machine\nUSD", "electricity\nUSD") if priced_apart else ("", "")
+    minutes, price = minutes_of(report), "run.charges.hardware.hourly_usd"
     return [
-        hardware("", "hardware", "name"),
-        cost("charged\nmin", "charged_s", "charged_s", minutes_of(report)),
-        hardware("USD/h", "price_usd_per_hour", "hourly_usd"),
-        cost("machine\nUSD" if priced_apart else "", "machine_usd", "machine_usd"),
-        cost("electricity\nUSD" if priced_apart else "", "electricity_usd", "electricity_usd"),
-        cost("USD", "cost_usd", "usd"),
+        Column("", "hardware", "run.charges.hardware.name"),
+        Column("charged\nmin", "charged_s", "charge.cost.charged_s", minutes, _absent),
+        Column("USD/h", "price_usd_per_hour", price, _figure),
+        Column(machine, "machine_usd", "charge.cost.machine_usd", _figure, _absent),
+        Column(electricity, "electricity_usd", "charge.cost.electricity_usd", _figure, _absent),
+        Column("USD", "cost_usd", "charge.cost.usd", _figure, _absent),
         Column(relative, "cost_relative", ratio, lambda share: f"{100 * share:.0f} %", refused),
-        cost("kWh", "energy_kwh", "kwh", shown=_kwh),
-        cost("", "energy_is", "kwh_is"),
-        energy("energy_joules", "total_joules"),
-        energy("energy_by_interval_joules", "joules"),
-        energy("energy_unknown_s", "total_unknown_s"),
-        Column("", "energy_counters", lambda at: at.run.charges and at.run.charges.counters),
+        Column("kWh", "energy_kwh", "charge.cost.kwh", shown=_kwh),
+        Column("", "energy_is", "charge.cost.kwh_is"),
+        Column("", "energy_joules", "charge.energy.total_joules"),
+        Column("", "energy_by_interval_joules", "charge.energy.joules"),
+        Column("", "energy_unknown_s", "charge.energy.total_unknown_s"),
+        Column("", "energy_counters", "run.charges.counters"),
         *(
             Column(f"{INTERVAL_LABELS[name]}\nJ", "", lambda at: None, shown=_joules_of(name))
             for name in intervals
@@ -104,7 +87,7 @@ def _known(report: Report) -> bool:
 
 def _table(report: Report, target: int) -> Table:
     rows = [RunAtTarget(report, index, target) for index in range(len(report.runs))]
-    charged = [charge for row in rows if (charge := _charge(row))]
+    charged = [charge for row in rows if (charge := row.charge)]
     used = [charge.energy.joules for charge in charged if charge.energy]
     columns = cost_columns(
         report,
@@ -116,28 +99,19 @@ def _table(report: Report, target: int) -> Table:
     return table_of(
         f"Cost and energy to {target_label(*report.targets[target])}",
         # The CSV has the same formatted text as the shown table, as in earlier versions.
-        [Column("Run", "", lambda at: at.run.name), *for_readers(columns, lambda at: at)],
+        [Column("Run", "", "run.name"), *for_readers(columns, lambda at: at)],
         rows,
         [*notes, *_notes(report)],
     )
 
 
-def _charge(at: RunAtTarget) -> TargetCharge | None:
-    return at.run.charges and at.run.charges.targets[at.target]
-
-
-def _energy(at: RunAtTarget) -> EnergyUse | None:
-    charge = _charge(at)
-    return charge and charge.energy
-
-
 def _absent(at: RunAtTarget) -> str:
-    return NEVER if _charge(at) is None else UNKNOWN
+    return NEVER if at.charge is None else UNKNOWN
 
 
 def _joules_of(interval: str) -> Callable[[RunAtTarget], str]:
     def shown(at: RunAtTarget) -> str:
-        used = _energy(at)
+        used = at.charge and at.charge.energy
         if used is None or used.joules[interval] is None:
             return _absent(at)
         unknown = used.unknown_s[interval] > 0
@@ -147,11 +121,10 @@ def _joules_of(interval: str) -> Callable[[RunAtTarget], str]:
 
 
 def _kwh(at: RunAtTarget) -> str:
-    charge = _charge(at)
-    if charge is None or charge.cost.kwh is None:
+    if at.charge is None or at.charge.cost.kwh is None:
         return _absent(at)
-    text = _figure(charge.cost.kwh)
-    return {"at least": f"> {text}", "estimate": f"{text} (est.)"}.get(charge.cost.kwh_is, text)
+    text = _figure(at.charge.cost.kwh)
+    return {"at least": f"> {text}", "estimate": f"{text} (est.)"}.get(at.charge.cost.kwh_is, text)
 
 
 def _notes(report: Report) -> list[str]:
@@ -177,7 +150,7 @@ def _figure(value: float) -> str:
 class _Row(NamedTuple):
     index: int
     run: RunAnalysis
-    part: Any  # a `WorkerTimes`, `Exchange` or `WorkerMachine` of the run
+    part: Any  # of `RunAnalysis.workers`, `rounds` or `machines`, or its `exchange`
 
 
 _WAITED = [
@@ -236,8 +209,12 @@ def worker_tables(report: Report) -> list[Table]:
 
 
 def _called(row: _Row) -> str:
-    rank = row.part.rank
+    rank = at("part.rank")(row)
     return f"{row.run.name}, {rank}{' (chief)' if rank == 0 else ''}"
+
+
+def _exchange_ms(row: _Row) -> str:
+    return f"{1e3 * row.part['exchange_s'] / row.part['steps']:.2f}"
 
 
 def _watt_hours(joules: float) -> str:
@@ -259,65 +236,52 @@ def _used_energy(row: _Row) -> str:
     return UNKNOWN if joules is None else _watt_hours(joules)
 
 
-def _part(heading: str, name: str, text: Callable[[Any], str] = str, of: str = "") -> Column[_Row]:
-    return Column(heading, name, attrgetter(f"part.{of or name}"), text)
-
-
 _WAITS: list[Column[_Row]] = [
-    Column("Worker", "run", lambda row: row.run.name, shown=_called),
-    _part("", "rank"),
-    _part("steps", "steps"),
-    _part("utterances", "utterances"),
-    _part("input wait\ns", "input_wait_s", fixed(2)),
-    _part("steps\ns", "step_s", fixed(1)),
-    _part("waited\ns", "waited_s", fixed(2)),
-    _part("waited\n% of steps", "", percent, "waited_share"),
-    _part("held up\ns", "held_up_s", fixed(2)),
-    _part("exchange\ns", "exchange_s", fixed(2)),
+    Column("Worker", "run", "run.name", shown=_called),
+    Column("", "rank", "part.rank"),
+    Column("steps", "steps", "part.steps"),
+    Column("utterances", "utterances", "part.utterances"),
+    Column("input wait\ns", "input_wait_s", "part.input_wait_s", fixed(2)),
+    Column("steps\ns", "step_s", "part.step_s", fixed(1)),
+    Column("waited\ns", "waited_s", "part.waited_s", fixed(2)),
+    Column("waited\n% of steps", "", "part.waited_share", percent),
+    Column("held up\ns", "held_up_s", "part.held_up_s", fixed(2)),
+    Column("exchange\ns", "exchange_s", "part.exchange_s", fixed(2)),
 ]
 
 
 _ROUNDS: list[Column[_Row]] = [
-    Column("Worker", "run", lambda row: row.run.name, shown=_called),
-    _part("", "rank"),
-    _part("rounds", "rounds"),
-    _part("utterances", "utterances"),
-    _part("steps\ns", "train_s", fixed(1)),
-    _part("link\ns", "link_s", fixed(2)),
-    _part("held up\ns", "held_up_s", fixed(2)),
-    _part("staleness", "staleness"),
-    _part("left out", "left"),
+    *_WAITS[:2],
+    Column("rounds", "rounds", "part.rounds"),
+    Column("utterances", "utterances", "part.utterances"),
+    Column("steps\ns", "train_s", "part.train_s", fixed(1)),
+    Column("link\ns", "link_s", "part.link_s", fixed(2)),
+    Column("held up\ns", "held_up_s", "part.held_up_s", fixed(2)),
+    Column("staleness", "staleness", "part.staleness"),
+    Column("left out", "left", "part.left"),
 ]
 
 
 _EXCHANGES: list[Column[_Row]] = [
-    Column("Exchange", "run", lambda row: row.run.name),
-    _part("workers", "workers"),
-    _part("MB\na step", "gradient_bytes", _megabytes),
-    _part("", "steps"),
-    replace(
-        _part("exchange\nms a step", "exchange_s"),
-        shown=lambda row: f"{1e3 * row.part.exchange_s / row.part.steps:.2f}",
-    ),
-    _part("exchange\n% of steps", "share", percent),
-    _part("achieved\nMB/s sent", "achieved_bytes_per_s", _megabytes),
-    _part("link\nMB/s sent", "measured_bytes_per_s", _megabytes),
-    _part("latency\nms", "latency_s", fixed(2, 1e3)),
+    Column("Exchange", "run", "run.name"),
+    Column("workers", "workers", "part.workers"),
+    Column("MB\na step", "gradient_bytes", "part.gradient_bytes", _megabytes),
+    Column("", "steps", "part.steps"),
+    Column("exchange\nms a step", "exchange_s", "part.exchange_s", shown=_exchange_ms),
+    Column("exchange\n% of steps", "share", "part.share", percent),
+    Column("achieved\nMB/s sent", "achieved_bytes_per_s", "part.achieved_bytes_per_s", _megabytes),
+    Column("link\nMB/s sent", "measured_bytes_per_s", "part.measured_bytes_per_s", _megabytes),
+    Column("latency\nms", "latency_s", "part.latency_s", fixed(2, 1e3)),
 ]
 
 
 _MACHINES: list[Column[_Row]] = [
-    Column("Machines", "run", lambda row: row.run.name, shown=_called),
-    _part("", "rank"),
-    _part("host", "host", of="hostname"),
-    _part("host's cores\n% busy", "cpu_percent", fixed(1)),
-    _part("by the worker\n%", "process_percent", fixed(1)),
-    _part("GPUs\n% busy", "gpu_percent", fixed(1)),
-    Column(
-        "energy\nWh",
-        "energy_joules",
-        lambda r: r.run.worker_joules.get(r.part.rank),
-        shown=_used_energy,
-    ),
-    _part("", "energy_with_rank", of="shares_with"),
+    Column("Machines", "run", "run.name", shown=_called),
+    Column("", "rank", "part.rank"),
+    Column("host", "host", "part.hostname"),
+    Column("host's cores\n% busy", "cpu_percent", "part.cpu_percent", fixed(1)),
+    Column("by the worker\n%", "process_percent", "part.process_percent", fixed(1)),
+    Column("GPUs\n% busy", "gpu_percent", "part.gpu_percent", fixed(1)),
+    Column("energy\nWh", "energy_joules", _joules, shown=_used_energy),
+    Column("", "energy_with_rank", "part.shares_with"),
 ]

@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product, starmap
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tfasr.display.table import (
     Cell,
     Column,
     Table,
+    at,
     fixed,
     gigabytes,
     percent,
@@ -34,113 +34,110 @@ from tfasr.reports.groups import (
     spread_at_hand,
 )
 from tfasr.reports.numbers import Report, RunAnalysis, metric_label, target_label
-from tfasr.reports.tables.runs import RUN, fact, minutes_of, speed, target_name
+from tfasr.reports.tables.runs import RUN, SPEEDS, minutes_of, target_name
 from tfasr.tta.metrics import Target, metric_named
 from tfasr.tta.policies import first_sustained
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 
 
 def paper_tables(report: Report, results: Results) -> list[Table]:
-    times = time_to_accuracy_table(report, results) if results else None
-    others = (table(report) for table in (epochs_table, evaluation_table, utilisation_table))
-    return [table for table in (systems_table(report), times, *others) if table is not None]
+    made = (
+        _table("Systems", "systems", report, _SYSTEMS, _SYSTEMS_NOTE),
+        time_to_accuracy_table(report, results) if results else None,
+        _table("Epochs and throughput", "epochs", report, _epochs(report), _EPOCHS_NOTE),
+        _table("Evaluation", "evaluation", report, _evaluations(report), _EVALUATION_NOTE),
+        _table("Utilisation", "utilisation", report, _LOADS, _LOADS_NOTE),
+    )
+    return [table for table in made if table is not None]
 
 
-def systems_table(report: Report) -> Table | None:
-    """Source: the paper, Table 1 (systems); prices are in the cost tables."""
-
-    def package(heading: str, name: str) -> Column[RunAnalysis]:
-        return Column(heading, name, lambda r: (r.facts.system.get("packages") or {}).get(name))
-
-    columns = [
-        _system("processor", "processor"),
-        _system("cores", "cores"),
-        _system("memory\nGB", "memory_bytes", gigabytes),
-        Column("GPUs", "gpus", gpus_of),
-        _system("Python", "python"),
-        package("TensorFlow", "tensorflow"),
-        package("Keras", "keras"),
-        package("PyTorch", "torch"),
-    ]
-    notes = ["Cores: those that the run was allowed to use."]
-    return _table("Systems", "systems", report, columns, notes)
+def gpus_of(run: RunAnalysis) -> str | None:
+    names = run.facts["system"].get("gpus")
+    if names is None:
+        return None
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
 
 
-def epochs_table(report: Report) -> Table | None:
+def _digits(value: float) -> str:
+    return f"{value:.3g}"
+
+
+# Source: the paper, Table 1 (systems); prices are in the cost tables.
+_SYSTEMS: list[Column[RunAnalysis]] = [
+    Column("processor", "processor", "facts.system.processor"),
+    Column("cores", "cores", "facts.system.cores"),
+    Column("memory\nGB", "memory_bytes", "facts.system.memory_bytes", gigabytes),
+    Column("GPUs", "gpus", gpus_of),
+    Column("Python", "python", "facts.system.python"),
+    Column("TensorFlow", "tensorflow", "facts.system.packages.tensorflow"),
+    Column("Keras", "keras", "facts.system.packages.keras"),
+    Column("PyTorch", "torch", "facts.system.packages.torch"),
+]
+_SYSTEMS_NOTE = "Cores: those that the run was allowed to use."
+_BATCH: Column[RunAnalysis] = Column("batch", "global_batch_size", "facts.global_batch_size")
+_EPOCHS_NOTE = (
+    "Epoch: median time of whole epochs, without evaluation. Per second: over steady training "
+    f"steps, without waiting for input. {NEVER}: never reached."
+)
+_EVALUATION_NOTE = (
+    "Seconds per evaluation (mean). Decode: time that training spent waiting for the decoder. "
+    "Wait: time that training waited for an evaluation in another process, whose own times are "
+    "in the ledger."
+)
+# Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU).
+_LOADS: list[Column[RunAnalysis]] = [
+    Column("CPU %", "cpu_share", "facts.utilisation.cpu_share", percent),
+    Column(
+        "CPU %\nof the run", "process_cpu_share", "facts.utilisation.process_cpu_share", percent
+    ),
+    Column("GPU %", "gpu_share", "facts.utilisation.gpu_share", percent),
+    Column(
+        "GPU memory\nGB, most", "gpu_memory_bytes", "facts.utilisation.gpu_memory_bytes", gigabytes
+    ),
+    Column("GPU power\nW", "gpu_power_w", "facts.utilisation.gpu_power_w", three_digits),
+]
+_LOADS_NOTE = "Means over the run, all cores and GPUs. Power: per GPU. Memory: the most on any GPU."
+
+
+def _epochs(report: Report) -> list[Column[RunAnalysis]]:
     """Source: the paper, Table 2 (batch size, devices) and section 5.3 (effect of batch size)."""
-
-    def epoch(index: int) -> Callable[[RunAnalysis], int | None]:
-        return lambda run: run.results[index].tta.epoch
-
-    columns: list[Column[RunAnalysis]] = [
-        _fact("batch", "global_batch_size"),
-        _fact("devices", "num_replicas"),
-        _fact("utterances\nan epoch", "train_samples"),
-        _fact("optimizer", "optimizer"),
-        _fact("epoch s", "epoch_s", _digits),
-        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
-        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
+    return [
+        _BATCH,
+        Column("devices", "num_replicas", "facts.num_replicas"),
+        Column("utterances\nan epoch", "train_samples", "facts.train_samples"),
+        Column("optimizer", "optimizer", "facts.optimizer"),
+        Column("epoch s", "epoch_s", "facts.epoch_s", _digits),
+        *SPEEDS,
+        *(
+            Column(
+                f"epochs to\n{target_label(*target)}",
+                f"epochs_to_{target_name(target)}",
+                f"results.{index}.tta.epoch",
+                missing=NEVER,
+            )
+            for index, target in enumerate(report.targets)
+        ),
     ]
-    for index, target in enumerate(report.targets):
-        heading, name = f"epochs to\n{target_label(*target)}", f"epochs_to_{target_name(target)}"
-        columns.append(Column(heading, name, epoch(index), missing=NEVER))
-    notes = [
-        "Epoch: median time of whole epochs, without evaluation. Per second: over steady training "
-        f"steps, without waiting for input. {NEVER}: never reached."
-    ]
-    return _table("Epochs and throughput", "epochs", report, columns, notes)
 
 
-def _fact(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[RunAnalysis]:
-    return Column(heading, name, fact(name), text)
-
-
-def evaluation_table(report: Report) -> Table | None:
+def _evaluations(report: Report) -> list[Column[RunAnalysis]]:
     """Source: the paper, Table 3 (evaluation time and error rates over beam widths)."""
     columns: list[Column[RunAnalysis]] = [
-        _fact("decoder", "decoder"),
-        _fact("beam\nwidth", "beam_width"),
-        _fact("evaluations", "evaluations"),
-        _fact("placement", "placement"),
-        *(_fact(f"{kind} s\neach", f"{kind}_s", _digits) for kind in _EVALUATION_PARTS),
+        Column("decoder", "decoder", "facts.decoder"),
+        Column("beam\nwidth", "beam_width", "facts.beam_width"),
+        Column("evaluations", "evaluations", "facts.evaluations"),
+        Column("placement", "placement", "facts.placement"),
+        *(
+            Column(f"{kind} s\neach", f"{kind}_s", f"facts.{kind}_s", _digits)
+            for kind in ("swap", "forward", "decode", "wait")
+        ),
     ]
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
         rate = metric_named(metric).rate
         heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
         text = percent if rate else _digits
         columns.append(Column(heading, f"best_{metric}", _best(metric), text))
-    notes = [
-        "Seconds per evaluation (mean). Decode: time that training spent waiting for the decoder. "
-        "Wait: time that training waited for an evaluation in another process, whose own times are "
-        "in the ledger."
-    ]
-    return _table("Evaluation", "evaluation", report, columns, notes)
-
-
-_EVALUATION_PARTS = ("swap", "forward", "decode", "wait")
-
-
-def utilisation_table(report: Report) -> Table | None:
-    """Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU)."""
-    columns = [
-        _load("CPU %", "cpu_share", "cpu_percent"),
-        _load("CPU %\nof the run", "process_cpu_share", "process_percent"),
-        _load("GPU %", "gpu_share", "gpu_percent"),
-        _load("GPU memory\nGB, most", "gpu_memory_bytes", "gpu_memory_bytes", gigabytes),
-        _load("GPU power\nW", "gpu_power_w", "gpu_power_w", three_digits),
-    ]
-    note = "Means over the run, all cores and GPUs. Power: per GPU. Memory: the most on any GPU."
-    return _table("Utilisation", "utilisation", report, columns, [note])
-
-
-def _load(heading: str, name: str, key: str, text=percent) -> Column[RunAnalysis]:
-    scale = 0.01 if text is percent else 1.0
-
-    def value(run: RunAnalysis) -> Cell:
-        mean = run.facts.utilisation.get(key)
-        return None if mean is None else mean * scale
-
-    return Column(heading, name, value, text)
+    return columns
 
 
 def time_to_accuracy_table(report: Report, results: Results) -> Table:
@@ -189,32 +186,16 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
 
 
 def _table(
-    title: str, name: str, report: Report, columns: Sequence[Column[RunAnalysis]], notes: list[str]
+    title: str, name: str, report: Report, columns: Sequence[Column[RunAnalysis]], note: str
 ) -> Table | None:
-    if all(column.value(run) is None for column in columns for run in report.runs):
-        return None
     columns = [*RUN, *columns]
-    return table_of(title, columns, report.runs, notes, name=name, leave_out_empty=True)
-
-
-def gpus_of(run: RunAnalysis) -> str | None:
-    names = run.facts.system.get("gpus")
-    if names is None:
-        return None
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
-
-
-def _system(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[RunAnalysis]:
-    return Column(heading, name, lambda run: run.facts.system.get(name), text)
+    table = table_of(title, columns, report.runs, [note], name=name, leave_out_empty=True)
+    return table if len(table.columns) > 1 else None
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
     kind = metric_named(metric)
     return lambda run: kind.best([point.value for point in run.curves.get(metric, [])])
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3g}"
 
 
 _MARK = " (published)"
@@ -242,7 +223,7 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
     """Returns a source's tables with your rows first; your shares relate only to your rows."""
-    names = [name for name, table in source.tables.items() if table.kind in _KINDS]
+    names = [name for name, table in source.tables.items() if table.kind in (*_KINDS, *_OF_RUNS)]
     return [published_table(report, source, name) for name in names]
 
 
@@ -250,7 +231,7 @@ def published_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
     table = source.tables[name]
-    columns, lines = _KINDS[table.kind](report, table, measured or Measured())
+    columns, lines = _KINDS.get(table.kind, _of_runs)(report, table, measured or Measured())
     shown = {"run", *(column.name for column in columns)}
     others = dict.fromkeys(name for line in lines for name in line.values if name not in shown)
     own_rows = any(line.run is not None for line in lines)
@@ -261,7 +242,7 @@ def published_table(
     ]
     if table.kind == "time_to_accuracy":
         notes.insert(1, _rule(report))
-    run = Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=attrgetter("name"))
+    run = Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=at("name"))
     return table_of(
         f"{table.what}, with {table.name} of {source.name}",
         [
@@ -302,59 +283,71 @@ def _published(table: PublishedTable) -> list[_Line]:
     return [_Line(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
 
 
-def _lines(columns: Sequence[Column[RunAnalysis]]) -> list[Column[_Line]]:
-    return [_column(column.heading, column.name, column.text) for column in columns]
+def _per_device(run: RunAnalysis) -> float | None:
+    batch, devices = run.facts["global_batch_size"], run.facts["num_replicas"]
+    return batch / devices if batch is not None and devices else None
 
 
-def _of_groups(report: Report, columns: Sequence[Column[RunAnalysis]]) -> list[_Line]:
-    firsts = [(group, runs[0]) for group, runs in group_members(report.runs).items()]
-    lines = [_Line(run, group, values_of(columns, report.runs[run])) for group, run in firsts]
-    return [line for line in lines if any(value is not None for value in line.values.values())]
+def _pipeline(key: str) -> Callable[[RunAnalysis], Any]:
+    def value(run: RunAnalysis) -> Any:
+        values = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
+        return values.get(key) if isinstance(values, dict) else None
+
+    return value
 
 
-def _systems(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    def price(heading: str, name: str, attribute: str) -> Column[RunAnalysis]:
-        def value(run: RunAnalysis) -> Any:
-            machine = run.charges and run.charges.hardware
-            return machine and getattr(machine, attribute)
+# For each kind of published table that shows facts of runs: its columns, and the one without whose
+# value a run is left out ("": without any value)
+_OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
+    "systems": (
+        [
+            _SYSTEMS[0],
+            Column("GPUs", "gpus", gpus_of),
+            Column("total\nUSD", "total_usd", "charges.hardware.purchase_price_usd", fixed(2)),
+            Column("GPUs\nUSD", "gpus_usd", "charges.hardware.gpus_price_usd", fixed(2)),
+            Column("CPUs\nUSD", "cpus_usd", "charges.hardware.cpus_price_usd", fixed(2)),
+        ],
+        "",
+    ),
+    "parameters": (
+        [
+            _BATCH,
+            Column("batch\nper device", "per_replica_batch_size", _per_device, "{:g}".format),
+            Column("readers", "readers", _pipeline("num_readers")),
+            Column("buffer,\nbatches", "buffer_batches", _pipeline("prefetch")),
+        ],
+        "global_batch_size",
+    ),
+    "steps": (
+        [
+            Column("devices", "num_devices", "facts.num_replicas"),
+            *(
+                Column(f"{part}\nms", f"{part}_s", lambda run: None, lambda s: f"{1000 * s:.3g}")
+                for part in ("forward", "backward", "total")  # runs don't record them
+            ),
+            *SPEEDS,
+            Column("epoch\ns", "epoch_s", "facts.epoch_s", three_digits),
+        ],
+        "utterances_per_s",
+    ),
+    "use": ([_BATCH, _LOADS[2]], "gpu_share"),
+}
 
-        return Column(heading, name, value, fixed(2))
 
-    columns = [
-        _system("processor", "processor"),
-        Column("GPUs", "gpus", gpus_of),
-        price("total\nUSD", "total_usd", "purchase_price_usd"),
-        price("GPUs\nUSD", "gpus_usd", "gpus_price_usd"),
-        price("CPUs\nUSD", "cpus_usd", "cpus_price_usd"),
-    ]
+def _of_runs(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    columns, required = _OF_RUNS[table.kind]
+    shown = [(runs[0], group) for group, runs in group_members(report.runs).items()]
+    if table.kind == "steps":
+        shown = [(index, run.name) for index, run in enumerate(report.runs)]
     lines = []
-    for line in _of_groups(report, columns):
-        machine = price("", "", "name").value(report.runs[line.run])
-        lines.append(replace(line, name=f"{line.name}: {machine}") if machine else line)
-    return _lines(columns), [*lines, *_published(table)]
-
-
-def _parameters(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    def per_device(run: RunAnalysis) -> float | None:
-        batch, devices = run.facts.global_batch_size, run.facts.num_replicas
-        return batch / devices if batch is not None and devices else None
-
-    def pipeline(heading: str, name: str, key: str) -> Column[RunAnalysis]:
-        def value(run: RunAnalysis) -> Any:
-            values = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
-            return values.get(key) if isinstance(values, dict) else None
-
-        return Column(heading, name, value)
-
-    columns = [
-        _fact("batch", "global_batch_size"),
-        Column("batch\nper device", "per_replica_batch_size", per_device, "{:g}".format),
-        pipeline("readers", "readers", "num_readers"),
-        pipeline("buffer,\nbatches", "buffer_batches", "prefetch"),
-    ]
-    lines = _of_groups(report, columns)
-    lines = [line for line in lines if line.values["global_batch_size"] is not None]
-    return _lines(columns), [*lines, *_published(table)]
+    for index, name in shown:
+        values = values_of(columns, report.runs[index])
+        machine = at("charges.hardware.name")(report.runs[index])
+        if table.kind == "systems" and machine:
+            name += f": {machine}"
+        if any(values[of] is not None for of in ([required] if required else values)):
+            lines.append(_Line(index, name, values))
+    return [_column(c.heading, c.name, c.text) for c in columns], [*lines, *_published(table)]
 
 
 def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
@@ -366,10 +359,9 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
     ]
     lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
     for index, run in enumerate(report.runs if not lines else []):
-        facts = run.facts
-        if facts.forward_s is not None and facts.decode_s is not None:
-            seconds = facts.forward_s + facts.decode_s
-            row: Row = {"beam_width": facts.beam_width, "evaluation_s": seconds}
+        width, *seconds = (run.facts[name] for name in ("beam_width", "forward_s", "decode_s"))
+        if None not in seconds:
+            row: Row = {"beam_width": width, "evaluation_s": sum(seconds)}
             for metric in ("wer", "cer"):
                 row[metric] = min((p.value for p in run.curves.get(metric, [])), default=None)
             lines.append(_Line(index, f"{run.name}, best in training", row))
@@ -441,42 +433,7 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     return list(starmap(column, names.items())), lines
 
 
-def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    def unknown(heading: str, name: str) -> Column[RunAnalysis]:
-        return Column(heading, name, lambda run: None, lambda seconds: f"{1000 * seconds:.3g}")
-
-    columns = [
-        Column("devices", "num_devices", fact("num_replicas")),
-        unknown("forward\nms", "forward_s"),
-        unknown("backward\nms", "backward_s"),
-        unknown("total\nms", "total_s"),
-        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
-        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
-        _fact("epoch\ns", "epoch_s", three_digits),
-    ]
-    lines = [
-        _Line(index, run.name, values_of(columns, run))
-        for index, run in enumerate(report.runs)
-        if run.throughput.utterances_per_s is not None
-    ]
-    return _lines(columns), [*lines, *_published(table)]
-
-
-def _use(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    columns = [_fact("batch", "global_batch_size"), _load("GPU %", "gpu_share", "gpu_percent")]
-    lines = [line for line in _of_groups(report, columns) if line.values["gpu_share"] is not None]
-    return _lines(columns), [*lines, *_published(table)]
-
-
-_KINDS = {
-    "systems": _systems,
-    "parameters": _parameters,
-    "evaluation": _evaluation,
-    "time_to_accuracy": _times,
-    "final": _final,
-    "steps": _steps,
-    "use": _use,
-}
+_KINDS = {"evaluation": _evaluation, "time_to_accuracy": _times, "final": _final}
 
 
 def _median_s(

@@ -5,9 +5,7 @@ Values are in SI units and fractions; unknown values and times of targets never 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -18,14 +16,15 @@ from tfasr.display.table import (
     UNKNOWN,
     Column,
     Table,
+    column_records,
     fixed,
     for_readers,
     percent,
-    records,
     table_of,
     three_digits,
 )
 from tfasr.ledger.intervals import INTERVALS
+from tfasr.reports.charges import TargetCharge
 from tfasr.reports.groups import (
     GroupResult,
     Results,
@@ -65,17 +64,14 @@ _THROUGHPUT = (
 
 # The first columns of a table with a row for each run
 RUN: list[Column[RunAnalysis]] = [
-    Column("Run", "run", lambda run: run.name),
-    Column("", "group", lambda run: run.group),
+    Column("Run", "run", "name"),
+    Column("", "group", "group"),
 ]
-
-
-def fact(name: str) -> Callable[[RunAnalysis], Any]:
-    return attrgetter(f"facts.{name}")
-
-
-def speed(name: str) -> Callable[[RunAnalysis], Any]:
-    return attrgetter(f"throughput.{name}")
+# Columns of the steady speed, for runs and their tables
+SPEEDS: list[Column[RunAnalysis]] = [
+    Column("utterances/s", "utterances_per_s", "throughput.utterances_per_s", three_digits),
+    Column("audio s/s", "audio_s_per_s", "throughput.audio_s_per_s", three_digits),
+]
 
 
 @dataclass(frozen=True)
@@ -93,8 +89,16 @@ class RunAtTarget:
         return self.run.results[self.target]
 
     @property
+    def charge(self) -> TargetCharge | None:
+        return self.run.charges and self.run.charges.targets[self.target]
+
+    @property
     def refused(self) -> bool:
         return self.report.refused(self.index)
+
+
+def at_targets(report: Report, index: int) -> list[RunAtTarget]:
+    return [RunAtTarget(report, index, target) for target in range(len(report.targets))]
 
 
 def tables(report: Report) -> list[Table]:
@@ -116,7 +120,7 @@ def rule_text(report: Report) -> str:
 
 def minutes_of(report: Report) -> Callable[[float], str]:
     """Returns a formatter of seconds as minutes; the longer the longest run, the fewer decimals."""
-    longest = report.longest_s / 60
+    longest = max(run.wall_s for run in report.runs) / 60
     decimals = 3 if longest < 1 else 2 if longest < 100 else 1
     return lambda seconds: f"{seconds / 60:.{decimals}f}"
 
@@ -127,9 +131,6 @@ def target_name(target: Target) -> str:
 
 def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget]]:
     minutes = minutes_of(report)
-
-    def of(heading: str, name: str, path: str = "", text=str, missing=UNKNOWN) -> Column:
-        return Column(heading, name, attrgetter(path or name), text, missing)
 
     def between(at: RunAtTarget) -> str:
         bracket = at.result.bracket
@@ -146,24 +147,20 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
     warm = any(run.start for run in report.runs)
     start = Column("with start\nmin", "with_start_s", with_start, minutes, no_time)
     return [
-        of("", "run", "run.name"),
-        of("", "group", "run.group"),
-        of("", "metric", "result.tta.metric"),
-        of("", "target", "result.tta.target"),
-        of("", "policy", "report.policy.name"),
-        of("", "window", "result.tta.window"),
-        of(f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER),
+        Column("", "run", "run.name"),
+        Column("", "group", "run.group"),
+        Column("", "metric", "result.tta.metric"),
+        Column("", "target", "result.tta.target"),
+        Column("", "policy", "report.policy.name"),
+        Column("", "window", "result.tta.window"),
+        Column(f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER),
         *([start] if warm else []),
-        replace(of("between", "last_miss_s", "result.bracket.last_miss_s"), shown=between),
-        of("", "first_hit_s", "result.bracket.first_hit_s"),
-        of("", "interpolated_s", "result.bracket.interpolated_s"),
-        of("epoch", "epoch", "result.tta.epoch", missing=NEVER),
-        of("", "value", "result.tta.value"),
-        Column(
-            "",
-            "utterances_per_s_until_then",
-            lambda at: at.result.parts and at.result.parts.utterances_per_s,
-        ),
+        Column("between", "last_miss_s", "result.bracket.last_miss_s", shown=between),
+        Column("", "first_hit_s", "result.bracket.first_hit_s"),
+        Column("", "interpolated_s", "result.bracket.interpolated_s"),
+        Column("epoch", "epoch", "result.tta.epoch", missing=NEVER),
+        Column("", "value", "result.tta.value"),
+        Column("", "utterances_per_s_until_then", "result.parts.utterances_per_s"),
         Column(
             "relative" if len(report.runs) > 1 else "",
             "relative_to_first",
@@ -171,8 +168,8 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
             lambda ratio: f"{100 * ratio:.0f} %",
             missing=lambda at: REFUSED if at.refused else NEVER,
         ),
-        of("", "comparison_refused", "refused"),
-        of("", "epochs", "run.epochs"),
+        Column("", "comparison_refused", "refused"),
+        Column("", "epochs", "run.epochs"),
     ]
 
 
@@ -197,9 +194,10 @@ def _accuracy_table(report: Report) -> Table:
             note + (f"of one run each (n = 1): {one_run_each()}" if alone else groups) + "."
         )
     notes += [*report.notes, *(f"{r.name}: {note}." for r in report.runs for note in r.notes)]
-    epochs: Column[RunAnalysis] = Column("", "epochs", attrgetter("epochs"))
-    for_all = (accuracy_columns(report), rows) if rows else ([*RUN, epochs], report.runs)
-    table = table_of("Time to accuracy", columns, indices, notes, records=records(*for_all))
+    of_runs = [*RUN, Column("", "epochs", "epochs")]
+    for_all = (accuracy_columns(report), rows) if rows else (of_runs, report.runs)
+    for_programs = column_records(*for_all)
+    table = table_of("Time to accuracy", columns, indices, notes, records=for_programs)
     between = [place for place, column in enumerate(columns) if column.heading == "between"]
     details = {"Between which evaluations the error curve crossed the target": between}
     return replace(table, groups=[*above, ""], details=details if between else {})
@@ -233,27 +231,25 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
 
 
 def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
-    def until(index: int) -> Callable[[RunAnalysis], float | None]:
-        return lambda run: (parts := run.results[index].parts) and parts.utterances_per_s
-
     def batch(size: object) -> str:
         return str(size) if isinstance(size, int) else UNKNOWN
 
+    until, padding = "results.{}.parts.utterances_per_s", "padding\nefficiency %"
     return [
         *RUN,
-        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
+        SPEEDS[0],
         *(
-            Column(f"until\n{target_label(*target)}", "", until(index), three_digits)
+            Column(f"until\n{target_label(*target)}", "", until.format(index), three_digits)
             for index, target in enumerate(report.targets)
         ),
-        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
-        Column("input\nwait %", "input_wait_share", speed("input_wait_share"), percent),
-        Column("padding\nefficiency %", "padding_efficiency", speed("padding_efficiency"), percent),
-        Column("batch", "global_batch_size", fact("global_batch_size"), batch),
-        Column("mean\nbatch", "mean_batch", speed("mean_batch"), fixed(1)),
-        Column("steps\nmeasured", "steps_measured", speed("steps")),
-        Column("warm-up steps\nleft out", "warmup_steps_left_out", speed("warmup_steps")),
-        Column("tracing steps\nleft out", "tracing_steps_left_out", speed("traced_steps")),
+        SPEEDS[1],
+        Column("input\nwait %", "input_wait_share", "throughput.input_wait_share", percent),
+        Column(padding, "padding_efficiency", "throughput.padding_efficiency", percent),
+        Column("batch", "global_batch_size", "facts.global_batch_size", batch),
+        Column("mean\nbatch", "mean_batch", "throughput.mean_batch", fixed(1)),
+        Column("steps\nmeasured", "steps_measured", "throughput.steps"),
+        Column("warm-up steps\nleft out", "warmup_steps_left_out", "throughput.warmup_steps"),
+        Column("tracing steps\nleft out", "tracing_steps_left_out", "throughput.traced_steps"),
     ]
 
 
@@ -293,7 +289,7 @@ def group_tables(report: Report, results: Results, *, power: bool = False) -> li
 
 
 def group_columns(report: Report) -> list[Column[GroupResult]]:
-    minutes = minutes_of(report)
+    minutes, mean = minutes_of(report), "mean_without_extremes_s"
 
     def interval(result: GroupResult) -> str:
         ends = result.statistics.interval_s
@@ -301,41 +297,29 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
             return UNKNOWN
         return " to ".join(map(minutes, ends)) + (" +" if result.statistics.at_least else "")
 
-    def statistic(heading: str, name: str, text=str, missing=UNKNOWN) -> Column[GroupResult]:
-        return Column(heading, name, attrgetter(f"statistics.{name}"), text, missing)
-
-    def compared(name: str, attribute: str = "") -> Column[GroupResult]:
-        return Column("", name, lambda r: r.comparison and getattr(r.comparison, attribute or name))
-
-    def end(pair, index: int):
-        return pair[index] if pair else None
-
-    def low(result: GroupResult) -> float | None:
-        return end(result.statistics.interval_s, 0)
-
     return [
-        Column("Runs", "group", lambda r: r.group),
-        Column("", "metric", lambda r: r.target[0]),
-        Column("", "target", lambda r: r.target[1]),
-        statistic("n", "n"),
-        statistic("reached", "reached"),
-        statistic("", "failure_probability"),
-        statistic("median\nmin", "median_s", minutes, NEVER),
-        statistic("without\nextremes", "mean_without_extremes_s", minutes),
-        Column("95 % of\nmedian", "median_95_low_s", low, shown=interval),
-        Column("", "median_95_high_s", lambda r: end(r.statistics.interval_s, 1)),
-        statistic("CV %", "coefficient_of_variation", percent),
-        statistic("between\nevaluations", "bracket_s", minutes),
-        statistic("restricted\nmean", "restricted_mean_s", minutes),
-        statistic("", "restriction_s"),
-        compared("ratio_to_first", "ratio"),
-        Column("", "ratio_95_low", lambda r: r.comparison and end(r.comparison.interval, 0)),
-        Column("", "ratio_95_high", lambda r: r.comparison and end(r.comparison.interval, 1)),
-        compared("ratio_of_middles"),
-        compared("interpolated_ratio"),
-        compared("p_value"),
-        compared("p_adjusted", "adjusted_p"),
-        compared("permutation_p"),
+        Column("Runs", "group", "group"),
+        Column("", "metric", "target.0"),
+        Column("", "target", "target.1"),
+        Column("n", "n", "statistics.n"),
+        Column("reached", "reached", "statistics.reached"),
+        Column("", "failure_probability", "statistics.failure_probability"),
+        Column("median\nmin", "median_s", "statistics.median_s", minutes, NEVER),
+        Column("without\nextremes", mean, f"statistics.{mean}", minutes),
+        Column("95 % of\nmedian", "median_95_low_s", "statistics.interval_s.0", shown=interval),
+        Column("", "median_95_high_s", "statistics.interval_s.1"),
+        Column("CV %", "coefficient_of_variation", "statistics.coefficient_of_variation", percent),
+        Column("between\nevaluations", "bracket_s", "statistics.bracket_s", minutes),
+        Column("restricted\nmean", "restricted_mean_s", "statistics.restricted_mean_s", minutes),
+        Column("", "restriction_s", "statistics.restriction_s"),
+        Column("", "ratio_to_first", "comparison.ratio"),
+        Column("", "ratio_95_low", "comparison.interval.0"),
+        Column("", "ratio_95_high", "comparison.interval.1"),
+        Column("", "ratio_of_middles", "comparison.ratio_of_middles"),
+        Column("", "interpolated_ratio", "comparison.interpolated_ratio"),
+        Column("", "p_value", "comparison.p_value"),
+        Column("", "p_adjusted", "comparison.adjusted_p"),
+        Column("", "permutation_p", "comparison.permutation_p"),
     ]
 
 
@@ -409,7 +393,7 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
         return []
     of_host = float(np.cov(logs[1], total)[0, 1]) / variance
     whose = "both" if 1 / 3 <= of_host <= 2 / 3 else "the host" if of_host > 0.5 else "the seeds"
-    within = [v for run in runs if (v := run.facts.epoch_variation) is not None]
+    within = [v for run in runs if (v := run.facts["epoch_variation"]) is not None]
     epochs = f", epochs within a run by {100 * fmean(within):.2g} %" if within else ""
     return [
         f"{result.group}: the {len(parts)} times vary by {times} (CV). Host: seconds per utterance "
@@ -444,24 +428,23 @@ _FACTOR_HEADINGS = {
 }
 
 
-def _factor(heading: str, name: str, path: str = "", text=str) -> Column[GroupResult]:
-    return Column(heading, name, attrgetter(f"decomposition.{path or name}"), text)
-
-
 _FACTORS: list[Column[GroupResult]] = [
-    Column("Run", "group", lambda r: r.group),
-    Column("", "metric", lambda r: r.target[0]),
-    Column("", "target", lambda r: r.target[1]),
-    _factor("time", "ratio", text=fixed(3)),
+    Column("Run", "group", "group"),
+    Column("", "metric", "target.0"),
+    Column("", "target", "target.1"),
+    Column("time", "ratio", "decomposition.ratio", fixed(3)),
     *(
-        Column(heading, f"factor_{n}", lambda r, n=n: r.decomposition.factors[n], fixed(3))
-        for n, heading in _FACTOR_HEADINGS.items()
+        Column(heading, f"factor_{name}", f"decomposition.factors.{name}", fixed(3))
+        for name, heading in _FACTOR_HEADINGS.items()
     ),
-    *(_factor("", name) for name in ("utterances_ratio", "throughput_ratio", "evaluations_ratio")),
-    Column("", "runs_in_first", lambda r: r.decomposition.runs[0]),
-    Column("", "runs", lambda r: r.decomposition.runs[1]),
-    Column("", "never_in_first", lambda r: r.decomposition.never[0]),
-    Column("", "never", lambda r: r.decomposition.never[1]),
+    *(
+        Column("", name, f"decomposition.{name}")
+        for name in ("utterances_ratio", "throughput_ratio", "evaluations_ratio")
+    ),
+    Column("", "runs_in_first", "decomposition.runs.0"),
+    Column("", "runs", "decomposition.runs.1"),
+    Column("", "never_in_first", "decomposition.never.0"),
+    Column("", "never", "decomposition.never.1"),
 ]
 
 
