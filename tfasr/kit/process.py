@@ -1,17 +1,18 @@
 """Calls functions in new processes, which have their own memory and Keras backend.
 
 ``call(measure, request, backend="jax")`` computes ``measure(request)`` in another process.
-Arguments and results travel as typed JSON (see `tfasr.kit.files`); UsageError and RunError are
-passed on.
+Arguments and results are pickled; UsageError and RunError are passed on.
 """
 
 import contextlib
 import functools
 import inspect
-import json
+import io
 import logging
 import math
+import numbers
 import os
+import pickle
 import queue
 import runpy
 import signal
@@ -22,11 +23,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import IO, Any, TypeVar
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import from_typed_json, name_of, named, to_typed_json
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
 _one_thread = threading.RLock()
@@ -119,6 +119,7 @@ def load_tensorflow() -> None:
 
 
 _Result = TypeVar("_Result")
+_END = object()
 _SHOWN_MESSAGE = 1000
 # Like `python -m MODULE`, but without importing from the working directory, where a file may shadow
 # a standard module (Python 3.10 has no option for this). tfasr is imported from the same place as
@@ -183,12 +184,12 @@ def stream(
         with contextlib.suppress(BrokenPipeError), process.stdin:
             process.stdin.write(request)
         answered = False
-        for line in process.stdout:
-            yield _result(json.loads(line))
+        for answer in _messages_in(process.stdout):
+            yield _result(answer)
             answered = True
         exit_code = process.wait()
         if exit_code or not answered:
-            name = name_of(function)
+            name = f"{function.__module__}:{function.__qualname__}"
             task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
             raise ChildError(task, exit_code, _end_of(messages))
 
@@ -206,7 +207,7 @@ class Correspondence:
         self._task = task
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process = _start(None, environment, self._messages)
-        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name="correspondence", daemon=True)
         self._reader.start()
         self._write(_request(function, arguments, None, None))
@@ -216,19 +217,19 @@ class Correspondence:
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a value (see `to_typed_json`); does nothing if the process has ended."""
-        self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
+        """Sends a value; does nothing if the process has ended."""
+        self._write(pickled(value))
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
         """Returns the next answer or raises TimeoutError; None waits without limit."""
         try:
-            line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
+            answer = self._answers.get(block=timeout_s != 0, timeout=timeout_s or None)
         except queue.Empty:
             raise TimeoutError(f"{self._task} has not yet answered.") from None
-        if line is None:
-            self._lines.put(None)
+        if answer is _END:
+            self._answers.put(_END)
             raise ChildError(self._task, self._process.wait(), _end_of(self._messages))
-        return _result(json.loads(line))
+        return _result(answer)
 
     def close(self) -> None:
         self._process.kill()
@@ -239,35 +240,62 @@ class Correspondence:
         self._process.stdout.close()
         self._messages.close()
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, message: bytes) -> None:
         with contextlib.suppress(OSError):  # the next read raises an error with the cause
-            self._process.stdin.write(line)
+            self._process.stdin.write(message)
             self._process.stdin.flush()
 
     def _read(self) -> None:
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
+        for answer in _messages_in(self._process.stdout):
+            self._answers.put(answer)
+        self._answers.put(_END)
 
 
 def received() -> Iterator[Any]:
     """Yields the values that a `Correspondence` sends to this process, until that is closed."""
-    for line in sys.stdin:
-        yield from_typed_json(json.loads(line))
+    return _messages_in(sys.stdin.buffer)
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            raise TypeError("it must be at the top level of an importable module")
+        # NumPy's numbers arrive as Python's, which can be written as JSON.
+        for kind, plain in ((numbers.Integral, int), (numbers.Real, float)):
+            if isinstance(value, kind):
+                return plain, (plain(value),)
+        return NotImplemented
+
+
+def pickled(value: Any) -> bytes:
+    """Returns a value as bytes for another process; TypeError if it can't be sent."""
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            "What another process needs must be importable there. Received: "
+            f"{value!r:.500} ({error})."
+        ) from error
+    return buffer.getvalue()
+
+
+def _messages_in(pipe: IO[bytes]) -> Iterator[Any]:
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the sender ended, or was killed
+        while True:
+            yield pickle.load(pipe)
 
 
 def _request(
     function: Callable, arguments: Sequence, backend: str | None, plugins: Sequence[str] | None
 ) -> bytes:
-    name = name_of(function)
     request = {
-        "function": name,
-        "arguments": to_typed_json(list(arguments)),
-        "folders": _folders(name),
+        "call": pickled((function, arguments)),
+        "folders": _folders(function),
         "plugins": loaded_plugins() if plugins is None else list(plugins),
         "load_tensorflow": backend == "tensorflow",
     }
-    return json.dumps(request).encode() + b"\n"
+    return pickled(request)
 
 
 def _start(
@@ -345,20 +373,18 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return variables
 
 
-def _folders(name: str) -> list[str]:
-    package = sys.modules[name.partition(":")[0].partition(".")[0]]
+def _folders(function: Callable) -> list[str]:
+    package = sys.modules[function.__module__.partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
     places = getattr(package, "__path__", [getattr(package, "__file__", None)])
     return [str(Path(place).resolve().parent) for place in places if place]
 
 
-def _result(answer: dict[str, Any]) -> Any:
-    if "usage_error" in answer:
-        raise UsageError(answer["usage_error"])
-    if "run_error" in answer:
-        raise RunError(answer["run_error"])
-    return from_typed_json(answer["result"])
+def _result(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _end_of(messages: IO[bytes] | None) -> str:
@@ -371,23 +397,22 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 def _serve() -> None:
     # Output of libraries on standard output must not mix with the answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    request = json.loads(sys.stdin.readline())
+    request = pickle.load(sys.stdin.buffer)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("jax").setLevel(logging.WARNING)
 
-    def answer(**content: Any) -> None:
-        answers.write(json.dumps(content) + "\n")
+    def answer(content: Any) -> None:
+        answers.write(pickled(content))
         answers.flush()
 
     try:
         for value in _values(request):
-            answer(result=to_typed_json(value))
-    except UsageError as error:
-        answer(usage_error=str(error))
-    except RunError as error:
-        answer(run_error=str(error))
+            answer(value)
+    except (UsageError, RunError) as error:
+        kind = UsageError if isinstance(error, UsageError) else RunError
+        answer(kind(str(error)))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
@@ -399,8 +424,7 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
         load_tensorflow()
     for plugin in request["plugins"]:
         load_plugin(plugin)
-    function = named(request["function"])
-    arguments = from_typed_json(request["arguments"])
+    function, arguments = pickle.loads(request["call"])
     if inspect.isgeneratorfunction(function):
         yield from function(*arguments)
     else:
