@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -57,14 +56,21 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
     return counters
 
 
+def gpu_handles(library: Any) -> list[Any]:
+    """Returns NVML's handle of each GPU; ``library``: pynvml or None."""
+    count = 0 if library is None else library.nvmlDeviceGetCount()
+    return [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+
+
 def gpu_counters(library: Any) -> list[EnergyCounter]:
     """Returns each GPU's energy counter, else its integrated power; ``library``: pynvml or None."""
     counters = []
-    for index in range(0 if library is None else library.nvmlDeviceGetCount()):
-        handle = library.nvmlDeviceGetHandleByIndex(index)
-        joules = functools.partial(_total_joules, library, handle)
-        power = _IntegratedPower(library, handle)
-        for name, read in ((f"gpu{index}", joules), (f"gpu{index}-power", power)):
+    for index, handle in enumerate(gpu_handles(library)):
+        reads = {
+            f"gpu{index}": functools.partial(_total_joules, library, handle),
+            f"gpu{index}-power": _IntegratedPower(library, handle),
+        }
+        for name, read in reads.items():
             with contextlib.suppress(Exception):  # NVML's error class exists only with pynvml
                 read()
                 counters.append(EnergyCounter(name, read))
@@ -72,7 +78,48 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
     return counters
 
 
-class EnergySampler:
+class CounterSampler:
+    """Calls ``look`` every ``every_s`` seconds in a thread, and at the start and the end."""
+
+    def __init__(self, name: str, every_s: float):
+        self.held = contextlib.ExitStack()
+        self.library = self.held.enter_context(nvml())
+        self.counters = rapl_counters(POWERCAP)
+        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
+            self.counters += gpu_counters(self.library)
+        self._every_s = every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)
+
+    def look(self) -> None:
+        raise NotImplementedError
+
+    def readings(self) -> dict[str, tuple[float, float | None]]:
+        """Returns each counter's joules, and where it restarts from 0 (None if it never does)."""
+        readings = {}
+        for counter in self.counters:
+            with contextlib.suppress(Exception):  # see gpu_counters
+                readings[counter.name] = round(counter.read(), 6), counter.range_joules
+        return readings
+
+    def begin(self) -> None:
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.ident is not None and not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+            self.look()
+        with contextlib.suppress(OSError):
+            self.held.close()
+
+    def _keep_looking(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            self.look()
+
+
+class EnergySampler(CounterSampler):
     """Writes ``energy.csv`` every half a second, if any counter can be read.
 
     Each line has ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
@@ -81,56 +128,29 @@ class EnergySampler:
     session's events.
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        session: int,
-        *,
-        root: Path = POWERCAP,
-        interval_s: float = ENERGY_INTERVAL_S,
-    ):
+    def __init__(self, run_dir: Path, session: int):
+        super().__init__("energy", ENERGY_INTERVAL_S)
         self._path = run_dir / ENERGY_FILE
         self._session = session
-        self._root = root
-        self._interval_s = interval_s
-        self._counters: list[EnergyCounter] = []
-        self._resources = contextlib.ExitStack()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="energy", daemon=True)
 
     def __enter__(self) -> "EnergySampler":
-        library = self._resources.enter_context(nvml())
-        self._counters = rapl_counters(self._root)
-        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
-            self._counters += gpu_counters(library)
-        if self._counters:
+        if self.counters:
             # A killed run may have left half a line: begin another.
             begins = not self._path.exists() or not self._path.stat().st_size
-            self._file = self._resources.enter_context(self._path.open("a", encoding="utf-8"))
+            self._file = self.held.enter_context(self._path.open("a", encoding="utf-8"))
             self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
-            self._look()
-            self._thread.start()
+            self.begin()
         return self
 
     def __exit__(self, *_) -> None:
-        if self._counters:
-            self._stop.set()
-            self._thread.join()
-            self._look()
-        with contextlib.suppress(OSError):
-            self._resources.close()
+        self.stop()
 
-    def _keep_looking(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
         stamp = f"{time.time() * 1000:.0f},{self._session},{time.monotonic():.6f}"
         lines = []
-        for counter in self._counters:
-            with contextlib.suppress(Exception):  # see gpu_counters
-                limit = "" if counter.range_joules is None else f"{counter.range_joules:.6f}"
-                lines.append(f"{stamp},{counter.name},{counter.read():.6f},{limit}\n")
+        for name, (joules, range_joules) in self.readings().items():
+            limit = "" if range_joules is None else f"{range_joules:.6f}"
+            lines.append(f"{stamp},{name},{joules:.6f},{limit}\n")
         with contextlib.suppress(OSError):  # training reports a full disk
             self._file.write("".join(lines))
             self._file.flush()
@@ -164,21 +184,14 @@ def rapl_access(root: Path = POWERCAP) -> str:
             "n/a: no RAPL counters, as in most virtual machines and containers; on your "
             "own host: modprobe intel_rapl_msr"
         )
-    refused = [name for name, folder in zones.items() if not _readable(folder / "energy_uj")]
+    readable = [counter.name for counter in rapl_counters(root)]
+    refused = [name for name in zones if name not in readable]
     if refused:
         return (
             f"not readable: {', '.join(refused)}. As root: chmod a+r "
             f"{root}/intel-rapl:*/energy_uj (until the next boot)"
         )
     return f"readable: {', '.join(zones)}"
-
-
-def _readable(path: Path) -> bool:
-    try:
-        _microjoules(path)
-    except (OSError, ValueError):
-        return False
-    return os.access(path, os.R_OK)
 
 
 def _microjoules(path: Path) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
-from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_counters
+from tfasr.telemetry.energy import CounterSampler, gpu_handles
 from tfasr.telemetry.system import nvml
 
 CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
@@ -68,7 +68,7 @@ def host_id() -> str:
     return socket.gethostname()
 
 
-class MachineNotes:
+class MachineNotes(CounterSampler):
     """Records ``worker_machine`` once, and ``worker_sample`` at start, every 5 s and at the end.
 
     ``worker_machine``: ``{"host", "hostname", "counters"}``; ``counters`` maps each counter's name
@@ -80,47 +80,18 @@ class MachineNotes:
     with a key and its value, and adds the time.
     """
 
-    def __init__(
-        self,
-        note: Callable[[str, Any], None],
-        *,
-        root: Path = POWERCAP,
-        interval_s: float = EVERY_S,
-    ):
+    def __init__(self, note: Callable[[str, Any], None]):
+        super().__init__("machine", EVERY_S)
         self._note = note
-        self._interval_s = interval_s
-        self._held = contextlib.ExitStack()
-        self._library = self._held.enter_context(nvml())
-        counters = rapl_counters(root)
-        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
-            counters += gpu_counters(self._library)
-        self._counters: list[EnergyCounter] = counters
         self._tree = ProcessTree()
         self._before: Any = None
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="machine", daemon=True)
         machine = {"host": host_id(), "hostname": socket.gethostname()}
-        machine["counters"] = {counter.name: self._identity(counter.name) for counter in counters}
-        note("worker_machine", machine)
-        self._look()
-        self._thread.start()
+        names = [counter.name for counter in self.counters]
+        note("worker_machine", {**machine, "counters": {n: self._identity(n) for n in names}})
+        self.begin()
 
-    def stop(self) -> None:
-        if not self._stopped.is_set():
-            self._stopped.set()
-            self._thread.join()
-            self._look()
-            self._held.close()
-
-    def _keep_looking(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            self._look()
-
-    def _look(self) -> None:
-        energy = {}
-        for counter in self._counters:
-            with contextlib.suppress(Exception):  # NVML's exceptions exist only with NVML
-                energy[counter.name] = [round(counter.read(), 6), counter.range_joules]
+    def look(self) -> None:
+        energy = {name: list(reading) for name, reading in self.readings().items()}
         cpu, process = self._processors()
         sample = {"cpu_percent": cpu, "process_percent": process}
         with contextlib.suppress(OSError, ValueError):  # training reports a full disk
@@ -139,11 +110,10 @@ class MachineNotes:
         return round(share, 2), round(process, 2)
 
     def _gpus(self) -> list[float]:
-        library, percents = self._library, []
+        percents: list[float] = []
         with contextlib.suppress(Exception):
-            for index in range(0 if library is None else library.nvmlDeviceGetCount()):
-                handle = library.nvmlDeviceGetHandleByIndex(index)
-                percents.append(library.nvmlDeviceGetUtilizationRates(handle).gpu)
+            for handle in gpu_handles(self.library):
+                percents.append(self.library.nvmlDeviceGetUtilizationRates(handle).gpu)
         return percents
 
     def _identity(self, name: str) -> str:
@@ -151,8 +121,8 @@ class MachineNotes:
             return name
         index = int(name.removeprefix("gpu").removesuffix("-power"))
         with contextlib.suppress(Exception):
-            handle = self._library.nvmlDeviceGetHandleByIndex(index)
-            identity = self._library.nvmlDeviceGetUUID(handle)
+            handle = self.library.nvmlDeviceGetHandleByIndex(index)
+            identity = self.library.nvmlDeviceGetUUID(handle)
             return identity.decode() if isinstance(identity, bytes) else str(identity)
         return name
 
@@ -275,8 +245,7 @@ class UtilisationSampler:
         with nvml() as library:
             if library is None:
                 return
-            count = library.nvmlDeviceGetCount()
-            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            handles = gpu_handles(library)
             columns = ("time_ms", "gpu", "utilisation_percent", "memory_used_bytes", "power_w")
             with contextlib.closing(SampleFile(self._run_dir / GPU_FILE, columns)) as file:
                 while file.works and not self._stop.wait(GPU_INTERVAL_S):
