@@ -172,7 +172,7 @@ def test_wrong_prices_name_file_and_line(tmp_path):
         load_config([TINY, "hardware/rented_per_hour.gin"])
     with pytest.raises(UsageError, match=r"--gin_binding:1: .*greater than 0"):
         load_config(TINY, ["HardwareConfig.price_usd_per_hour = -3"])
-    with pytest.raises(UsageError, match="must not both be given"):
+    with pytest.raises(UsageError, match="must be None if amortisation_years is given"):
         load_config(
             [TINY, "hardware/rented_per_hour.gin"],
             [

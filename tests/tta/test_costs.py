@@ -288,7 +288,7 @@ def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():
     [
         ({"price_usd_per_hour": 1, "purchase_price_usd": 9, "amortisation_years": 3}, "not both"),
         ({"purchase_price_usd": 0}, "greater than 0"),
-        ({"amortisation_years": 3}, "must come with .*purchase_price_usd"),
+        ({"amortisation_years": 3}, "must be given with the purchase_price_usd"),
         ({"price_usd_per_hour": -1}, "price_usd_per_hour must be greater than 0.*-1"),
         ({"price_usd_per_hour": 0}, "greater than 0"),
         ({"price_usd_per_hour": float("nan")}, "greater than 0"),

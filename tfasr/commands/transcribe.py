@@ -1,6 +1,7 @@
 """``tfasr transcribe``: recordings to text, subtitles or time-marked words."""
 
 import argparse
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr.commands.evaluate import add_decoder_arguments, decoder_name, language_model, progress
-from tfasr.errors import RunError, UsageError, printable, received_path
+from tfasr.errors import RunError, UsageError, optional_package, printable, received_path
 from tfasr.recognising.files import FORMATS, stream_json
 
 if TYPE_CHECKING:
@@ -220,16 +221,11 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> None:
     """``tfasr serve``: opens a web page to drop recordings on or to speak into."""
-    try:
-        from tfasr.serving.server import serve
-        from tfasr.serving.service import Limits
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "aiohttp":
-            raise
-        raise UsageError(
-            "tfasr serve needs aiohttp, which is not installed: pip install 'tfasr[serve]', or pip "
-            "install aiohttp."
-        ) from error
+    with optional_package("aiohttp", "tfasr serve", "'tfasr[serve]', or pip install aiohttp"):
+        importlib.import_module("aiohttp")
+    from tfasr.serving.server import serve
+    from tfasr.serving.service import Limits
+
     limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):

@@ -85,18 +85,6 @@ class _Run:
     acoustics: KerasAcoustics
 
 
-@dataclass(frozen=True)
-class _CheckedModel:
-    """A model's files and outputs; the float32 file agrees with the run's model on a split."""
-
-    float32: Path
-    written: Path  # the file to export: the same, or its int8 version
-    source: BatchSource
-    of_run: SplitOutputs
-    of_float32: SplitOutputs
-    of_written: SplitOutputs
-
-
 def export(
     *,
     to: str,
@@ -124,12 +112,14 @@ def export(
     kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
     with tempfile.TemporaryDirectory() as temporary:
-        checked = _checked_model(kind, run, source, Path(temporary), progress, int8=int8)
-        saved_bytes = model_bytes(checked.float32) - model_bytes(checked.written)
+        paths = _written(kind, run, Path(temporary), int8=int8)
+        of_run, *of_models = _outputs(kind, run, source, paths, progress)
+        of_float32, of_written = of_models[0], of_models[-1]
+        saved_bytes = model_bytes(paths[0]) - model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
-        written_bytes = kind.fill(folder, run, checked)
-        rates = summarise_scored(checked.of_written.scored)
+        written_bytes = kind.fill(folder, run, paths[-1], source, of_written)
+        rates = summarise_scored(of_written.scored)
         card = model_card(
             run.trained.path,
             run.spec,
@@ -144,7 +134,6 @@ def export(
         if to != SHERPA:
             open_exported(folder, {})
         _published(folder, out)
-    of_run, of_float32, of_written = checked.of_run, checked.of_float32, checked.of_written
     return Exported(
         folder=out,
         bytes=written_bytes,
@@ -197,29 +186,30 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
     paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
-    kind.write(run, paths[0])
-    if not int8:
-        return paths[:1]
-    kind.write(run, paths[1], float32=paths[0])
+    with without_noise():
+        kind.write(run, paths[0])
+        if not int8:
+            return paths[:1]
+        kind.write(run, paths[1], float32=paths[0])
     return paths
 
 
-def _checked_model(
-    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, progress: Progress, *, int8: bool
-) -> _CheckedModel:
+def _outputs(
+    kind: "Kind", run: _Run, source: BatchSource, paths: list[Path], progress: Progress
+) -> list[SplitOutputs]:
+    """Returns the outputs of the run's model and of its files, the first of which must agree."""
     with without_noise():
-        paths = _written(kind, run, temporary, int8=int8)
         models = [open_model(kind.runtime, path, run.spec) for path in paths]
         check_padded(run.spec, run.acoustics, models[0])
     compared = [run.acoustics, *models]
     with progress(len(compared) * len(source.split.utterances)) as advance:
-        of_run, *outputs = (
+        outputs = [
             outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths, advance)
             for model in compared
-        )
+        ]
     speech = f"the utterances of {source.split.folder}"
-    check_agrees(of_run.log_probs, outputs[0].log_probs, speech)
-    return _CheckedModel(paths[0], paths[-1], source, of_run, outputs[0], outputs[-1])
+    check_agrees(outputs[0].log_probs, outputs[1].log_probs, speech)
+    return outputs
 
 
 def _describe(folder: Path, run: _Run, runtime: str) -> None:
@@ -267,10 +257,12 @@ class Kind:
         """Writes the model; with int8 weights if the path of its ``float32`` file is passed."""
         raise NotImplementedError
 
-    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+    def fill(
+        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
+    ) -> int:
         """Writes all files except model card and hashes; returns the model's size in bytes."""
-        num_bytes = model_bytes(checked.written)
-        checked.written.rename(folder / checked.written.name)
+        num_bytes = model_bytes(model)
+        model.rename(folder / model.name)
         _describe(folder, run, self.runtime)
         return num_bytes
 
@@ -313,11 +305,11 @@ class _Onnx(Kind):
             graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
         path.write_bytes(graph)
 
-    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+    def fill(self, folder: Path, run: _Run, *model: Any) -> int:
         from tfasr.exporting.onnx import checked_feature_graph
 
         write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
-        return super().fill(folder, run, checked)
+        return super().fill(folder, run, *model)
 
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
@@ -338,10 +330,10 @@ class _Sherpa(_Onnx):
         super().check(spec)
         check_rate(spec)
 
-    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+    def fill(self, folder: Path, run: _Run, *model: Any) -> int:
         from tfasr.exporting.sherpa import write_sherpa
 
-        return write_sherpa(folder, run.spec, checked.written, checked.source, checked.of_written)
+        return write_sherpa(folder, run.spec, *model)
 
     def form(self, spec: RecogniserSpec) -> CardForm:
         from tfasr.exporting.sherpa import card_form

@@ -402,11 +402,7 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
 
 
 def _macros_in(value: Any) -> set[str]:
-    if isinstance(value, Reference):
-        return {value.name} if value.kind == "macro" else set()
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    return set().union(*map(_macros_in, value)) if isinstance(value, list | tuple) else set()
+    return {r.name for r in references(value) if r.kind == "macro"}
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
@@ -442,7 +438,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
     """
     bindings = list(bindings)
     macros = {statement.name for statement in bindings if not statement.parameter}
-    used = {r.name for s in bindings for r in references(s.value) if r.kind == "macro"}
+    used = set().union(*(_macros_in(s.value) for s in bindings))
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]

@@ -110,21 +110,13 @@ class StudyConfig:
 
     def check(self) -> None:
         require(bool(self.experiments), self, "experiments", "at least one name")
-        names = self.experiments
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(
-                "StudyConfig.experiments must name every experiment once. Received twice: "
-                f"{', '.join(twice)}."
-            )
-        for name in names:
-            if not name.isidentifier():
-                raise ValueError(
-                    "StudyConfig.experiments must be names of letters, digits and _, since each "
-                    f"is a scope of gin and a folder. Received: {name!r}."
-                )
+        named = all(name.isidentifier() for name in self.experiments)
+        rule = "names of letters, digits and _, since each is a scope of gin and a folder"
+        require(named, self, "experiments", rule)
         require(bool(self.seeds), self, "seeds", "at least one")
-        require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
+        for field in ("experiments", "seeds"):
+            values = getattr(self, field)
+            require(len(set(values)) == len(values), self, field, "different from each other")
         require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
         widths = [*self.beam_widths, self.final_beam_width]
         clocks = (*POLICIES, UTTERANCES.name)
@@ -172,7 +164,7 @@ def plan_of(sealed: dict[str, Any]) -> "Plan":
 
     def made(cls: type, values: dict[str, Any]) -> Any:
         # A newer tfasr may have sealed fields that this one lacks.
-        return cls(**{f.name: _tuples(values[f.name]) for f in fields(cls) if f.name in values})
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
     config = made(StudyConfig, sealed["study"])
     named = {
@@ -184,10 +176,6 @@ def plan_of(sealed: dict[str, Any]) -> "Plan":
     ]
     statements = {run["folder"]: run["statements"] for run in sealed["runs"]}
     return Plan(config, named, runs, {"corpus": config.corpus, "runs": statements})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

@@ -75,17 +75,12 @@ class HardwareConfig:
         rate = self.electricity_usd_per_kwh
         fits = rate is None or (math.isfinite(rate) and rate >= 0)
         require(fits, self, "electricity_usd_per_kwh", "at least 0, or None")
-        if self.price_usd_per_hour is not None and self.amortisation_years is not None:
-            raise ValueError(
-                "HardwareConfig.price_usd_per_hour and HardwareConfig.amortisation_years must not "
-                "both be given: a machine is rented or written off. Received: "
-                f"{self.price_usd_per_hour} USD per hour and {self.amortisation_years} years."
-            )
-        if self.purchase_price_usd is None and self.amortisation_years is not None:
-            raise ValueError(
-                "HardwareConfig.amortisation_years must come with the purchase_price_usd, "
-                f"which is written off over them. Received: {self.amortisation_years} years alone."
-            )
+        if self.amortisation_years is not None:
+            rented = self.price_usd_per_hour is not None
+            rule = "None if amortisation_years is given: a machine is rented or written off"
+            require(not rented, self, "price_usd_per_hour", rule)
+            rule = "given with the purchase_price_usd, which is written off over them"
+            require(self.purchase_price_usd is not None, self, "amortisation_years", rule)
 
     @property
     def hourly_usd(self) -> float | None:
