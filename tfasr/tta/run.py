@@ -51,15 +51,6 @@ _REMEDY_CONFIG = "Bring the file back, or delete it to report without the config
 _REMEDY_SAMPLES = "Delete the file to report without its samples."
 
 
-@dataclass(frozen=True)
-class LossCurve:
-    """The training loss of all steps except lost work; arrays of equal length."""
-
-    steps: np.ndarray  # step numbers, from 1
-    elapsed_s: np.ndarray  # seconds from the model's creation to the end of the step
-    loss: np.ndarray  # NaN if missing in the ledger
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """A run's ledger and the other files in its folder.
@@ -180,13 +171,6 @@ class Run:
         panel = Panel(marks, minutes, Axis(f"{label}{unit}", log=log))
         return Drawing(Chart(metric, f"{label} of {self.name}", [panel]))
 
-    def loss_curve(self) -> LossCurve:
-        """Returns the training loss of all steps except lost work."""
-        line, steps = self.timeline, self.timeline.steps
-        numbers = [line.metadata[index].get("step", math.nan) for index in steps.indices]
-        elapsed_s = (steps.at_us - line.zero_us) / 1e6
-        return LossCurve(np.array(numbers, dtype=float), elapsed_s, steps.column("loss"))
-
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
         """Returns the steady speed, see `tfasr.tta.decomposition`."""
         return throughput(self.timeline, warmup_steps=warmup_steps)
@@ -284,9 +268,8 @@ class Run:
         """
         rows = []
         line = self.timeline
-        for index in line.steps.indices:
-            where, value = line.metadata[index], self.events[index].get("value")
-            stats = value if isinstance(value, dict) else {}
+        for index, stats in zip(line.steps.indices, line.steps.values, strict=True):
+            where = line.metadata[index]
             row = {"step": where.get("step"), "epoch": where.get("epoch_num")}
             row["elapsed_s"] = line.elapsed_s[index]
             rows.append(row | {field: stats.get(field) for field in _STEP_FIELDS})
