@@ -286,7 +286,10 @@ def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"price_usd_per_hour": 1, "purchase_price_usd": 9, "amortisation_years": 3}, "not both"),
+        (
+            {"price_usd_per_hour": 1, "purchase_price_usd": 9, "amortisation_years": 3},
+            "rented or written",
+        ),
         ({"purchase_price_usd": 0}, "greater than 0"),
         ({"amortisation_years": 3}, "must be given with the purchase_price_usd"),
         ({"price_usd_per_hour": -1}, "price_usd_per_hour must be greater than 0.*-1"),

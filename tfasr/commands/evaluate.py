@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError, stderr_console, wrong_values_are_wrong_use
-from tfasr.kit.files import check_owned, object_or_empty, write_whole
+from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, write_whole
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
@@ -73,9 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
         path = Path(arguments.hypotheses)
-        if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "a device or a pipe"
-            raise UsageError(f"--hypotheses must be a file. Received: {path}, {kind}.")
+        check_replaceable(path)
         if not path.absolute().parent.is_dir():
             raise UsageError(
                 f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "

@@ -13,7 +13,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import RunError, UsageError
-from tfasr.recognising.spec import Acoustics, RecogniserSpec
+from tfasr.recognising.spec import Acoustics, RecogniserSpec, padded
 from tfasr.reports.charges import measured_energy
 from tfasr.scoring.errors import Scored, Transcript, score
 from tfasr.scoring.summary import CONFIDENCE, RateSummary
@@ -101,11 +101,8 @@ def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: 
 def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) -> None:
     """Raises RunError if two models' outputs differ for padded noise of odd numbers of frames."""
     kernel, stride = spec.geometry
-    lengths = np.array([kernel + stride * (n - 1) | 1 for n in _PADDED_FRAMES], np.int32)
-    shape = (len(lengths), lengths.max(), spec.features.num_features)
-    features = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    for row, length in zip(features, lengths, strict=True):
-        row[length:] = 0
+    sizes = [(kernel + stride * (n - 1) | 1, spec.features.num_features) for n in _PADDED_FRAMES]
+    features, lengths = padded([np.random.default_rng(1).normal(size=size) for size in sizes])
     frames = [spec.output_frames(int(length)) for length in lengths]
     log_probs = [
         [row[:count] for row, count in zip(model.log_probs(features, lengths), frames, strict=True)]

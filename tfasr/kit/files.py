@@ -208,7 +208,7 @@ def check_owned(
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
     """Holds a lock that a crash releases; raises UsageError(``held``) if another process has it."""
-    descriptor, owner = _acquire(path, held), os.getpid()
+    descriptor, owner = acquire_lock(path, held), os.getpid()
     try:
         yield
     finally:
@@ -219,7 +219,8 @@ def locked(path: Path, held: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _acquire(path: Path, held: str) -> int:
+def acquire_lock(path: Path, held: str) -> int:
+    """Locks a file until the returned descriptor is closed; raises UsageError(``held``)."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

@@ -241,9 +241,20 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     ``asked_at`` is the flag or line that names it, for messages. Raises UsageError, with file and
     line, if the module doesn't exist or can't be imported.
     """
-    if name in _loaded:
-        return _loaded[name]
-    _loaded[name] = _file(Path(name), asked_at) if name.endswith(".py") else _module(name, asked_at)
+    if name not in _loaded:
+        load = _file if name.endswith(".py") else _module
+        try:
+            _loaded[name] = load(name, asked_at)
+        except KeyboardInterrupt:
+            raise
+        except UsageError as error:  # of a registry: it names file and line
+            raise UsageError(str(error)) from error
+        except BaseException as error:
+            place, cause = blamed(error)
+            raise UsageError(
+                f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names "
+                f"{name!r}; correct it or leave it out."
+            ) from error
     return _loaded[name]
 
 
@@ -325,19 +336,16 @@ def _module(name: str, asked_at: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _unusable(name, asked_at, error) from error
+            raise
         raise UsageError(
             f"{asked_at}: a plug-in must be an importable module or a .py file. Received: "
             f"{name!r}, but there is no module {error.name!r} here ({here}), among the installed "
             "packages or on PYTHONPATH."
         ) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise _unusable(name, asked_at, error) from error
 
 
-def _file(path: Path, asked_at: str) -> ModuleType:
+def _file(file: str, asked_at: str) -> ModuleType:
+    path = Path(file)
     if not path.is_file():
         raise UsageError(
             f"{asked_at}: a plug-in must be a module or an existing .py file. {received_path(path)}"
@@ -358,22 +366,10 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
-    except BaseException as error:
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise _unusable(str(path), asked_at, error) from error
+        raise
     return module
-
-
-def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
-    if isinstance(error, UsageError):  # UsageErrors of a registry already name file and line
-        return UsageError(str(error))
-    place, cause = blamed(error)
-    return UsageError(
-        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names {name!r}; "
-        "correct it or leave it out."
-    )
 
 
 def blamed(error: BaseException) -> tuple[str, str]:

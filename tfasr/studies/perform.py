@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import make_folder, read_object, take_lock, write_whole
+from tfasr.kit.files import acquire_lock, make_folder, read_object, write_whole
 from tfasr.kit.process import call, start_module
 from tfasr.ledger.declared import SEALED_FILE, Starts
 from tfasr.recording.session import claimed
@@ -258,7 +258,9 @@ def perform(
                 progress.skip(load_run(step.run_dir).wall_s if has_times else None)
                 continue
             progress.begin(step.name)
-            reason = step.needs() or _command(step, progress, held, starts)
+            waits = step.needs is not None and not finished(step.needs)
+            reason = f"{step.needs} is not finished" if waits else ""
+            reason = reason or _command(step, progress, held, starts)
             progress.end(reason)
             if reason:
                 failed.append(step.name)
@@ -269,19 +271,16 @@ def perform(
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
     # Locks a study's folder, once no process works in it, and yields the lock's descriptor. Steps
     # inherit it: if the study is killed, its training keeps the folder locked until it has saved.
-    path = folder / _AT_WORK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    waits = False
+    descriptor, waits = None, False
+    while descriptor is None:
+        try:
+            descriptor = acquire_lock(folder / _AT_WORK_FILE, "held")
+        except UsageError:
+            if not waits:
+                log.info("Waiting for a step of the killed study to save its work and end.")
+            waits = True
+            time.sleep(_LOOKS_EVERY_S)
     try:
-        while True:
-            try:
-                take_lock(descriptor, path, "held")
-                break
-            except UsageError:
-                if not waits:
-                    log.info("Waiting for a step of the killed study to save its work and end.")
-                waits = True
-                time.sleep(_LOOKS_EVERY_S)
         yield (descriptor,)
     finally:
         os.close(descriptor)

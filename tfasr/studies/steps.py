@@ -26,8 +26,8 @@ class Step:
     name: str  # shown in progress lines, such as "train sys1"
     words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
     done: Callable[[], bool]  # returns whether its result exists
-    needs: Callable[[], str]  # returns why it cannot be done now, or ""
     log: Path  # gets what the command prints
+    needs: Path | None = None  # the run that must be finished before
     run_dir: Path | None = None  # a training's run folder, in which its progress is watched
     alike: str = ""  # the experiment; its steps of one kind take similar times
     environment: tuple[str, ...] = ()  # environment variables of its process: NAME=VALUE
@@ -86,7 +86,7 @@ def _prepare(folder: Path, shards: Path) -> Step:
     def done() -> bool:
         return all((shards / split / INDEX_FILE).is_file() for split in SPLITS)
 
-    return Step("corpus", "corpus", words, done, lambda: "", folder / "logs" / "corpus.log")
+    return Step("corpus", "corpus", words, done, folder / "logs" / "corpus.log")
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
@@ -101,7 +101,7 @@ def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
     done, name = partial(finished, run_dir), f"train {run.name}"
     more = {"alike": run.experiment, "environment": run.environment, "seed": run.seed}
-    return Step("train", name, words, done, lambda: "", log, run_dir, **more)
+    return Step("train", name, words, done, log, run_dir=run_dir, **more)
 
 
 def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
@@ -119,8 +119,8 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
         return all(any((r["split"], r["beam_width"]) == cell for r in rows) for cell in wanted)
 
     log = folder / "logs" / f"{run.name}-scores.log"
-    needs = _needs(folder / run.folder)
-    return Step("score", f"score {run.name}", lambda: words, done, needs, log, alike=run.experiment)
+    more = {"needs": folder / run.folder, "alike": run.experiment}
+    return Step("score", f"score {run.name}", lambda: words, done, log, **more)
 
 
 def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
@@ -136,12 +136,8 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
         return {row["beam_width"] for row in rows} == set(config.beam_widths)
 
     log = folder / "logs" / "beam_widths.log"
-    needs = _needs(folder / run.folder)
-    return Step("widths", f"beam widths of {run.name}", lambda: words, done, needs, log)
-
-
-def _needs(run_dir: Path) -> Callable[[], str]:
-    return lambda: "" if finished(run_dir) else f"{run_dir} is not finished"
+    needs, name = folder / run.folder, f"beam widths of {run.name}"
+    return Step("widths", name, lambda: words, done, log, needs)
 
 
 def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:

@@ -81,6 +81,7 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
     return {
         "memory_bytes": psutil.virtual_memory().total,
         "usable_threads": len(affinity(0)) if affinity else None,
@@ -88,7 +89,7 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
         "memory_limit_bytes": _memory_limit(root),
         "load": load()[0] if load else None,
         "networks": _networks(root / "sys" / "class"),
-        "operating_system": _operating_system(root),
+        "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
         "container": _container(root),
     }
@@ -117,11 +118,6 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
         name = f"{port.parents[1].name}:{port.name}"
         networks.append({"name": name, "state": state, "mbit_per_s": mbit})
     return networks
-
-
-def _operating_system(root: Path) -> str:
-    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
-    return name[1] if name else platform.platform()
 
 
 def _container(root: Path) -> str | None:
