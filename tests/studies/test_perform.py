@@ -27,9 +27,8 @@ from tfasr.studies.perform import (
     perform_until_decided,
     study,
 )
-from tfasr.studies.plan import begin, grow, grown_from, load_plan
+from tfasr.studies.plan import Step, begin, finished, grow, grown_from, load_plan, study_steps
 from tfasr.studies.report import _chapter
-from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.training.from_gin import load_config
 
 

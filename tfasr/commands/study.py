@@ -23,8 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
         from tfasr.studies.perform import alternating, check_until, load_until_plan, undecidable
-        from tfasr.studies.plan import load_plan
-        from tfasr.studies.steps import study_steps
+        from tfasr.studies.plan import load_plan, study_steps
 
         shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
         # With --until, all seeds are listed, but training stops once it's decided.
