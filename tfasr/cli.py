@@ -83,13 +83,11 @@ _EXAMPLES = {
 }
 # Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
 _FILES = {
-    "history": "watch",
-    "launch": "train",
-    "ngram": "prepare",
-    "serve": "transcribe",
-    "verify": "record",
+    **dict.fromkeys(("serve", "export"), "transcribe"),
+    **dict.fromkeys(("record", "verify", "demo"), "study"),
+    **dict.fromkeys(("presets", "completion"), "settings"),
+    **{"history": "watch", "launch": "train", "ngram": "prepare"},
 }
-_FILES |= {"presets": "settings", "completion": "settings"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
