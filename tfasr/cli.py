@@ -86,7 +86,8 @@ _FILES = {
     **dict.fromkeys(("serve", "export"), "transcribe"),
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
-    **{"history": "watch", "launch": "train", "ngram": "prepare"},
+    **dict.fromkeys(("watch", "history"), "report"),
+    **{"launch": "train", "ngram": "prepare"},
 }
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
