@@ -18,6 +18,7 @@ from tfasr.ledger.declared import STARTS_FILE, Starts
 from tfasr.ledger.events import read_events
 from tfasr.reports.groups import group_results
 from tfasr.studies.perform import (
+    alternating,
     check_until,
     decision,
     decision_text,
@@ -398,7 +399,7 @@ def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer
                 ledger.end().write(step.run_dir)
         return failed
 
-    steps = study_steps(plan, folder, folder / "shards")
+    steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))
     return names, perform_until_decided(plan, folder, steps, perform)
 
 

@@ -91,13 +91,11 @@ def run(arguments: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     rows = _scored(arguments, single)
     if arguments.out:
-        from tfasr.display.table import to_markdown
         from tfasr.reports.tables.paper import scores_table
         from tfasr.reports.write import write_tables
 
-        table = scores_table(rows)
-        write_tables([table], folder)
-        write_whole(folder / "scores.md", to_markdown([table]))
+        write_tables([scores_table(rows)], folder)
+        write_whole(folder / "scores.md", _collated(rows, "markdown"))
         # last: if this file exists, all others do
         write_whole(folder / "scores.json", _collated(rows, "json"))
     if not single or arguments.format not in ("table", "markdown", "json"):

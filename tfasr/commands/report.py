@@ -12,7 +12,6 @@ from tfasr.display.table import to_markdown
 from tfasr.errors import UsageError
 from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
 from tfasr.reports.groups import run_folders
-from tfasr.reports.history import history_chart, history_json, history_table, load_history
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
 from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
@@ -135,6 +134,9 @@ def run_history(args: argparse.Namespace) -> int:
 
     Exit codes: 0 no slowdown, 3 a slowdown; 1 and 2 as for other commands.
     """
+    # Imported here, because a report must not wait for SciPy.
+    from tfasr.reports.history import history_chart, history_json, history_table, load_history
+
     if len(args.target) > 1:
         raise UsageError(f"A history needs exactly one target. Received: {args.target}.")
     asked = ask(args.target, args.policy, args.window)

@@ -31,17 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
-        from tfasr.studies.perform import alternating, check_until, load_until_plan, undecidable
-        from tfasr.studies.plan import load_plan, study_steps
+        from tfasr.studies.perform import planned, undecidable
 
-        shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
         # With --until, all seeds are listed, but training stops once it's decided.
-        load = load_until_plan if arguments.until else load_plan
-        plan = load(arguments.gin_file, arguments.gin_binding)
-        if arguments.until:
-            check_until(arguments.until, plan)
-        steps = study_steps(plan, folder, shard_dir)
-        steps = alternating(plan, folder, steps) if arguments.until else steps
+        read = arguments.gin_file, arguments.gin_binding, arguments.until
+        plan, steps = planned(*read, folder, arguments.shard_dir and Path(arguments.shard_dir))
         for number, step in enumerate(steps, 1):
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
         for sentence in [] if arguments.until else undecidable(plan):

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
-from tfasr.errors import RunError, UsageError, lacking, received_path
+from tfasr.errors import RunError, UsageError, imported, received_path
 from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
@@ -152,7 +152,8 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __getitem__(self, name: str) -> _Thing:
         entry = self.entry(name)
         if name not in self._things:
-            thing = self._imported(entry)
+            module = imported(entry.module, f"The {self.kind} {name!r}")
+            thing = getattr(module, entry.attribute)
             self._checked(entry, thing)
             self._things[name] = thing
         return self._things[name]
@@ -173,15 +174,6 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {self.listed()})"
-
-    def _imported(self, entry: Entry) -> _Thing:
-        try:
-            return getattr(importlib.import_module(entry.module), entry.attribute)
-        except ModuleNotFoundError as error:
-            message = lacking(error, f"The {self.kind} {entry.name!r}")
-            if message is None:
-                raise
-            raise ModuleNotFoundError(message, name=error.name) from error
 
     def _add(self, entry: Entry) -> None:
         if not entry.name or entry.name.split() != [entry.name]:

@@ -61,6 +61,17 @@ def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
     return load_plan(gin_file, [*bindings, enough_seeds(test)])
 
 
+def planned(
+    gin_file: str, bindings: Sequence[str], until: str, folder: Path, shard_dir: Path | None
+) -> tuple[Plan, list[Step]]:
+    """Reads a study's gin file and lists its steps; raises `UsageError` if one can't be done."""
+    plan = (load_until_plan if until else load_plan)(gin_file, bindings)
+    if until:
+        check_until(until, plan)
+    steps = study_steps(plan, folder, shard_dir)
+    return plan, alternating(plan, folder, steps) if until else steps
+
+
 def check_until(until: str, plan: Plan) -> None:
     """Raises `UsageError` unless a study has two experiments with enough seeds for all looks."""
     if until != DECIDED:
@@ -129,7 +140,6 @@ def perform_until_decided(
     plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
     """Does a study's steps look by look until it is decided; returns the failed steps' names."""
-    steps = alternating(plan, folder, steps)
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
@@ -336,12 +346,9 @@ def study(
         UsageError: if the gin file, an experiment or the folder is wrong.
         RunError: if a step failed; the report on the others is written.
     """
-    plan = (load_until_plan if until else load_plan)(gin_file, bindings)
-    if until:
-        check_until(until, plan)
     folder = Path(run_dir)
     shards = None if shard_dir is None else Path(shard_dir)
-    steps = study_steps(plan, folder, shards)
+    plan, steps = planned(gin_file, bindings, until, folder, shards)
     with claimed(folder, "--run_dir", "run a study"):
         declared = _declared(plan, folder)
         more = begin(folder, plan, shards, resume=resume)
