@@ -83,11 +83,11 @@ _EXAMPLES = {
 }
 # Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("serve", "export"), "transcribe"),
+    **dict.fromkeys(("transcribe", "serve", "export"), "evaluate"),
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
     **dict.fromkeys(("watch", "history"), "report"),
-    **{"launch": "train", "ngram": "prepare"},
+    **dict.fromkeys(("prepare", "ngram", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
