@@ -83,19 +83,15 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
         gpus=gpus,
         gpu_problem=problem,
         gpus_on_bus=nvidia_devices(root),
-        software=describe_software(),
+        software={
+            "python": sys.version.split()[0],
+            "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
+            "optional": {name: version(name) for name in OPTIONAL},
+        },
         decoder_problem=_attempt(_DECODER)[1],
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
     )
-
-
-def describe_software() -> dict[str, Any]:
-    return {
-        "python": sys.version.split()[0],
-        "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
-        "optional": {name: version(name) for name in OPTIONAL},
-    }
 
 
 def probe_tensorflow() -> dict[str, Any]:

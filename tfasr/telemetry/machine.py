@@ -143,17 +143,14 @@ def peak_memory_mib() -> float | None:
 def available_bytes() -> int:
     """Returns how much memory the machine, control groups and ``ulimit -v`` leave this process."""
     candidates = [psutil.virtual_memory().available]
-    candidates += [spare for spare in map(_spare_in_cgroup, _CGROUPS) if spare is not None]
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        candidates.append(limit - psutil.Process().memory_info().vms)
+    for *names, folder in _CGROUPS:
+        limit, usage = (text(folder / name) for name in names)
+        if limit.isdigit() and usage.isdigit():
+            candidates.append(int(limit) - int(usage))
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        candidates.append(most - psutil.Process().memory_info().vms)
     return max(min(candidates), 0)
-
-
-def _spare_in_cgroup(files: tuple[str, str, Path]) -> int | None:
-    *names, folder = files
-    limit, usage = (text(folder / name) for name in names)
-    return int(limit) - int(usage) if limit.isdigit() and usage.isdigit() else None
 
 
 def process_age_s() -> float:

@@ -179,19 +179,16 @@ def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) 
     return hardware
 
 
-def hardware_presets() -> list[str]:
-    return sorted(path.stem for path in (presets_folder() / "hardware").glob("*.gin"))
-
-
 def _find(name: str) -> Path:
     presets = presets_folder()
     shipped = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
     for candidate in (Path(name), *shipped):
         if candidate.is_file():
             return candidate.resolve()
+    names = sorted(path.stem for path in (presets / "hardware").glob("*.gin"))
     raise UsageError(
         "--hardware must be a gin file, a system.json or a preset. Received: "
-        f"{name!r}. Presets: {', '.join(hardware_presets())}"
+        f"{name!r}. Presets: {', '.join(names)}"
     )
 
 
