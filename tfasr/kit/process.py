@@ -13,7 +13,6 @@ import math
 import numbers
 import os
 import pickle
-import queue
 import runpy
 import signal
 import subprocess
@@ -22,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import IO, Any, TypeVar
@@ -119,7 +119,6 @@ def load_tensorflow() -> None:
 
 
 _Result = TypeVar("_Result")
-_END = object()
 _SHOWN_MESSAGE = 1000
 # Like `python -m MODULE`, but without importing from the working directory, where a file may shadow
 # a standard module (Python 3.10 has no option for this). tfasr is imported from the same place as
@@ -160,57 +159,70 @@ def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _
 
 
 def stream(
-    function: Callable[..., Any],
-    *arguments: Any,
-    backend: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    plugins: Sequence[str] | None = None,
-    task: str = "",
-    show_messages: bool = True,
+    function: Callable[..., Any], *arguments: Any, show_messages: bool = True, **options: Any
 ) -> Iterator[Any]:
     """Calls a function in a new process; yields its return value, or a generator's values.
 
-    UsageError and RunError are passed on; any other failure raises ChildError. The new process
-    first loads ``plugins`` (by default, those of this process) and uses ``backend`` as its Keras
-    backend. ``task`` names the work in messages. Without ``show_messages``, the new process's
-    messages appear only in a ChildError.
+    UsageError and RunError are passed on; any other failure raises ChildError. ``options`` are
+    those of `Correspondence`.
     """
-    request = _request(function, arguments, backend, plugins)
-    with contextlib.ExitStack() as resources:
-        messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
-        process = _start(backend, environment, messages)
-        resources.enter_context(process)
-        resources.callback(process.kill)
-        with contextlib.suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(request)
-        answered = False
-        for answer in _messages_in(process.stdout):
-            yield _result(answer)
+    answered = False
+    child = Correspondence(function, *arguments, show_messages=show_messages, **options)
+    with contextlib.closing(child):
+        while True:
+            try:
+                answer = child.next_answer()
+            except ChildError as error:
+                if error.exit_code or not answered:
+                    raise
+                return
+            yield answer
             answered = True
-        exit_code = process.wait()
-        if exit_code or not answered:
-            name = f"{function.__module__}:{function.__qualname__}"
-            task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
-            raise ChildError(task, exit_code, _end_of(messages))
 
 
 class Correspondence:
-    """A generator function in a new process, which iterates over `received` and yields answers."""
+    """A function in a new process; what it returns or yields are answers to what it `received`.
+
+    The new process first loads ``plugins`` (by default, those of this process) and uses ``backend``
+    as its Keras backend. ``task`` names the work in messages. Without ``show_messages``, the new
+    process's messages appear only in a ChildError.
+    """
 
     def __init__(
         self,
-        function: Callable[..., Iterator[Any]],
+        function: Callable[..., Any],
         *arguments: Any,
+        backend: str | None = None,
         environment: Mapping[str, str] | None = None,
-        task: str,
+        plugins: Sequence[str] | None = None,
+        task: str = "",
+        show_messages: bool = False,
     ):
-        self._task = task
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._process = _start(None, environment, self._messages)
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, name="correspondence", daemon=True)
-        self._reader.start()
-        self._write(_request(function, arguments, None, None))
+        name = f"{function.__module__}:{function.__qualname__}"
+        self._task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
+        request = {
+            "call": pickled((function, arguments)),
+            "folders": _folders(function),
+            "plugins": loaded_plugins() if plugins is None else list(plugins),
+            "load_tensorflow": backend == "tensorflow",
+        }
+        messages = None if show_messages else tempfile.TemporaryFile()  # noqa: SIM115 - see `close`
+        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if show_messages else "3")
+        variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
+        if backend is not None:
+            variables["KERAS_BACKEND"] = backend
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = start_module(
+                *("tfasr.kit.process", str(theirs.fileno())),
+                environment=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=messages or 2,
+                stderr=messages,
+                pass_fds=[theirs.fileno()],
+            )
+        self._messages = messages
+        self.send(request)
 
     @property
     def pid(self) -> int:
@@ -218,42 +230,38 @@ class Correspondence:
 
     def send(self, value: Any) -> None:
         """Sends a value; does nothing if the process has ended."""
-        self._write(pickled(value))
+        message = pickled(value)
+        with contextlib.suppress(OSError):  # the next read raises an error with the cause
+            self._pipe.send_bytes(message)
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
         """Returns the next answer or raises TimeoutError; None waits without limit."""
+        if not self._pipe.poll(timeout_s):
+            raise TimeoutError(f"{self._task} has not yet answered.")
         try:
-            answer = self._answers.get(block=timeout_s != 0, timeout=timeout_s or None)
-        except queue.Empty:
-            raise TimeoutError(f"{self._task} has not yet answered.") from None
-        if answer is _END:
-            self._answers.put(_END)
-            raise ChildError(self._task, self._process.wait(), _end_of(self._messages))
-        return _result(answer)
+            answer = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise ChildError(self._task, self._process.wait(), _end_of(self._messages)) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._reader.join()
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._messages.close()
+        self._pipe.close()
+        if self._messages is not None:
+            self._messages.close()
 
-    def _write(self, message: bytes) -> None:
-        with contextlib.suppress(OSError):  # the next read raises an error with the cause
-            self._process.stdin.write(message)
-            self._process.stdin.flush()
 
-    def _read(self) -> None:
-        for answer in _messages_in(self._process.stdout):
-            self._answers.put(answer)
-        self._answers.put(_END)
+_parent: Connection | None = None  # in a process that a `Correspondence` started
 
 
 def received() -> Iterator[Any]:
     """Yields the values that a `Correspondence` sends to this process, until that is closed."""
-    return _messages_in(sys.stdin.buffer)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            yield pickle.loads(_parent.recv_bytes())
 
 
 class _Pickler(pickle.Pickler):
@@ -278,37 +286,6 @@ def pickled(value: Any) -> bytes:
             f"{value!r:.500} ({error})."
         ) from error
     return buffer.getvalue()
-
-
-def _messages_in(pipe: IO[bytes]) -> Iterator[Any]:
-    with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the sender ended, or was killed
-        while True:
-            yield pickle.load(pipe)
-
-
-def _request(
-    function: Callable, arguments: Sequence, backend: str | None, plugins: Sequence[str] | None
-) -> bytes:
-    request = {
-        "call": pickled((function, arguments)),
-        "folders": _folders(function),
-        "plugins": loaded_plugins() if plugins is None else list(plugins),
-        "load_tensorflow": backend == "tensorflow",
-    }
-    return pickled(request)
-
-
-def _start(
-    backend: str | None, environment: Mapping[str, str] | None, messages: IO[bytes] | None
-) -> subprocess.Popen:
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
-    variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
-    if backend is not None:
-        variables["KERAS_BACKEND"] = backend
-    pipe = subprocess.PIPE
-    return start_module(
-        "tfasr.kit.process", environment=variables, stdin=pipe, stdout=pipe, stderr=messages
-    )
 
 
 def start_module(
@@ -381,12 +358,6 @@ def _folders(function: Callable) -> list[str]:
     return [str(Path(place).resolve().parent) for place in places if place]
 
 
-def _result(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
 def _end_of(messages: IO[bytes] | None) -> str:
     if messages is None:
         return "Its messages, if it wrote any, are above."
@@ -396,23 +367,19 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 
 def _serve() -> None:
-    # Output of libraries on standard output must not mix with the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    request = pickle.load(sys.stdin.buffer)
+    global _parent
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    _parent = Connection(descriptor)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("jax").setLevel(logging.WARNING)
 
-    def answer(content: Any) -> None:
-        answers.write(pickled(content))
-        answers.flush()
-
     try:
-        for value in _values(request):
-            answer(value)
+        for value in _values(pickle.loads(_parent.recv_bytes())):
+            _parent.send_bytes(pickled(value))
     except (UsageError, RunError) as error:
         kind = UsageError if isinstance(error, UsageError) else RunError
-        answer(kind(str(error)))
+        _parent.send_bytes(pickled(kind(str(error))))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
 from tfasr.recording.session import (
@@ -150,10 +150,8 @@ class Evaluation:
         """
         self._check_running("e.score(...)")
         references, hypotheses = _texts(references, "references"), _texts(hypotheses, "hypotheses")
-        try:
+        with wrong_values_are_wrong_use():
             counts = count_errors(references, hypotheses)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
         self._counts = counts if self._counts is None else self._counts + counts
         self._references += references
 
