@@ -1,8 +1,8 @@
 """``tfasr doctor``: what this machine is, and whether its clocks can be trusted."""
 
 import argparse
+import contextlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from tfasr._version import __version__
 from tfasr.display.table import JSON, WRITERS, Column, Table, formats, table_of, to_text
 from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
-from tfasr.kit.process import call
+from tfasr.kit.process import ChildError, Correspondence, call
+from tfasr.telemetry.compiled import missing_extensions
 from tfasr.telemetry.energy import POWERCAP, rapl_access
 from tfasr.telemetry.machine import (
     ROOT,
@@ -41,14 +42,6 @@ OPTIONAL = {
     "tensorflow-io": "--audio_reader tfio",
 }
 _PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
-_DECODER = "import tfasr.decoding._word_beam_core"
-_TENSORFLOW = """
-import json, tensorflow as tf
-built = tf.sysconfig.get_build_info()
-devices = [device.name for device in tf.config.list_physical_devices()]
-print(json.dumps({"version": tf.__version__, "devices": devices,
-                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
-"""
 _DRIVER_PATIENCE_S = 180
 
 
@@ -88,31 +81,32 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
             "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
             "optional": {name: version(name) for name in OPTIONAL},
         },
-        decoder_problem=_attempt(_DECODER)[1],
+        decoder_problem=missing_extensions().get("word beam search"),
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
     )
 
 
 def probe_tensorflow() -> dict[str, Any]:
-    """Imports TensorFlow in another process.
+    """Returns `tensorflow_view`, computed in another process, or "problem"."""
+    with contextlib.closing(Correspondence(tensorflow_view, task="TensorFlow")) as child:
+        try:
+            return child.next_answer(_DRIVER_PATIENCE_S)
+        except TimeoutError as error:
+            return {"problem": str(error)}
+        except ChildError as error:
+            last = error.messages.splitlines()[-1]
+            return {"problem": f"{last} (exit status {error.exit_code})"}
 
-    Returns "version", "devices" and the "cuda" and "cudnn" it was built with, or "problem".
-    """
-    output, problem = _attempt(_TENSORFLOW)
-    return {"problem": problem} if problem else json.loads(output.strip().splitlines()[-1])
 
+def tensorflow_view() -> dict[str, Any]:
+    """Returns TensorFlow's "version" and "devices", and the "cuda" and "cudnn" of its build."""
+    import tensorflow as tf
 
-def _attempt(code: str) -> tuple[str, str | None]:
-    options = {"capture_output": True, "text": True, "timeout": _DRIVER_PATIENCE_S}
-    try:
-        done = subprocess.run([sys.executable, "-c", code], check=False, **options)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        return "", f"{lines[-1]} (exit status {done.returncode})"
-    return done.stdout, None
+    built = tf.sysconfig.get_build_info()
+    devices = [device.name for device in tf.config.list_physical_devices()]
+    seen = {"version": tf.__version__, "devices": devices}
+    return seen | {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}
 
 
 def advice(machine: Examination) -> list[str]:
