@@ -130,13 +130,6 @@ def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> flo
     )
 
 
-def differing_texts(first: SplitOutputs, second: SplitOutputs) -> int:
-    return sum(
-        a.transcript.hypothesis != b.transcript.hypothesis
-        for a, b in zip(first.scored, second.scored, strict=True)
-    )
-
-
 def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str) -> None:
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
@@ -323,13 +316,14 @@ def export(
         if to != SHERPA:
             open_exported(folder, {})
         _published(folder, out)
+    pairs = zip(of_run.scored, of_written.scored, strict=True)
     return Exported(
         folder=out,
         bytes=written_bytes,
         float32_bytes=written_bytes + saved_bytes,
         utterances=len(of_written.scored),
         difference=largest_difference(of_run.log_probs, of_written.log_probs),
-        differing_texts=differing_texts(of_run, of_written),
+        differing_texts=sum(a.transcript.hypothesis != b.transcript.hypothesis for a, b in pairs),
         wer=rates.counts.wer,
         int8=compare_pairs(of_float32.scored, of_written.scored) if int8 else None,
         audio_s_per_s=of_written.audio_s_per_s,

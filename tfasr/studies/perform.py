@@ -191,14 +191,12 @@ _AT_WORK_FILE = "at_work"
 class Lap:
     kind: str  # the step's; steps of different kinds take very different times
     alike: str = ""  # steps of a kind with the same value take about the same time
-    seconds: float | None = None  # how long it took; None if it is not done yet
+    seconds: float = 0.0  # how long it took, if it is done
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
     """Returns the mean seconds of similar steps that are done, else of its kind, or None."""
-    of_kind = [
-        earlier for earlier in done if earlier.kind == step.kind and earlier.seconds is not None
-    ]
+    of_kind = [earlier for earlier in done if earlier.kind == step.kind]
     alike = [earlier for earlier in of_kind if earlier.alike == step.alike] or of_kind
     return sum(earlier.seconds for earlier in alike) / len(alike) if alike else None
 

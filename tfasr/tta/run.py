@@ -133,32 +133,6 @@ class Explanation:
         return html_table(table.columns, table.rows, table.title)
 
 
-def explain(
-    timeline: Timeline,
-    target: float,
-    *,
-    metric: str,
-    policy: Policy,
-    window: int,
-    run: str,
-    path: Path,
-) -> Explanation:
-    """Explains a run's time to a target; ``path`` is the run's folder."""
-    times, readings = policy.times_s(timeline), policy.readings(timeline, metric)
-    result, limits = policy.time_to_accuracy(timeline, target, metric=metric, window=window)
-    evidence = _Evidence(timeline, policy, times, line_numbers(path))
-    hit = next((n for n, reading in enumerate(readings) if reading.epoch == result.epoch), None)
-    decisive = len(readings) - 1 if hit is None else hit
-    reasons = [
-        *_start(evidence),
-        *_evaluations(evidence, readings[: decisive + 1], result),
-        *_lost_evaluations(evidence, metric),
-        *_left_out(evidence, readings[decisive].index if readings else None),
-        *_conclusion(evidence, readings, hit, limits, result),
-    ]
-    return Explanation(run, policy, result, limits, reasons)
-
-
 def line_numbers(path: Path) -> list[int] | None:
     """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
     ledger = path / EVENTS_FILE
@@ -466,11 +440,21 @@ class Run:
 
         Arguments and errors are those of `time_to_accuracy`.
         """
-        metric, value = _one_target("explain", target)
+        (metric, value), line = _one_target("explain", target), self.timeline
         clock = policy_named(policy)
-        window = clock.window if window is None else window
-        names = {"run": self.name, "path": self.path}
-        return explain(self.timeline, value, metric=metric, policy=clock, window=window, **names)
+        readings = clock.readings(line, metric)
+        result, limits = clock.time_to_accuracy(line, value, metric=metric, window=window)
+        evidence = _Evidence(line, clock, clock.times_s(line), line_numbers(self.path))
+        hit = next((n for n, reading in enumerate(readings) if reading.epoch == result.epoch), None)
+        decisive = len(readings) - 1 if hit is None else hit
+        reasons = [
+            *_start(evidence),
+            *_evaluations(evidence, readings[: decisive + 1], result),
+            *_lost_evaluations(evidence, metric),
+            *_left_out(evidence, readings[decisive].index if readings else None),
+            *_conclusion(evidence, readings, hit, limits, result),
+        ]
+        return Explanation(self.name, clock, result, limits, reasons)
 
     @property
     def config(self) -> str | None:
