@@ -2,19 +2,23 @@
 
 import contextlib
 import functools
+import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.kit.files import ENERGY_FILE
+from tfasr.kit.files import ENERGY_FILE, write_whole
 from tfasr.telemetry.machine import text
 from tfasr.telemetry.system import nvml
 from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
+FLUSH_S = 1.0  # seconds between a `SampleFile`'s writes; a kill loses at most these samples
+log = logging.getLogger("tfasr")
 POWERCAP = Path("/sys/class/powercap")
 
 
@@ -119,6 +123,72 @@ class CounterSampler:
             self.look()
 
 
+class SampleFile:
+    """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
+
+    An existing file keeps its columns, and gets a heading if a killed run left it without one.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]):
+        self._path = path
+        self._columns = list(columns)
+        self._file = None
+        self._lines: list[str] = []  # not in the file's buffer, which a fork would write too
+        self._flushed_s = time.monotonic()
+        try:
+            self._chosen = self._prepared()
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            self._give_up(error)
+
+    @property
+    def works(self) -> bool:
+        return self._file is not None
+
+    def add(self, *values: object) -> None:
+        if self._file is None:
+            return
+        self._lines.append(",".join(str(values[index]) for index in self._chosen) + "\n")
+        if time.monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        lines, self._lines, self._flushed_s = self._lines, [], time.monotonic()
+        try:
+            if self._file is not None:
+                self._file.write("".join(lines))
+                self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        self.flush()
+        with contextlib.suppress(OSError):  # `flush` has reported it
+            if self._file is not None:
+                self._file.close()
+
+    def _prepared(self) -> list[int]:
+        content = self._path.read_bytes() if self._path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1]
+        first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
+        if not lines or first[:1].isdigit():
+            cells = first.count(",") + 1 if lines else len(self._columns)
+            heading = self._columns[:cells]
+            write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
+            return list(range(len(heading)))
+        if len(lines) < len(content):
+            os.truncate(self._path, len(lines))
+        chosen = [name for name in first.split(",") if name in self._columns]
+        return [self._columns.index(name) for name in chosen]
+
+    def _give_up(self, error: OSError) -> None:
+        log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # the buffer doesn't fit on the disk either
+                file.close()
+
+
 class EnergySampler(CounterSampler):
     """Writes ``energy.csv`` every half a second, if any counter can be read.
 
@@ -135,10 +205,8 @@ class EnergySampler(CounterSampler):
 
     def __enter__(self) -> "EnergySampler":
         if self.counters:
-            # A killed run may have left half a line: begin another.
-            begins = not self._path.exists() or not self._path.stat().st_size
-            self._file = self.held.enter_context(self._path.open("a", encoding="utf-8"))
-            self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
+            file = SampleFile(self._path, ENERGY_COLUMNS)
+            self._file = self.held.enter_context(contextlib.closing(file))
             self.begin()
         return self
 
@@ -146,14 +214,11 @@ class EnergySampler(CounterSampler):
         self.stop()
 
     def look(self) -> None:
-        stamp = f"{time.time() * 1000:.0f},{self._session},{time.monotonic():.6f}"
-        lines = []
+        stamp = f"{time.time() * 1000:.0f}", self._session, f"{time.monotonic():.6f}"
         for name, (joules, range_joules) in self.readings().items():
             limit = "" if range_joules is None else f"{range_joules:.6f}"
-            lines.append(f"{stamp},{name},{joules:.6f},{limit}\n")
-        with contextlib.suppress(OSError):  # training reports a full disk
-            self._file.write("".join(lines))
-            self._file.flush()
+            self._file.add(*stamp, name, f"{joules:.6f}", limit)
+        self._file.flush()
 
 
 def _total_joules(library: Any, handle: Any) -> float:

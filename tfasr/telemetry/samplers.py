@@ -1,27 +1,23 @@
 """Samples CPU and GPU utilisation during a run, into files or a worker's events."""
 
 import contextlib
-import logging
-import os
 import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
-from tfasr.telemetry.energy import CounterSampler, gpu_handles
+from tfasr.kit.files import CPU_FILE, GPU_FILE
+from tfasr.telemetry.energy import CounterSampler, SampleFile, gpu_handles
 from tfasr.telemetry.system import nvml
 
 CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
 EVERY_S = 5.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-FLUSH_S = 1.0  # seconds between writes; a kill loses at most these samples
-log = logging.getLogger("tfasr")
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
 
@@ -132,75 +128,6 @@ def _busy_and_idle(times: Any) -> tuple[float, float]:
     idle = parts["idle"] + parts.get("iowait", 0.0)
     guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # already counted as user time
     return sum(parts.values()) - guests - idle, idle
-
-
-class SampleFile:
-    """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
-
-    An existing file keeps its columns, and gets a heading if a killed run left it without one.
-    """
-
-    def __init__(self, path: Path, columns: Sequence[str]):
-        self._path = path
-        self._columns = list(columns)
-        self._file = None
-        self._lines: list[str] = []  # not in the file's buffer, which a fork would write too
-        self._flushed_s = time.monotonic()
-        try:
-            self._chosen = self._prepared()
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            self._give_up(error)
-
-    @property
-    def works(self) -> bool:
-        return self._file is not None
-
-    def add(self, *values: object) -> None:
-        if self._file is None:
-            return
-        try:
-            self._lines.append(",".join(str(values[index]) for index in self._chosen) + "\n")
-            now_s = time.monotonic()
-            if now_s - self._flushed_s >= FLUSH_S:
-                self._flush()
-                self._flushed_s = now_s
-        except OSError as error:
-            self._give_up(error)
-
-    def close(self) -> None:
-        try:
-            if self._file is not None:
-                self._flush()
-                self._file.close()
-        except OSError as error:
-            self._give_up(error)
-
-    def _flush(self) -> None:
-        lines, self._lines = self._lines, []
-        self._file.write("".join(lines))
-        self._file.flush()
-
-    def _prepared(self) -> list[int]:
-        content = self._path.read_bytes() if self._path.exists() else b""
-        lines = content[: content.rfind(b"\n") + 1]
-        first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
-        if not lines or first[:1].isdigit():
-            cells = first.count(",") + 1 if lines else len(self._columns)
-            heading = self._columns[:cells]
-            write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
-            return list(range(len(heading)))
-        if len(lines) < len(content):
-            os.truncate(self._path, len(lines))
-        chosen = [name for name in first.split(",") if name in self._columns]
-        return [self._columns.index(name) for name in chosen]
-
-    def _give_up(self, error: OSError) -> None:
-        log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # the buffer doesn't fit on the disk either
-                file.close()
 
 
 class UtilisationSampler:
