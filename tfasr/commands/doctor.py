@@ -187,6 +187,8 @@ def system_description(
     """
     processor, host = machine.processor, machine.host
     sockets, cores = processor["sockets"], processor["cores"]
+    packages = machine.software["packages"]
+    frameworks = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
     names = (
         "submitter", "division", "status", "system_name", "number_of_nodes",
         "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
@@ -209,7 +211,7 @@ def system_description(
         **_accelerators(machine),
         "cooling": UNSTATED,
         "hw_notes": _hardware_notes(machine),
-        "framework": _framework(machine),
+        "framework": ", ".join(f"{name} {version}" for name, version in frameworks if version),
         "other_software_stack": _stack(machine),
         "operating_system": host["operating_system"],
         "sw_notes": f"container: {host['container']}" if host["container"] else UNSTATED,
@@ -267,12 +269,6 @@ def _hardware_notes(machine: Examination) -> str:
         "memory by control group": gibibytes(host["memory_limit_bytes"]),
     }
     return "; ".join(f"{name}: {value}" for name, value in notes.items() if value)
-
-
-def _framework(machine: Examination) -> str:
-    packages = machine.software["packages"]
-    versions = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
-    return ", ".join(f"{name} {version}" for name, version in versions if version)
 
 
 def _stack(machine: Examination) -> dict[str, str]:

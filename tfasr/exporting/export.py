@@ -512,10 +512,15 @@ class _Onnx(Kind):
 
 class _Sherpa(_Onnx):
     def check(self, spec: RecogniserSpec) -> None:
-        from tfasr.exporting.sherpa import check_rate
+        from tfasr.exporting.sherpa import SAMPLE_RATE_HZ
 
         super().check(spec)
-        check_rate(spec)
+        if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
+            raise UsageError(
+                f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
+                f"Received: FeatureConfig.sample_rate_hz {spec.features.sample_rate_hz}. Export it "
+                "for ONNX Runtime: --to onnx."
+            )
 
     def fill(
         self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from tfasr.alphabet import WORD_START, Alphabet
 from tfasr.data.batches import BatchSource
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError
 from tfasr.exporting.onnx import GraphWriter, checked_feature_graph, metadata
 from tfasr.kit.files import write_whole
 from tfasr.recognising.runtimes import onnx_session
@@ -65,16 +65,6 @@ def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
         DECODER_FILE: decoder_graph(spec.alphabet, carried),
         TOKENS_FILE: token_lines(spec.alphabet).encode(),
     }
-
-
-def check_rate(spec: RecogniserSpec) -> None:
-    """Raises UsageError if a recogniser's sample rate isn't sherpa-onnx's, 16 kHz."""
-    if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
-        raise UsageError(
-            f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
-            f"Received: FeatureConfig.sample_rate_hz {spec.features.sample_rate_hz}. Export it "
-            "for ONNX Runtime: --to onnx."
-        )
 
 
 def _check_texts(source: BatchSource, texts: list[str], encoder: bytes, alphabet: Alphabet) -> None:

@@ -178,7 +178,13 @@ def _with_includes(path: Path, number: int) -> GinText:
         if statement.selector not in leaves:
             leaves[statement.selector] = _leaf(statement, (number, len(leaves) + 1))
         leaf = included[statement.lines[0]] = leaves[statement.selector]
-        _refuse_bound_twice(leaf, bound)
+        for line, name in ((binding.lines[0], binding.name) for binding in leaf.bindings):
+            other = bound.setdefault(name, line)
+            if other.path != line.path:
+                raise UsageError(
+                    f"Included presets must not bind a name twice. {line.place} binds {name}, "
+                    f"which {other.place} does too. Bind it in the experiment's own file instead."
+                )
         statements += leaf.statements
     texts = [included[line].lines if line in included else (line,) for line in lines]
     return GinText(tuple(chain.from_iterable(texts)), tuple(statements))
@@ -202,18 +208,6 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
             f"included by {by.place}."
         )
     return GinText(tuple(lines), tuple(statements))
-
-
-def _refuse_bound_twice(leaf: GinText, bound: dict[str, Line]) -> None:
-    for statement in leaf.bindings:
-        line = statement.lines[0]
-        other = bound.setdefault(statement.name, line)
-        if other.path != line.path:
-            raise UsageError(
-                f"Included presets must not bind a name twice. {line.place} binds "
-                f"{statement.name}, which {other.place} does too. Bind it in the experiment's own "
-                "file instead."
-            )
 
 
 def _lines(path: Path, source: tuple[int, int]) -> list[Line]:

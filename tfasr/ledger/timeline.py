@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.ledger.intervals import (
+    CODES,
     INTERVALS,
     Event,
     Piece,
@@ -21,7 +22,6 @@ from tfasr.ledger.intervals import (
     session_ranges,
 )
 
-_CODES = {name: code for code, name in enumerate(INTERVALS)}
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 _METADATA = ("session", "epoch_num", "step")
 _LATEST_MS = 1e15
@@ -170,9 +170,9 @@ class Timeline:
 
     def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
         pieces = self._pieces
-        stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
+        stopped = np.isin(pieces.codes, [CODES[name] for name in excluded])
         if not within_evaluation:
-            stopped |= (pieces.codes == _CODES["overhead"]) & self._evaluating(pieces.starts_us)
+            stopped |= (pieces.codes == CODES["overhead"]) & self._evaluating(pieces.starts_us)
         return stopped
 
     def stood_still(
@@ -186,7 +186,7 @@ class Timeline:
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
         chosen = self._stopped(excluded, within_evaluation) & within
         left_out = {}
-        for name, code in _CODES.items():
+        for name, code in CODES.items():
             of_name = np.flatnonzero(chosen & (pieces.codes == code))
             if of_name.size:
                 lengths = pieces.stops_us[of_name] - pieces.starts_us[of_name]

@@ -81,25 +81,22 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
+    groups, names = control_groups("memory", root), ("memory.max", "memory.limit_in_bytes")
+    texts = [text(group / name) for group in groups for name in names]
+    limits = [int(limit) for limit in texts if limit.isdigit()]
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
     return {
         "memory_bytes": psutil.virtual_memory().total,
         "usable_threads": len(affinity(0)) if affinity else None,
         "cpu_limit": None if math.isinf(quota(root)) else quota(root),
-        "memory_limit_bytes": _memory_limit(root),
+        # Control groups version 1 write "no limit" as a number near 2 ** 63.
+        "memory_limit_bytes": min((n for n in limits if n < 1 << 60), default=None),
         "load": load()[0] if load else None,
         "networks": _networks(root / "sys" / "class"),
         "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
         "container": _container(root),
     }
-
-
-def _memory_limit(root: Path) -> int | None:
-    names = ("memory.max", "memory.limit_in_bytes")
-    limits = [text(group / name) for group in control_groups("memory", root) for name in names]
-    # Control groups version 1 write "no limit" as a number near 2 ** 63.
-    return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
 
 
 def _networks(classes: Path) -> list[dict[str, Any]]:

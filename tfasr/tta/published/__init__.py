@@ -229,13 +229,12 @@ class _TableEvents:
         self._event("tracked_stats", stats, epoch_num=epoch)
         self._event("eval_stop", epoch_num=epoch)
 
-    def save(self, until_s: float) -> None:
-        """Adds a checkpoint that lasts until ``until_s``."""
-        self._event("checkpoint_start")
-        self._now_s = max(self._now_s, until_s)
-        self._event("checkpoint_stop")
-
-    def end_epoch(self, epoch: int) -> None:
+    def end_epoch(self, epoch: int, saved_s: float | None = None) -> None:
+        """Ends an epoch, after a checkpoint that lasts until ``saved_s``."""
+        if saved_s is not None:
+            self._event("checkpoint_start")
+            self._now_s = max(self._now_s, saved_s)
+            self._event("checkpoint_stop")
         self._event("epoch_stop", epoch_num=epoch)
 
     def end(self) -> list[Event]:
@@ -274,8 +273,7 @@ def _read_algoperf(path: Path, name: str | None = None) -> Run:
             if row.get(column)
         }
         table.evaluate(clocks[evaluation] - before[evaluation], epoch, stats)
-        table.save(clocks[total])
-        table.end_epoch(epoch)
+        table.end_epoch(epoch, clocks[total])
         before = clocks
     return Run(path, name or path.stem, table.end())
 
