@@ -98,8 +98,16 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
-            entry = Entry(name, module, file, line)
-            self._refuse_taken(entry)
+            entry, previous = Entry(name, module, file, line), self._entries.get(name)
+            # A module may be imported again, and a notebook cell run again.
+            rerun = previous and (
+                previous.place == entry.place or previous.module == entry.module == "__main__"
+            )
+            if previous and not rerun:
+                raise UsageError(
+                    f"{entry.place}: the name {name!r} is taken. Received: a second {self.kind} of "
+                    f"this name, after that of {previous.place}. Choose another name."
+                )
             self._checked(entry, thing)
             self._add(entry)
             self._things[name] = thing
@@ -182,18 +190,6 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
                 f"{entry.name!r}."
             )
         self._entries[entry.name] = entry
-
-    def _refuse_taken(self, entry: Entry) -> None:
-        previous = self._entries.get(entry.name)
-        # A module may be imported again, and a notebook cell run again.
-        rerun = previous and (
-            previous.place == entry.place or previous.module == entry.module == "__main__"
-        )
-        if previous and not rerun:
-            raise UsageError(
-                f"{entry.place}: the name {entry.name!r} is taken. Received: a second {self.kind} "
-                f"of this name, after that of {previous.place}. Choose another name."
-            )
 
     def _checked(self, entry: Entry, thing: _Thing) -> None:
         if self._check is None:
@@ -296,7 +292,11 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
         return
     content = read_object(path, "It only lists plug-ins to --import; you can delete it.")
     loaded = plugins()
-    for plugin in _recorded(content.get("plugins")):
+    try:
+        recorded = [Plugin(**values) for values in content.get("plugins")]
+    except TypeError:
+        recorded = []
+    for plugin in recorded:
         same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
         if not same:
             if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
@@ -310,13 +310,6 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
                 log.info(message, run_dir, plugin.name)
         elif plugin.sha256 not in [p.sha256 for p in same]:
             log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
-
-
-def _recorded(content: Any) -> list[Plugin]:
-    try:
-        return [Plugin(**values) for values in content]
-    except TypeError:
-        return []
 
 
 def _module(name: str, asked_at: str) -> ModuleType:

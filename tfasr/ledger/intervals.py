@@ -118,14 +118,9 @@ def _session_us(
     if _ABSENT in monotonic_s:
         times = [round(_wall_us(events[index])) for index in session]
     else:
-        # Checks times one by one only if they aren't all ordinary floats, which is rare.
-        floats = set(map(type, monotonic_s)) == {float}
-        seconds = np.array(monotonic_s if floats else [], dtype=float)
-        if not floats or not (np.abs(seconds) < _LONGEST_S).all():
-            for index, reading in zip(session, monotonic_s, strict=True):
-                _number(events[index], "mono_s", reading, _LONGEST_S)
-            seconds = np.array(monotonic_s, dtype=float)
-        times = np.rint(seconds * 1e6).astype(np.int64)
+        for index, reading in zip(session, monotonic_s, strict=True):
+            _number(events[index], "mono_s", reading, _LONGEST_S)
+        times = np.rint(np.array(monotonic_s, dtype=float) * 1e6).astype(np.int64)
     # Threads may write events in another order than they read the clock.
     return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
