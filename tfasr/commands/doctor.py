@@ -319,10 +319,13 @@ def run(args: argparse.Namespace) -> int:
                 f"The description can't be written to {args.out}: {error}. Choose another --out."
             ) from error
     machines = [machines_table(examination, published(args.beside))] if args.beside else []
+    rows = [list(row) for row in _rows(examination, buffer)]
     if args.format == "table":
-        text = doctor_text(examination, buffer) + (machines and "\n" + to_text(machines) or "")
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{name:{width}}  {value}" for name, value in rows]
+        lines += ["", *([f"- {line}" for line in advice(examination)] or ["Nothing to fix."])]
+        text = "\n".join(lines) + "\n" + (machines and "\n" + to_text(machines) or "")
     elif args.format != JSON:
-        rows = [list(row) for row in _rows(examination, buffer)]
         table = Table("This machine", ["part", "found"], rows, advice(examination))
         text = WRITERS.call(args.format, [table, *machines])
     sys.stdout.write(text)
@@ -330,15 +333,6 @@ def run(args: argparse.Namespace) -> int:
     if refusal:
         raise RunError(refusal)
     return 0
-
-
-def doctor_text(examination: Examination, buffer: "BufferNeed | None" = None) -> str:
-    """Returns the findings as two columns, and advice below."""
-    rows = _rows(examination, buffer)
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name:{width}}  {value}" for name, value in rows]
-    lines += ["", *([f"- {text}" for text in advice(examination)] or ["Nothing to fix."])]
-    return "\n".join(lines) + "\n"
 
 
 def machines_table(examination: Examination, source: PublishedSource) -> Table:

@@ -1,7 +1,6 @@
 """Records any training loop in a ledger that ``tfasr report`` reads."""
 
 import contextlib
-import difflib
 import hashlib
 import json
 import logging
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.errors import UsageError, did_you_mean, wrong_values_are_wrong_use
 from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
 from tfasr.recording.session import (
@@ -100,10 +99,10 @@ class Step:
     def _refuse_unknown(self) -> None:
         settable = ["loss", "compiled", *AMOUNTS]
         unknown = list(vars(self))[self._attributes :]
-        near = difflib.get_close_matches(unknown[0], settable, n=1, cutoff=0.0)[0]
+        meant = did_you_mean(unknown[0], settable)
         raise UsageError(
             f"A step has no attribute {unknown[0]!r}, so it is not recorded. It has "
-            f"{', '.join(settable)}: did you mean step.{near}?"
+            f"{', '.join(settable)}.{meant}"
         )
 
 
