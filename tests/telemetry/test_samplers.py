@@ -153,7 +153,7 @@ def test_a_cut_line_stays_alone_when_a_run_is_resumed(powercap, tmp_path):
         pass
     path = tmp_path / "energy.csv"
     path.write_text(path.read_text()[:-9])
-    whole = len(read_samples(tmp_path))
+    whole = path.read_text().count("\n") - 1  # without the heading
     with EnergySampler(tmp_path, 1):
         pass
     found = read_samples(tmp_path)

@@ -347,7 +347,7 @@ def test_a_price_by_hand_does_not_join_a_purchase(tmp_path):
         "HardwareConfig.purchase_price_usd = 9000\nHardwareConfig.amortisation_years = 3\n"
     )
     assert load_hardware(path).hourly_usd == pytest.approx(9000 / (3 * 8766))
-    with pytest.raises(UsageError, match=r"bought\.gin.*not both"):
+    with pytest.raises(UsageError, match=r"bought\.gin.*rented or written off"):
         load_hardware(path, price_usd_per_hour=1)
 
 

@@ -23,7 +23,6 @@ from tfasr.errors import (
     wrong_values_are_wrong_use,
 )
 from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, write_whole
-from tfasr.recognising.files import FORMATS, stream_json
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
@@ -252,6 +251,8 @@ def _interval(scores: dict[str, Any], key: str) -> str:
 
 
 def add_transcribe_arguments(parser: argparse.ArgumentParser) -> None:
+    from tfasr.recognising.files import FORMATS  # here, as other commands don't need soundfile
+
     add = parser.add_argument
     recordings = (
         "recordings of any rate and format that libsndfile or ffmpeg reads, folders of them, "
@@ -294,6 +295,8 @@ def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
 
 def run_transcribe(arguments: argparse.Namespace) -> None:
     """``tfasr transcribe``: recordings to text, subtitles or time-marked words."""
+    from tfasr.recognising.files import FORMATS, find_sources
+
     if arguments.batch_size < 1:
         raise UsageError(f"--batch_size must be at least 1. Received: {arguments.batch_size}.")
     if arguments.format is None:
@@ -308,8 +311,6 @@ def run_transcribe(arguments: argparse.Namespace) -> None:
         transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
         sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
         return
-    from tfasr.recognising.files import find_sources
-
     sources = find_sources(arguments.audio)
     if arguments.out is None and len(sources) > 1 and not written_as.joins:
         raise UsageError(
@@ -329,7 +330,7 @@ def run_transcribe(arguments: argparse.Namespace) -> None:
 def _transcribe(
     arguments: argparse.Namespace, recogniser: "Recogniser", sources: "list[Source]"
 ) -> "Outcome":
-    from tfasr.recognising.files import ResultFolder, transcribe_sources
+    from tfasr.recognising.files import FORMATS, ResultFolder, transcribe_sources
 
     folder = None
     if arguments.out is not None:
@@ -405,6 +406,8 @@ def _run_stream(arguments: argparse.Namespace) -> None:
 
 
 def _write_results(results: "list[StreamResult]", output_format: str) -> None:
+    from tfasr.recognising.files import stream_json
+
     for result in results:
         if output_format == "json":
             sys.stdout.write(stream_json(result))

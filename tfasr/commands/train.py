@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr.cluster.description import named_cluster
 from tfasr.commands.evaluate import progress
-from tfasr.corpora.corpus import CORPORA
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
 from tfasr.training.logs import LOGS
@@ -205,6 +204,8 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    from tfasr.corpora.corpus import CORPORA  # here, as tfasr train doesn't need soundfile
+
     add = parser.add_argument
     layout = "its layout; --import adds your own"
     add("--corpus", required=True, choices=tuple(CORPORA), help=layout)

@@ -99,7 +99,7 @@ class Step:
     def _refuse_unknown(self) -> None:
         settable = ["loss", "compiled", *AMOUNTS]
         unknown = list(vars(self))[self._attributes :]
-        meant = did_you_mean(unknown[0], settable)
+        meant = did_you_mean(f"step.{unknown[0]}", [f"step.{name}" for name in settable])
         raise UsageError(
             f"A step has no attribute {unknown[0]!r}, so it is not recorded. It has "
             f"{', '.join(settable)}.{meant}"
