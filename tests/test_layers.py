@@ -40,8 +40,6 @@ FEWEST_LINES = 60
 SMALL = {
     "tfasr.__main__": "what python -m tfasr runs",
     "tfasr.api": "the list of public names, which type checkers and editors read",
-    "tfasr.commands.export": "a command, which the command line imports by name",
-    "tfasr.commands.study": "a command, which the command line imports by name",
     "tfasr.training.hooks.keras": "ordinary Keras callbacks: the one hook that others write",
 }
 

@@ -10,9 +10,8 @@ import soundfile
 from tests.recognising.spoken_tones import RATE_HZ, RUN, sentence, spoken
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tfasr import cli
-from tfasr.studies.plan import load_plan
+from tfasr.studies.plan import load_plan, scores_path, study_steps
 from tfasr.studies.report import write_report
-from tfasr.studies.steps import scores_path, study_steps
 
 SUBSETS = ("train-clean-100", "train-clean-360", "train-other-500")
 EVALUATED = ("dev-clean", "dev-other", "test-clean", "test-other")

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 
 from tfasr._version import __version__
-from tfasr.errors import lacking
+from tfasr.errors import imported
 
 
 def _homes() -> dict[str, str]:
@@ -27,14 +27,7 @@ __all__ = ["__version__", *(name for name in _HOME if name != "__version__")]
 def __getattr__(name: str):
     if name not in _HOME:
         raise AttributeError(f"module 'tfasr' has no attribute {name!r}. It has: {__all__}.")
-    try:
-        home = import_module(_HOME[name])
-    except ModuleNotFoundError as error:
-        message = lacking(error, f"tfasr.{name}")
-        if message is None:
-            raise
-        raise ModuleNotFoundError(message, name=error.name) from error
-    return getattr(home, name)
+    return getattr(imported(_HOME[name], f"tfasr.{name}"), name)
 
 
 def __dir__():

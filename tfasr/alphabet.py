@@ -64,11 +64,6 @@ def is_punctuation(character: str) -> bool:
     return unicodedata.category(character)[0] in "PSC" and character not in _JOINERS
 
 
-def pause_of(mark: str) -> str:
-    """Returns what replaces removed punctuation: a space for a dash or slash, else nothing."""
-    return " " * (unicodedata.category(mark) == "Pd" or mark in "/|\\")
-
-
 @dataclass(frozen=True)
 class Alphabet:
     """An ordered set of characters; the CTC blank is the class after the last one.
@@ -201,8 +196,9 @@ class Alphabet:
         if self.punctuation == "dropped" and "'" in self._writable:
             text = _STRAY_APOSTROPHE.sub("", text.replace("\u2019", "'"))
         if self.punctuation != "refused":
-            dropped = (c for c in set(text) - self._writable if is_punctuation(c))
-            text = text.translate({ord(c): pause_of(c) for c in dropped})
+            dropped = {c for c in set(text) - self._writable if is_punctuation(c)}
+            dashes = {c for c in dropped if unicodedata.category(c) == "Pd" or c in "/|\\"}
+            text = text.translate({ord(c): " " * (c in dashes) for c in dropped})
         return unicodedata.normalize("NFC", (" " * (" " in self._writable)).join(text.split()))
 
     @property

@@ -30,6 +30,7 @@ from tfasr.errors import (
     printable,
     received_path,
 )
+from tfasr.kit.files import EXPERIMENT_FILE, LOCK_FILE, check_owned
 from tfasr.kit.registry import load_plugin
 
 COMMANDS = {
@@ -80,15 +81,14 @@ _EXAMPLES = {
     "demo": "demo",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
-# Commands that are defined in another command's file: run_NAME and add_NAME_arguments.
+# Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
 _FILES = {
-    "history": "watch",
-    "launch": "train",
-    "ngram": "prepare",
-    "serve": "transcribe",
-    "verify": "record",
+    **dict.fromkeys(("transcribe", "serve", "export"), "evaluate"),
+    **dict.fromkeys(("record", "verify", "demo"), "study"),
+    **dict.fromkeys(("presets", "completion"), "settings"),
+    **dict.fromkeys(("watch", "history"), "report"),
+    **dict.fromkeys(("prepare", "ngram", "launch"), "train"),
 }
-_FILES |= {"presets": "settings", "completion": "settings"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
@@ -202,7 +202,7 @@ def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
     if name not in _FILES:
         return module.add_arguments, module.run, module.__doc__
     run = getattr(module, f"run_{name}")
-    return getattr(module, f"add_{name}_arguments"), run, run.__doc__
+    return getattr(module, f"add_{name}_arguments", lambda parser: None), run, run.__doc__
 
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
@@ -345,11 +345,8 @@ def _check_early(arguments: argparse.Namespace) -> None:
     if command == "prepare":
         _check_corpus(arguments)
     if command == "export":
-        from tfasr.kit.files import check_owned
-
         check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
     if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
-        from tfasr.kit.files import LOCK_FILE
         from tfasr.recording.session import events_so_far, has_begun
 
         run_dir = Path(arguments.run_dir)
@@ -362,8 +359,6 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
 
 def _check_run(run_dir: str) -> None:
-    from tfasr.kit.files import EXPERIMENT_FILE
-
     if not any(Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
         rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
         inside = sorted(path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}"))

@@ -184,11 +184,19 @@ _PACKAGES = {
 
 def needed(package: str, what: str) -> ModuleType:
     """Imports a package that ``what`` needs; if it is missing, the error says what to do."""
+    # Looked up first, as TensorFlow warns about imports in the functions that it traces.
+    return sys.modules.get(package) or imported(package, what)
+
+
+def imported(module: str, what: str) -> ModuleType:
+    """Imports a module; the error for a package that it lacks says what to do."""
     try:
-        # Looked up first, as TensorFlow warns about imports in the functions that it traces.
-        return sys.modules.get(package) or import_module(package)
+        return import_module(module)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(lacking(error, what) or str(error), name=error.name) from error
+        message = lacking(error, what)
+        if message is None:
+            raise
+        raise ModuleNotFoundError(message, name=error.name) from error
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ import pytest
 
 from tests.tones import OLD, SHARDS
 from tfasr.cli import parse, run
-from tfasr.commands import demo as module
 from tfasr.commands import doctor as doctor_command
-from tfasr.commands.demo import demo
+from tfasr.commands import study as module
+from tfasr.commands.study import demo
 from tfasr.errors import RunError, UsageError
 from tfasr.training.memory import BufferNeed
 from tfasr.tta.costs import load_hardware

@@ -15,7 +15,7 @@ from tests.exporting.test_onnx_graph import CLASSES, CONFIGS, log_softmax, made,
 from tests.recognising.spoken_tones import RUN, sentence, spoken
 from tfasr.cli import parse, run
 from tfasr.errors import RunError
-from tfasr.exporting.check import check_padded
+from tfasr.exporting.export import check_padded
 from tfasr.exporting.litert import converted_litert_graph
 from tfasr.exporting.onnx import converted_graph
 from tfasr.kit.config import config_class

@@ -14,7 +14,7 @@ def test_a_graph_says_what_the_model_says(name):
     model = made(config)
     graph = litert_graph(model, FEATURES, int8=False)
     check_operators(graph)
-    acoustics = LitertAcoustics(graph, config.conv_stride, num_threads=1)
+    acoustics = LitertAcoustics(graph, config.conv_stride)
     # Lengths of which one, some and many calls come, the last of them not full.
     shortest = config.conv_kernel
     lengths = [n + shortest for n in (0, 3, config.conv_stride * (2 * STEP_FRAMES + 3) + 1)]

@@ -76,7 +76,7 @@ def test_a_graph_says_what_the_model_says(name):
     config = CONFIGS[name]
     model = made(config)
     graph = graph_of(config, model, {"key": "value"})
-    acoustics = OnnxAcoustics(graph, num_threads=1)
+    acoustics = OnnxAcoustics(graph)
     features = (
         np.random.default_rng(3).normal(size=(3, 41, num_features(config))).astype(np.float32)
     )
@@ -95,7 +95,7 @@ def test_a_graph_says_what_the_model_says(name):
 def test_a_graph_continues_where_it_stopped(name):
     config = CONFIGS[name]
     model = made(config)
-    acoustics = OnnxAcoustics(graph_of(config, model, {}), num_threads=1)
+    acoustics = OnnxAcoustics(graph_of(config, model, {}))
     features = np.random.default_rng(4).normal(size=(40, FEATURES)).astype(np.float32)
     whole = acoustics.log_probs(features[None], np.array([40], np.int32))[0]
     state, start, parts = acoustics.initial_state(), 0, []

@@ -2,11 +2,14 @@
 
 import math
 import os
+import pickle
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,13 +29,13 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit import process as cores
 from tfasr.kit import registry as plugins
 from tfasr.kit.config import config_class
-from tfasr.kit.files import from_typed_json, to_typed_json
 from tfasr.kit.process import (
     ChildError,
     Correspondence,
     call,
     child_environment,
     module_command,
+    pickled,
     stream,
 )
 
@@ -62,21 +65,34 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_values_come_back_with_their_types(value):
-    again = from_typed_json(to_typed_json(value))
+    again = pickle.loads(pickled(value))
     assert again == value
     assert type(again) is type(value)
 
 
 def test_configs_functions_and_classes_come_back():
-    for value in (Sizes(pairs=(("a", 1),)), send_back, Parcel, {"$type": "path"}):
-        assert from_typed_json(to_typed_json(value)) == value
-    assert math.isnan(from_typed_json(to_typed_json(math.nan)))
+    for value in (Sizes(pairs=(("a", 1),)), send_back, Parcel):
+        assert pickle.loads(pickled(value)) == value
+    assert math.isnan(pickle.loads(pickled(math.nan)))
 
 
-@pytest.mark.parametrize("value", [lambda: 1, object(), {1, 2}, b"bytes"])
+def test_numbers_of_numpy_become_pythons():
+    again = pickle.loads(pickled([np.int64(3), {"x": np.float32(0.5)}, (np.float64(0.1),)]))
+    assert again == [3, {"x": 0.5}, (0.1,)]
+    assert [type(again[0]), type(again[1]["x"]), type(again[2][0])] == [int, float, float]
+
+
+@pytest.mark.parametrize("value", [lambda: 1, threading.Lock(), (n for n in ())])
 def test_what_cannot_be_sent_is_refused(value):
     with pytest.raises(TypeError, match="Received"):
-        to_typed_json([value])
+        pickled([value])
+
+
+def test_what_a_script_defines_cannot_be_sent(monkeypatch):
+    for value in (send_back, Parcel):
+        monkeypatch.setattr(value, "__module__", "__main__")
+        with pytest.raises(TypeError, match=r"Received.*importable module"):
+            pickled([value])
 
 
 def test_a_process_returns_a_typed_value_whatever_it_prints(capfd):

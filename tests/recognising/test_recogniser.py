@@ -54,12 +54,15 @@ def test_a_batch_gives_what_each_gives_alone(recogniser):
         assert [w.start_s for w in alone.words] == [w.start_s for w in transcript.words]
 
 
+def several(graph, threads):
+    acoustics = OnnxAcoustics(graph)
+    acoustics.batches_at_once = threads
+    return acoustics
+
+
 def test_batches_at_once_change_neither_words_nor_order(exported_tones):
     spec, _ = open_exported(exported_tones, {})
-    one, three = (
-        Recogniser(spec, OnnxAcoustics(exported_tones / GRAPH_FILE, num_threads=threads))
-        for threads in (1, 3)
-    )
+    one, three = (Recogniser(spec, several(exported_tones / GRAPH_FILE, n)) for n in (1, 3))
     rng = np.random.default_rng(8)
     recordings = [spoken(sentence(rng, 1 + 5 * n % 7), seed=n) for n in range(23)]
     recordings.insert(5, np.zeros(10, np.float32))

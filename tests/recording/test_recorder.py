@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import tfasr
 from tests.recording.plain_loop import STEPS, train
-from tests.tta.ledger_builder import LedgerBuilder
+from tests.tta.ledger_builder import LedgerBuilder, step_numbers
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.events import read_events
 
@@ -50,8 +50,7 @@ def test_it_goes_on_at_its_checkpoint_and_books_what_was_lost(continued):
     assert starts[1]["alive_until_ms"] is not None
     # The three steps after the checkpoint, each of 0.02 s at least, and they count once.
     assert run.intervals["lost_work"] > 3 * 0.02
-    steps = run.loss_curve().steps.tolist()
-    assert steps == list(range(1, EPOCHS * STEPS + 1))
+    assert step_numbers(run) == list(range(1, EPOCHS * STEPS + 1))
     assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
 
 
@@ -296,7 +295,7 @@ def test_every_second_is_in_one_interval_and_steps_know_their_own(tmp_path):
     assert all(run.intervals[name] > 0 for name in ("init", "train", "eval_forward", "checkpoint"))
     assert run.fact("train_samples") == 8
     assert [step["utterances"] for step in value(tmp_path / "run", "train_step")] == [4] * 4
-    assert run.loss_curve().loss.tolist() == pytest.approx([0.5, 0.5, 0.1, 0.1])
+    assert run.timeline.steps.column("loss").tolist() == pytest.approx([0.5, 0.5, 0.1, 0.1])
 
 
 def test_texts_are_scored_over_all_calls_and_booked_beside_other_numbers(tmp_path):

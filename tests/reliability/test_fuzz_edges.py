@@ -22,8 +22,8 @@ from tfasr.display.table import to_text
 from tfasr.errors import UsageError
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.reports.tables.paper import scores_table
+from tfasr.studies.plan import rows_of
 from tfasr.studies.report import widths_table
-from tfasr.studies.steps import rows_of
 
 __all__ = ["exported_tones"]
 

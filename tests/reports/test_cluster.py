@@ -264,7 +264,9 @@ def test_a_worker_notes_its_machine_at_both_ends_and_between(tmp_path, monkeypat
     for name, text in (("name", "package-0"), ("energy_uj", "7"), ("max_energy_range_uj", "9")):
         (zone / name).write_text(text)
     ledger = Ledger(tmp_path, file=worker_events_file(0))
-    notes = MachineNotes(ledger.event, root=tmp_path / "powercap", interval_s=0.01)
+    monkeypatch.setattr("tfasr.telemetry.energy.POWERCAP", tmp_path / "powercap")
+    monkeypatch.setattr(machine_notes, "EVERY_S", 0.01)
+    notes = MachineNotes(ledger.event)
     deadline = time.monotonic() + 30
     while (tmp_path / worker_events_file(0)).read_text().count("worker_sample") < 3:
         assert time.monotonic() < deadline

@@ -18,6 +18,7 @@ from tfasr.ledger.declared import STARTS_FILE, Starts
 from tfasr.ledger.events import read_events
 from tfasr.reports.groups import group_results
 from tfasr.studies.perform import (
+    alternating,
     check_until,
     decision,
     decision_text,
@@ -27,9 +28,8 @@ from tfasr.studies.perform import (
     perform_until_decided,
     study,
 )
-from tfasr.studies.plan import begin, grow, grown_from, load_plan
+from tfasr.studies.plan import Step, begin, finished, grow, grown_from, load_plan, study_steps
 from tfasr.studies.report import _chapter
-from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.training.from_gin import load_config
 
 
@@ -38,15 +38,15 @@ def step(tmp_path):
     """Makes a step that reports on a run, done once its log holds the table."""
     ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "run")
 
-    def make(name, run="run", needs=""):
+    def make(name, run="run", needs=None):
         log = tmp_path / "logs" / f"{name}.log"
         return Step(
             "train",
             name,
             lambda: ["report", tmp_path / run],
             lambda: log.exists() and "CER 10 %" in log.read_text(),
-            lambda: needs,
             log,
+            needs,
         )
 
     return make
@@ -54,7 +54,7 @@ def step(tmp_path):
 
 def test_each_step_is_a_process_and_its_words_go_to_its_log(step, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="tfasr"):
-        steps = [step("first"), step("broken", run="nowhere"), step("held", needs="no")]
+        steps = [step("first"), step("broken", run="nowhere"), step("held", needs=tmp_path / "no")]
         assert perform(steps) == ["broken", "held"]
     said = caplog.messages
     assert said[0] == "1/3 first"
@@ -62,7 +62,7 @@ def test_each_step_is_a_process_and_its_words_go_to_its_log(step, tmp_path, capl
     assert "left of the study" in said[2]
     assert "failed. It ended with exit code 2" in said[3]
     assert "does not exist" in said[3]
-    assert said[-1] == "3/3 held: failed. no"
+    assert said[-1] == f"3/3 held: failed. {tmp_path / 'no'} is not finished"
     # Again, with the run that was missing: only what is not done is begun.
     caplog.clear()
     ledger_of([0.1] * 3).write(tmp_path / "nowhere")
@@ -176,7 +176,7 @@ def test_a_preset_beside_the_studys_file_is_found_there(tmp_path, monkeypatch):
     ("change", "message"),
     [
         (("('slow', 'fast')", "('slow', 'fats')"), r"mine\.gin:1.*'fats'.*Described: slow, fast"),
-        (("('slow', 'fast')", "('slow', 'slow')"), r"mine\.gin:1.*Received twice: slow"),
+        (("('slow', 'fast')", "('slow', 'slow')"), r"mine\.gin:1.*different.*\('slow', 'slow'\)"),
         (("('slow', 'fast')", "('slow',)"), r"mine\.gin:5.*nothing uses it"),
         (("('slow', 'fast')", "()"), r"mine\.gin:1.*at least one"),
         (("demo.gin", "nowhere.gin"), r"nowhere\.gin"),
@@ -399,7 +399,7 @@ def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer
                 ledger.end().write(step.run_dir)
         return failed
 
-    steps = study_steps(plan, folder, folder / "shards")
+    steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))
     return names, perform_until_decided(plan, folder, steps, perform)
 
 

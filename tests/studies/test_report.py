@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tfasr.errors import RunError
-from tfasr.studies.plan import load_plan
-from tfasr.studies.progress import Lap, time_left_s, time_text
+from tfasr.studies.perform import Lap, time_left_s, time_text
+from tfasr.studies.plan import load_plan, scores_path, widths_path
 from tfasr.studies.report import write_report
-from tfasr.studies.steps import scores_path, widths_path
 
 # The time that is left of a study.
 

@@ -10,13 +10,13 @@ import types
 
 import pytest
 
+from tfasr.commands.doctor import advice, examine, system_description
 from tfasr.errors import RunError
 from tfasr.telemetry.compiled import (
     missing_extensions,
     require_extensions,
     warn_of_missing_extensions,
 )
-from tfasr.telemetry.doctor import advice, examine, system_description
 from tfasr.telemetry.machine import describe_host, describe_processor, process_age_s
 from tfasr.telemetry.system import describe_gpus, describe_system, nvidia_devices
 

@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+from tfasr.telemetry import energy
 from tfasr.telemetry.energy import (
     EnergySampler,
     gpu_counters,
@@ -35,9 +36,11 @@ def no_gpus(monkeypatch):
 
 
 @pytest.fixture
-def powercap(tmp_path):
-    """A server of two sockets, as the kernel shows it."""
+def powercap(tmp_path, monkeypatch):
+    """A server of two sockets, as the kernel shows it, with samples only at start and end."""
     root = tmp_path / "powercap"
+    monkeypatch.setattr(energy, "POWERCAP", root)
+    monkeypatch.setattr(energy, "ENERGY_INTERVAL_S", 3600)
     zone(root, "intel-rapl:0", "package-0", 5_000_000)
     zone(root, "intel-rapl:0:0", "core", 1)
     zone(root, "intel-rapl:0:1", "dram", 2_500_000, limit=65_712_999_613)
@@ -80,10 +83,11 @@ def test_packages_and_memories_count_and_nothing_twice(powercap):
     assert rapl_access(powercap) == "readable: package-0, package-0/dram, package-1"
 
 
-def test_where_there_is_no_counter_nothing_is_written(tmp_path):
+def test_where_there_is_no_counter_nothing_is_written(tmp_path, monkeypatch):
     assert rapl_zones(tmp_path / "nowhere") == {}
     assert rapl_access(tmp_path / "nowhere").startswith("n/a")
-    with EnergySampler(tmp_path, 0, root=tmp_path / "nowhere"):
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path / "nowhere")
+    with EnergySampler(tmp_path, 0):
         pass
     assert not (tmp_path / "energy.csv").exists()
 
@@ -119,7 +123,7 @@ def test_samples_enclose_the_session_and_resumed_runs_append(powercap, tmp_path)
     package = powercap / "intel-rapl:0" / "energy_uj"
     for session in (0, 1):
         before = time.monotonic(), time.time() * 1000
-        with EnergySampler(tmp_path, session, root=powercap, interval_s=3600):
+        with EnergySampler(tmp_path, session):
             package.write_text(f"{(session + 7) * 1_000_000}\n")
         own = [
             one
@@ -135,8 +139,9 @@ def test_samples_enclose_the_session_and_resumed_runs_append(powercap, tmp_path)
     assert text.count("time_ms") == 1
 
 
-def test_it_keeps_sampling_and_every_look_reaches_the_disk(powercap, tmp_path):
-    with EnergySampler(tmp_path, 0, root=powercap, interval_s=0.001):
+def test_it_keeps_sampling_and_every_look_reaches_the_disk(powercap, tmp_path, monkeypatch):
+    monkeypatch.setattr(energy, "ENERGY_INTERVAL_S", 0.001)
+    with EnergySampler(tmp_path, 0):
         deadline = time.monotonic() + 20
         while len(read_samples(tmp_path)) < 9 and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -144,12 +149,12 @@ def test_it_keeps_sampling_and_every_look_reaches_the_disk(powercap, tmp_path):
 
 
 def test_a_cut_line_stays_alone_when_a_run_is_resumed(powercap, tmp_path):
-    with EnergySampler(tmp_path, 0, root=powercap, interval_s=3600):
+    with EnergySampler(tmp_path, 0):
         pass
     path = tmp_path / "energy.csv"
     path.write_text(path.read_text()[:-9])
-    whole = len(read_samples(tmp_path))
-    with EnergySampler(tmp_path, 1, root=powercap, interval_s=3600):
+    whole = path.read_text().count("\n") - 1  # without the heading
+    with EnergySampler(tmp_path, 1):
         pass
     found = read_samples(tmp_path)
     assert len(found) == whole + 6
@@ -157,7 +162,7 @@ def test_a_cut_line_stays_alone_when_a_run_is_resumed(powercap, tmp_path):
 
 
 def test_a_counter_that_vanishes_ends_no_run(powercap, tmp_path):
-    with EnergySampler(tmp_path, 0, root=powercap, interval_s=3600):
+    with EnergySampler(tmp_path, 0):
         (powercap / "intel-rapl:1" / "energy_uj").unlink()
     counters = [one.counter for one in read_samples(tmp_path)]
     assert counters.count("package-1") == 1
@@ -166,7 +171,7 @@ def test_a_counter_that_vanishes_ends_no_run(powercap, tmp_path):
 
 def test_gpus_are_sampled_beside(powercap, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
-    with EnergySampler(tmp_path, 0, root=powercap, interval_s=3600):
+    with EnergySampler(tmp_path, 0):
         pass
     counters = {one.counter for one in read_samples(tmp_path)}
     assert {"gpu0", "gpu1-power", "package-0"} <= counters

@@ -17,7 +17,7 @@ from tfasr.kit.files import hypotheses_file
 from tfasr.ledger.events import read_events
 from tfasr.reports.errors import best_hypotheses
 from tfasr.reports.numbers import analyse_run, ask
-from tfasr.studies.steps import finished
+from tfasr.studies.plan import finished
 from tfasr.training.checkpoint import find_checkpoint, read_state
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.train import train

@@ -1,7 +1,6 @@
 """Training through the Python API, in this process."""
 
 import dataclasses
-import functools
 import json
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import EXPERIMENT_FILE
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.models.recurrent import AcousticModelConfig
-from tfasr.telemetry.energy import EnergySampler
 from tfasr.training.dry_run import dry_run
 from tfasr.training.experiment import Experiment, TrainingConfig, is_closed
 from tfasr.training.from_gin import load_config
@@ -132,8 +130,8 @@ def powercap(tmp_path, monkeypatch):
     show()
     thread = threading.Thread(target=keep_rising)
     thread.start()
-    sampler = functools.partial(EnergySampler, root=tmp_path / "powercap", interval_s=0.1)
-    monkeypatch.setattr("tfasr.training.train.EnergySampler", sampler)
+    monkeypatch.setattr("tfasr.telemetry.energy.POWERCAP", tmp_path / "powercap")
+    monkeypatch.setattr("tfasr.telemetry.energy.ENERGY_INTERVAL_S", 0.1)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # the tests' own machine may have GPUs
     yield
     ended.set()
@@ -174,7 +172,7 @@ def test_wrong_prices_name_file_and_line(tmp_path):
         load_config([TINY, "hardware/rented_per_hour.gin"])
     with pytest.raises(UsageError, match=r"--gin_binding:1: .*greater than 0"):
         load_config(TINY, ["HardwareConfig.price_usd_per_hour = -3"])
-    with pytest.raises(UsageError, match="must not both be given"):
+    with pytest.raises(UsageError, match="must be None if amortisation_years is given"):
         load_config(
             [TINY, "hardware/rented_per_hour.gin"],
             [

@@ -115,7 +115,7 @@ def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(traine
     fact = run.fact("start_from")
     assert fact["ledger_hash"] == before.ledger_hash
     assert fact["seconds"] == pytest.approx(before.wall_s, abs=0.01)
-    first = [load_run(d).loss_curve().loss[0] for d in (run.path, trained)]
+    first = [load_run(d).timeline.steps.column("loss")[0] for d in (run.path, trained)]
     assert first[0] < 0.7 * first[1]
     assert run.comparability["start_from"] == fact["sha256"][:16]
     assert "start_from" not in before.comparability

@@ -4,6 +4,12 @@ import json
 from pathlib import Path
 
 
+def step_numbers(run):
+    """The numbers of a run's steps, without lost work."""
+    line = run.timeline
+    return [line.metadata[index]["step"] for index in line.steps.indices]
+
+
 class LedgerBuilder:
     """Events of a run on a clock that the test moves; all times in seconds.
 

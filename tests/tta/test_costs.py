@@ -12,7 +12,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.gin import presets_folder
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.ledger.timeline import Timeline
-from tfasr.tta.costs import HardwareConfig, cost_of, hardware_presets, load_hardware, relative_cost
+from tfasr.tta.costs import HardwareConfig, cost_of, load_hardware, relative_cost
 from tfasr.tta.energy import (
     ENERGY_COLUMNS,
     MAX_GAP_S,
@@ -286,9 +286,12 @@ def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"price_usd_per_hour": 1, "purchase_price_usd": 9, "amortisation_years": 3}, "not both"),
+        (
+            {"price_usd_per_hour": 1, "purchase_price_usd": 9, "amortisation_years": 3},
+            "rented or written",
+        ),
         ({"purchase_price_usd": 0}, "greater than 0"),
-        ({"amortisation_years": 3}, "must come with .*purchase_price_usd"),
+        ({"amortisation_years": 3}, "must be given with the purchase_price_usd"),
         ({"price_usd_per_hour": -1}, "price_usd_per_hour must be greater than 0.*-1"),
         ({"price_usd_per_hour": 0}, "greater than 0"),
         ({"price_usd_per_hour": float("nan")}, "greater than 0"),
@@ -321,8 +324,10 @@ def test_the_papers_machines_cost_what_its_table_1_says():
 
 def test_every_preset_of_a_machine_loads_once_it_has_a_price():
     folder = presets_folder() / "hardware"
-    assert hardware_presets() == sorted(path.stem for path in folder.glob("*.gin"))
-    for name in hardware_presets():
+    names = sorted(path.stem for path in folder.glob("*.gin"))
+    with pytest.raises(UsageError, match=f"Presets: {', '.join(names)}"):
+        load_hardware("nothing", price_usd_per_hour=2.5)
+    for name in names:
         priced = load_hardware(name, price_usd_per_hour=2.5)
         assert priced.hourly_usd == 2.5
         assert priced.name
@@ -342,7 +347,7 @@ def test_a_price_by_hand_does_not_join_a_purchase(tmp_path):
         "HardwareConfig.purchase_price_usd = 9000\nHardwareConfig.amortisation_years = 3\n"
     )
     assert load_hardware(path).hourly_usd == pytest.approx(9000 / (3 * 8766))
-    with pytest.raises(UsageError, match=r"bought\.gin.*not both"):
+    with pytest.raises(UsageError, match=r"bought\.gin.*rented or written off"):
         load_hardware(path, price_usd_per_hour=1)
 
 

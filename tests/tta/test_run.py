@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.tta.ledger_builder import LedgerBuilder
+from tests.tta.ledger_builder import LedgerBuilder, step_numbers
 from tfasr.errors import UsageError
 from tfasr.tta.metrics import METRICS, Metric, check_target, declare
 from tfasr.tta.run import load_run
@@ -140,10 +140,10 @@ def test_a_run_answers_from_its_ledger_alone(run_dir):
     assert run.throughput(0).utterances_per_s == 4.0
     assert (run.config, run.operative_config, run.system, run.hypotheses) == (None, None, {}, [])
     assert run.utilisation("gpu") == {}
-    curve = run.loss_curve()
-    assert curve.steps.tolist() == [1, 2, 3, 4, 5, 6]
-    assert curve.elapsed_s.tolist() == [3, 4, 5, 6, 7, 8]
-    assert curve.loss.tolist() == pytest.approx([1, 1, 1 / 2, 1 / 2, 1 / 3, 1 / 3])
+    steps = run.timeline.steps
+    assert step_numbers(run) == [1, 2, 3, 4, 5, 6]
+    assert [run.elapsed_s[index] for index in steps.indices] == [3, 4, 5, 6, 7, 8]
+    assert steps.column("loss").tolist() == pytest.approx([1, 1, 1 / 2, 1 / 2, 1 / 3, 1 / 3])
 
 
 def test_a_run_reads_what_lies_beside_the_ledger(run_dir):
@@ -207,9 +207,9 @@ def test_other_files_and_empty_ledgers_are_refused(tmp_path):
         load_run(tmp_path)
 
 
-def test_a_run_without_steps_has_an_empty_loss_curve(tmp_path):
-    curve = load_run(LedgerBuilder().begin().write(tmp_path)).loss_curve()
-    assert curve.steps.size == curve.elapsed_s.size == curve.loss.size == 0
+def test_a_run_without_steps_has_no_losses(tmp_path):
+    steps = load_run(LedgerBuilder().begin().write(tmp_path)).timeline.steps
+    assert len(steps) == steps.at_us.size == steps.column("loss").size == 0
 
 
 def test_what_a_run_shows_of_itself(run_dir):

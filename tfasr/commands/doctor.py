@@ -1,31 +1,289 @@
 """``tfasr doctor``: what this machine is, and whether its clocks can be trusted."""
 
 import argparse
+import contextlib
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tfasr._version import __version__
 from tfasr.display.table import JSON, WRITERS, Column, Table, formats, table_of, to_text
 from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
-from tfasr.kit.process import call
-from tfasr.telemetry.doctor import (
-    OPTIONAL,
-    Examination,
-    advice,
-    examine,
-    gibibytes,
-    network,
-    pcie,
-    system_description,
+from tfasr.kit.process import ChildError, Correspondence, call
+from tfasr.telemetry.compiled import missing_extensions
+from tfasr.telemetry.energy import POWERCAP, rapl_access
+from tfasr.telemetry.machine import (
+    ROOT,
+    available_bytes,
+    describe_host,
+    describe_processor,
+    version,
 )
-from tfasr.telemetry.machine import available_bytes
+from tfasr.telemetry.system import describe_gpus, nvidia_devices
 from tfasr.tta.published.results import PublishedSource, published
 
 if TYPE_CHECKING:
     from tfasr.training.memory import BufferNeed
 
 _UNKNOWN = "n/a"
+UNSTATED = ""  # unknown, in MLPerf's description
+BUSY_LOAD = 0.25
+"""Load per thread above which other processes distort measured times."""
+
+_TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+OPTIONAL = {
+    "nvidia-ml-py": "GPU utilisation and energy",
+    "espeakng-loader": "the demo's synthetic speech",
+    "kenlm": "word beam search with a KenLM model",
+    "tensorflow-io": "--audio_reader tfio",
+}
+_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
+_DRIVER_PATIENCE_S = 180
+
+
+@dataclass(frozen=True)
+class Examination:
+    """A machine's properties; None means unknown.
+
+    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry`'s modules.
+    """
+
+    processor: dict[str, Any]
+    host: dict[str, Any]
+    gpus: list[dict[str, Any]]
+    gpu_problem: str  # why no GPU is usable, or ""
+    gpus_on_bus: int  # NVIDIA devices on the PCI bus, whether or not NVML sees them
+    software: dict[str, Any]
+    decoder_problem: str | None  # why the compiled decoder doesn't load, or None
+    rapl: str  # a sentence on whether the processors' energy can be read
+    # from `probe_tensorflow`; None unless requested
+    tensorflow: dict[str, Any] | None
+
+
+def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
+    """Examines this machine. TensorFlow, if requested, is imported in another process.
+
+    ``root`` is the folder with ``proc``, ``sys`` and ``etc``.
+    """
+    gpus, problem = describe_gpus()
+    return Examination(
+        processor=describe_processor(root),
+        host=describe_host(root),
+        gpus=gpus,
+        gpu_problem=problem,
+        gpus_on_bus=nvidia_devices(root),
+        software={
+            "python": sys.version.split()[0],
+            "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
+            "optional": {name: version(name) for name in OPTIONAL},
+        },
+        decoder_problem=missing_extensions().get("word beam search"),
+        rapl=rapl_access(root / POWERCAP.relative_to("/")),
+        tensorflow=probe_tensorflow() if tensorflow else None,
+    )
+
+
+def probe_tensorflow() -> dict[str, Any]:
+    """Returns `tensorflow_view`, computed in another process, or "problem"."""
+    with contextlib.closing(Correspondence(tensorflow_view, task="TensorFlow")) as child:
+        try:
+            return child.next_answer(_DRIVER_PATIENCE_S)
+        except TimeoutError as error:
+            return {"problem": str(error)}
+        except ChildError as error:
+            last = error.messages.splitlines()[-1]
+            return {"problem": f"{last} (exit status {error.exit_code})"}
+
+
+def tensorflow_view() -> dict[str, Any]:
+    """Returns TensorFlow's "version" and "devices", and the "cuda" and "cudnn" of its build."""
+    import tensorflow as tf
+
+    built = tf.sysconfig.get_build_info()
+    devices = [device.name for device in tf.config.list_physical_devices()]
+    seen = {"version": tf.__version__, "devices": devices}
+    return seen | {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}
+
+
+def advice(machine: Examination) -> list[str]:
+    return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
+
+
+def _clock_advice(machine: Examination) -> Iterator[str]:
+    host, processor = machine.host, machine.processor
+    threads = host["usable_threads"] or processor["threads"]
+    if host["load"] is not None and threads and host["load"] > BUSY_LOAD * threads:
+        yield (
+            f"The machine is busy: load {host['load']:.2f} on {threads} threads. Other processes "
+            "would distort measured times: wait, or rely only on ratios of times."
+        )
+    slow = [name for name in processor["governors"] if name != "performance"]
+    if slow:
+        yield (
+            f"The clock frequency is managed by {', '.join(slow)}. For steady times: cpupower "
+            "frequency-set -g performance"
+        )
+    if host["cpu_limit"] is not None and threads and host["cpu_limit"] < threads:
+        yield (
+            f"The control group allows {host['cpu_limit']:g} processors' time for {threads} "
+            "threads, so threads will be throttled. Raise the limit, or pin to fewer processors."
+        )
+    if processor["virtual"]:
+        yield "This is a virtual machine: others may be using its processors."
+    if "not readable" in machine.rapl:
+        yield f"The processors' energy is {machine.rapl}"
+
+
+def _gpu_advice(machine: Examination) -> Iterator[str]:
+    if not machine.gpus and machine.gpus_on_bus:
+        devices = f"NVIDIA devices ({machine.gpus_on_bus})"
+        yield f"{devices} are installed but not usable: {machine.gpu_problem}"
+    for index, gpu in enumerate(machine.gpus):
+        pcie = gpu["pcie"]
+        if None not in (pcie["width"], pcie["max_width"]) and pcie["width"] < pcie["max_width"]:
+            yield (
+                f"GPU {index} has {pcie['width']} of {pcie['max_width']} PCIe lanes: check its "
+                "slot. (An idle GPU may lower its PCIe generation, but not its lanes.)"
+            )
+
+
+def _software_advice(machine: Examination) -> Iterator[str]:
+    if machine.decoder_problem is not None:
+        yield (
+            f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
+            "with a C++ compiler."
+        )
+    packages = machine.software["packages"]
+    missing = [name for name, version in packages.items() if version is None]
+    of_training = [name for name in missing if name in _TRAINING]
+    if of_training:
+        yield (
+            f"Without {', '.join(of_training)} tfasr can't prepare data, train or evaluate; "
+            "reports, the recorder, scoring and decoding work (docs/light_install.md)."
+        )
+    if len(missing) > len(of_training):
+        others = [name for name in missing if name not in _TRAINING]
+        yield f"Missing packages: {', '.join(others)}. Install tfasr again."
+    if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
+        yield f"nvidia-ml-py is not installed, so there is no {OPTIONAL['nvidia-ml-py']}."
+    problem = (machine.tensorflow or {}).get("problem")
+    if problem:
+        yield f"TensorFlow does not load: {problem}"
+
+
+def system_description(
+    machine: Examination, *, submitter: str = "", system_name: str = ""
+) -> dict[str, Any]:
+    """Returns a description in the form of MLPerf Training's ``systems/*.json``.
+
+    Unknown values are "", inapplicable ones "n/a". The submitter fills in division, status,
+    storage and cooling.
+
+    Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
+    """
+    processor, host = machine.processor, machine.host
+    sockets, cores = processor["sockets"], processor["cores"]
+    packages = machine.software["packages"]
+    frameworks = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
+    names = (
+        "submitter", "division", "status", "system_name", "number_of_nodes",
+        "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
+        "host_processor_vcpu_count", "host_processor_frequency", "host_processor_caches",
+        "host_processor_interconnect", "host_memory_capacity", "host_storage_type",
+        "host_storage_capacity", "host_networking", "host_networking_topology",
+        "host_memory_configuration",
+    )  # fmt: skip
+    return dict.fromkeys(names, UNSTATED) | {
+        "submitter": submitter,
+        "system_name": system_name,
+        "number_of_nodes": "1",
+        "host_processors_per_node": _number(sockets),
+        "host_processor_model_name": processor["model"] or UNSTATED,
+        "host_processor_core_count": _number(cores // sockets if cores and sockets else None),
+        "host_processor_vcpu_count": _number(processor["threads"]),
+        "host_processor_frequency": _number(processor["max_mhz"], " MHz"),
+        "host_memory_capacity": gibibytes(host["memory_bytes"]) or UNSTATED,
+        "host_networking": "; ".join(map(network, host["networks"])),
+        **_accelerators(machine),
+        "cooling": UNSTATED,
+        "hw_notes": _hardware_notes(machine),
+        "framework": ", ".join(f"{name} {version}" for name, version in frameworks if version),
+        "other_software_stack": _stack(machine),
+        "operating_system": host["operating_system"],
+        "sw_notes": f"container: {host['container']}" if host["container"] else UNSTATED,
+    }
+
+
+def gibibytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**30:.3g} GiB"
+
+
+def network(interface: dict[str, Any]) -> str:
+    speed = interface["mbit_per_s"]
+    speed = "speed n/a" if speed is None else f"{speed / 1000:g} Gbit/s"
+    return f"{interface['name']} {speed} ({interface['state'] or 'state n/a'})"
+
+
+def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
+    """Describes a GPU's PCIe link, or with ``prefix="max_"`` its maximum; "" if unknown."""
+    link = gpu["pcie"]
+    generation, width = link[f"{prefix}generation"], link[f"{prefix}width"]
+    return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
+
+
+def _accelerators(machine: Examination) -> dict[str, str]:
+    gpus = machine.gpus
+    absent = UNSTATED if machine.gpus_on_bus else _UNKNOWN
+    links = {gpu["nvlinks"] for gpu in gpus} - {None}
+    memories = _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus)
+    return {
+        "accelerators_per_node": str(len(gpus)) if gpus else absent,
+        "accelerator_model_name": _each(gpu["name"] for gpu in gpus) if gpus else absent,
+        # The maximum, because an idle GPU lowers its link's generation.
+        "accelerator_host_interconnect": _each(pcie(gpu, "max_") for gpu in gpus),
+        "accelerator_frequency": UNSTATED,
+        "accelerator_on-chip_memories": UNSTATED,
+        "accelerator_memory_configuration": UNSTATED,
+        "accelerator_memory_capacity": memories if gpus else absent,
+        "accelerator_interconnect": f"NVLink x{max(links)}" if any(links) else UNSTATED,
+        "accelerator_interconnect_topology": UNSTATED,
+    }
+
+
+def _each(values: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def _hardware_notes(machine: Examination) -> str:
+    processor, host = machine.processor, machine.host
+    notes = {
+        "instructions": ", ".join(processor["instructions"]),
+        "NUMA nodes": processor["numa_nodes"],
+        "governor": ", ".join(processor["governors"]),
+        "virtual machine": "yes" if processor["virtual"] else None,
+        "processors by control group": host["cpu_limit"],
+        "memory by control group": gibibytes(host["memory_limit_bytes"]),
+    }
+    return "; ".join(f"{name}: {value}" for name, value in notes.items() if value)
+
+
+def _stack(machine: Examination) -> dict[str, str]:
+    stack = {"python": machine.software["python"], "kernel": machine.host["kernel"]}
+    stack |= machine.software["packages"] | machine.software["optional"]
+    for name in ("tensorflow", "keras"):
+        stack.pop(name)
+    stack["nvidia_driver"] = _each(gpu["driver"] for gpu in machine.gpus)
+    built = machine.tensorflow or {}
+    stack["cuda"], stack["cudnn"] = built.get("cuda"), built.get("cudnn")
+    return {name: version for name, version in stack.items() if version}
+
+
+def _number(value: int | None, unit: str = "") -> str:
+    return f"{value}{unit}" if value else UNSTATED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,10 +319,13 @@ def run(args: argparse.Namespace) -> int:
                 f"The description can't be written to {args.out}: {error}. Choose another --out."
             ) from error
     machines = [machines_table(examination, published(args.beside))] if args.beside else []
+    rows = [list(row) for row in _rows(examination, buffer)]
     if args.format == "table":
-        text = doctor_text(examination, buffer) + (machines and "\n" + to_text(machines) or "")
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{name:{width}}  {value}" for name, value in rows]
+        lines += ["", *([f"- {line}" for line in advice(examination)] or ["Nothing to fix."])]
+        text = "\n".join(lines) + "\n" + (machines and "\n" + to_text(machines) or "")
     elif args.format != JSON:
-        rows = [list(row) for row in _rows(examination, buffer)]
         table = Table("This machine", ["part", "found"], rows, advice(examination))
         text = WRITERS.call(args.format, [table, *machines])
     sys.stdout.write(text)
@@ -72,15 +333,6 @@ def run(args: argparse.Namespace) -> int:
     if refusal:
         raise RunError(refusal)
     return 0
-
-
-def doctor_text(examination: Examination, buffer: "BufferNeed | None" = None) -> str:
-    """Returns the findings as two columns, and advice below."""
-    rows = _rows(examination, buffer)
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name:{width}}  {value}" for name, value in rows]
-    lines += ["", *([f"- {text}" for text in advice(examination)] or ["Nothing to fix."])]
-    return "\n".join(lines) + "\n"
 
 
 def machines_table(examination: Examination, source: PublishedSource) -> Table:

@@ -4,16 +4,23 @@ import argparse
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tfasr.display.table import to_markdown
 from tfasr.errors import UsageError
+from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
+from tfasr.reports.groups import run_folders
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
+from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.published.results import SOURCES
 
+SLOWER = 3  # the exit code if some commit slowed training down
+_MOST_S = 1e9
 _log = logging.getLogger(__name__)
 
 
@@ -109,3 +116,119 @@ def _explained(args: argparse.Namespace) -> str:
     if args.format == JSON:
         return json.dumps([explanation.to_json() for explanation in explanations], indent=1) + "\n"
     return WRITERS.call(args.format, [explanation.table() for explanation in explanations])
+
+
+def add_history_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", help="contains run folders, also within folders of commits")
+    add_target_arguments(add, policy="paper", targets="default: the hardest target in all runs")
+    since = "leave out earlier runs, for instance once you accept a slowdown"
+    add("--since", default="", metavar="COMMIT|DATE", help=since)
+    add("--force", action="store_true", help="include runs of other configurations")
+    add("--format", choices=("table", "markdown", "json"), default="table")
+    add("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
+
+
+def run_history(args: argparse.Namespace) -> int:
+    """``tfasr history``: times to accuracy over commits, and which part of training slowed down.
+
+    Exit codes: 0 no slowdown, 3 a slowdown; 1 and 2 as for other commands.
+    """
+    # Imported here, because a report must not wait for SciPy.
+    from tfasr.reports.history import history_chart, history_json, history_table, load_history
+
+    if len(args.target) > 1:
+        raise UsageError(f"A history needs exactly one target. Received: {args.target}.")
+    asked = ask(args.target, args.policy, args.window)
+    target = asked.targets[0] if asked.targets else None
+    options = {"policy": asked.policy, "window": args.window, "since": args.since}
+    if args.out is not None:
+        files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
+        owned = {"metric", "changes"} <= object_or_empty(Path(args.out, files[0])).keys()
+        check_owned(Path(args.out), "--out", "history of tfasr", files, owned=owned)
+    history = load_history(args.folder, target=target, force=args.force, **options)
+    tables, as_json = [history_table(history)], history_json(history)
+    sys.stdout.write(as_json if args.format == "json" else WRITERS.call(args.format, tables))
+    if args.out is not None:
+        # Imported here: drawing is slow to load.
+        from tfasr.display.vega import write_chart
+
+        out = Path(args.out)
+        out.mkdir(parents=True, exist_ok=True)
+        write_chart(history_chart(history), out)
+        write_whole(out / "history.json", as_json)
+        write_whole(out / "history.md", to_markdown(tables))
+        _log.info("Wrote %s.", out / "history.png")
+    return SLOWER if history.slower else 0
+
+
+def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    runs = "a run, even before it starts, a published log, or a folder of these"
+    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
+    add_target_arguments(add, policy="paper")
+    add("--once", action="store_true", help="print the state once and exit")
+    add("--every_s", type=float, default=2.0, help="seconds between updates; default: %(default)s")
+
+
+def run_watch(args: argparse.Namespace) -> int:
+    """``tfasr watch``: where runs stand, and when they will meet their targets."""
+    if not 0 < args.every_s <= _MOST_S:
+        limits = f"more than 0, at most {_MOST_S:g}"
+        raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
+    asked = ask(args.target, args.policy, args.window)
+    watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
+    try:
+        if args.once or not sys.stdout.isatty():
+            _lines(watch, args.every_s, once=args.once)
+        else:
+            _live(watch, args.every_s)
+    except KeyboardInterrupt:  # the usual end of watching
+        pass
+    return 0
+
+
+def _paths(names: list[str]) -> list[Path]:
+    paths: list[Path] = []
+    for path in map(Path, names):
+        if not path.exists() and not path.parent.is_dir():
+            raise UsageError(
+                f"A run to watch must exist, or start soon in an existing folder. "
+                f"Received: {path}; there is no folder {path.parent}."
+            )
+        folder = path.is_dir()
+        if not path.exists() or folder and (not any(path.iterdir()) or (path / LOCK_FILE).exists()):
+            paths.append(path)
+        else:
+            # The runs of a study lie deeper than find_logs looks.
+            paths += (folder and list(run_folders(path))) or find_logs(path)
+    return list(dict.fromkeys(paths))
+
+
+def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
+    printed: dict[Path, tuple[object, ...]] = {}
+    while True:
+        runs = watch.look()
+        for run in runs:
+            news = (run.status, run.epoch, run.note)
+            if printed.get(run.path) != news:
+                printed[run.path] = news
+                print(line(run), flush=True)
+        if once or not _any_goes_on(runs):
+            return
+        time.sleep(every_s)
+
+
+def _live(watch: Watch, every_s: float) -> None:
+    from rich.live import Live
+
+    runs = watch.look()
+    with Live(screen(runs), auto_refresh=False) as live:
+        while _any_goes_on(runs):
+            time.sleep(every_s)
+            runs = watch.look()
+            live.update(screen(runs), refresh=True)
+
+
+def _any_goes_on(runs: list[Watched]) -> bool:
+    return any(run.goes_on for run in runs)

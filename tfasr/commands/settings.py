@@ -221,10 +221,6 @@ def _of_group(named: tuple[str, Group]) -> list[str]:
     return [f"# {name}: {group.meaning}", *(item.line(_WIDTH) for item in group.settings), ""]
 
 
-def add_presets_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
-
-
 def run_presets(arguments: argparse.Namespace) -> None:
     """``tfasr presets``: the gin files that come with tfasr, for --gin_file."""
     for name, path in presets().items():

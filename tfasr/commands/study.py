@@ -1,7 +1,16 @@
 """``tfasr study``: trains a list of experiments, each with several seeds, and reports on them."""
 
 import argparse
+import logging
+import shlex
 from pathlib import Path
+
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import EVENTS_FILE, write_whole
+from tfasr.kit.process import run_module
+
+log = logging.getLogger("tfasr")
+RECIPES = {"paper": "demo.gin", "fast": "fast/demo.gin"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,18 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
-        from tfasr.studies.perform import alternating, check_until, load_until_plan, undecidable
-        from tfasr.studies.plan import load_plan
-        from tfasr.studies.steps import study_steps
+        from tfasr.studies.perform import planned, undecidable
 
-        shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
         # With --until, all seeds are listed, but training stops once it's decided.
-        load = load_until_plan if arguments.until else load_plan
-        plan = load(arguments.gin_file, arguments.gin_binding)
-        if arguments.until:
-            check_until(arguments.until, plan)
-        steps = study_steps(plan, folder, shard_dir)
-        steps = alternating(plan, folder, steps) if arguments.until else steps
+        read = arguments.gin_file, arguments.gin_binding, arguments.until
+        plan, steps = planned(*read, folder, arguments.shard_dir and Path(arguments.shard_dir))
         for number, step in enumerate(steps, 1):
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
         for sentence in [] if arguments.until else undecidable(plan):
@@ -53,3 +55,149 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.until:
         print(f"\n{(folder / DECISION_FILE).read_text(encoding='utf-8')}", end="")
     print(f"\nThe report with its figures: {page.resolve()}")
+
+
+def add_record_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("track", nargs="?", help="a track, such as synthetic_cer_10; tfasr presets lists them")
+    add("--gin_file", action="append", default=[], help="the challenger's recipe; repeatable")
+    add("--gin_binding", action="append", default=[], help="repeatable")
+    add("--run_dir", help="folder for the races' study and the submission")
+    add("--shard_dir", help="the prepared splits, unless the track makes its own speech")
+    add("--records", default="records", help="accepted submissions; default: %(default)s")
+    add("--resume", action="store_true", help="continue a race that was interrupted")
+    add("--table", action="store_true", help="only write the table of records, RECORDS/README.md")
+
+
+def run_record(arguments: argparse.Namespace) -> None:
+    """``tfasr record``: trains your recipe and a track's record in turns; writes a submission."""
+    from tfasr.studies.records import record, records_table
+
+    records = Path(arguments.records)
+    if arguments.table:
+        write_whole(records / "README.md", records_table(records))
+        return
+    needed = {"TRACK": arguments.track, "--gin_file": arguments.gin_file}
+    needed["--run_dir"] = arguments.run_dir
+    if missing := [name for name, value in needed.items() if not value]:
+        raise UsageError(f"tfasr record needs {', '.join(missing)}; see tfasr help record.")
+    submission = record(
+        arguments.track,
+        arguments.gin_file,
+        run_dir=Path(arguments.run_dir),
+        shard_dir=arguments.shard_dir and Path(arguments.shard_dir),
+        bindings=arguments.gin_binding,
+        records=records,
+        resume=arguments.resume,
+    )
+    print((submission / "card.md").read_text(encoding="utf-8"))
+    print(f"The submission: {submission.resolve()}")
+
+
+def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="RUN|STUDY|SUBMISSION", help="folders")
+    add("--shard_dir", help="the prepared splits, to compare with the data of the training")
+    add("--records", default="records", help="accepted submissions; default: %(default)s")
+    add("--published", metavar="HASH", help="the folder's published hash; needs a single folder")
+    add("--print_hash", action="store_true", help="only print the hash to publish, and the path")
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """``tfasr verify``: checks runs, studies and submissions; exits with 1 if a check fails."""
+    from tfasr.ledger.declared import STARTS_FILE
+    from tfasr.ledger.events import chain_of
+    from tfasr.studies.records import SUBMISSION_FILE, verify_submission
+    from tfasr.studies.verify import file_sha256, published, verify_run, verify_study
+
+    shards = arguments.shard_dir and Path(arguments.shard_dir)
+    failed = False
+    for path in map(Path, arguments.paths):
+        names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
+        file = next((path / name for name in names if (path / name).is_file()), None)
+        if file is None:
+            raise UsageError(
+                f"tfasr verify needs a folder with one of {', '.join(names)}. Received: {path}."
+            )
+        hashes = [file_sha256(file)] if file.name == SUBMISSION_FILE else chain_of(file)
+        if arguments.print_hash:
+            print(f"{hashes[-1]}  {path}")
+            continue
+        if file.name == SUBMISSION_FILE:
+            checks = verify_submission(path, shards, Path(arguments.records))
+        elif file.name == STARTS_FILE:
+            checks = verify_study(path, shards)
+        else:
+            checks = verify_run(path, path.name, shards)
+        more = [published(file, hashes, arguments.published)] if arguments.published else []
+        for check in (*checks, *more):
+            print(check.line)
+            failed |= check.passed is False
+    return int(failed)
+
+
+def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3) -> Path:
+    """Makes a corpus, trains on it by two recipes, evaluates the runs and reports them.
+
+    Each step is a command that you could type, in a separate process, so clocks and memory are
+    those of real runs. Returns the path of ``report.html``; raises `UsageError` if ``seeds`` is
+    less than 1, `RunError` if a step fails.
+    """
+    if seeds < 1:
+        raise UsageError(f"--seeds must be at least 1. Received: {seeds}.")
+    folder = Path(demo_dir)
+    corpus, shards, report = folder / "corpus", folder / "shards", folder / "report"
+    groups = [_next_free(folder / "runs", recipe) for recipe in RECIPES]
+    from tfasr.corpora.synthetic import make_synthetic_corpus
+
+    make_synthetic_corpus(corpus)
+    _tfasr("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards)
+    runs = []
+    # The recipes take turns, so other work on the machine slows both.
+    for number in range(seed, seed + seeds):
+        for gin_file, group in zip(RECIPES.values(), groups, strict=True):
+            runs.append(group / f"seed_{number}" if seeds > 1 else group)
+            _tfasr(
+                *("train", "--gin_file", gin_file, "--shard_dir", shards, "--run_dir", runs[-1]),
+                *("--gin_binding", f"TrainingConfig.seed = {number}"),
+            )
+    for run_dir in runs:
+        _tfasr("evaluate", "--run_dir", run_dir, "--shard_dir", shards, "--split", "test")
+    _tfasr("report", *groups, "--out", report)
+    return report / "report.html"
+
+
+def _next_free(folder: Path, name: str) -> Path:
+    candidate, number = folder / name, 2
+    while candidate.exists():
+        candidate, number = folder / f"{name}-{number}", number + 1
+    return candidate
+
+
+def _tfasr(*arguments: str | Path) -> None:
+    words = [str(argument) for argument in arguments]
+    print(f"$ tfasr {shlex.join(words)}", flush=True)
+    finished = run_module("tfasr.cli", *words)
+    if finished.returncode:
+        raise RunError(
+            f"Every step of the demo must succeed. tfasr {words[0]} ended with exit code "
+            f"{finished.returncode}; its message is above."
+        )
+
+
+def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--demo_dir", default="demo", help="default: ./%(default)s")
+    add("--seed", type=int, default=1, help="seed of the first run of each recipe; default: 1")
+    seeds = "runs of each recipe; default: %(default)s, some 4 minutes on two cores"
+    add("--seeds", type=int, default=3, help=seeds)
+
+
+def run_demo(arguments: argparse.Namespace) -> None:
+    """``tfasr demo``: two recipes race to an error rate on synthetic speech, without a download."""
+    path = demo(demo_dir=arguments.demo_dir, seed=arguments.seed, seeds=arguments.seeds)
+    best = path.parents[1] / "runs" / "fast"
+    (sound, *_) = sorted((path.parents[1] / "corpus" / "test").rglob("*.wav"))
+    run_dir = best if (best / "events.jsonl").exists() else sorted(best.glob("seed_*"))[0]
+    print(f"\nThe curves and the verdict: {path.resolve()}")
+    print(f"Next: tfasr transcribe {sound} --run_dir {run_dir}")

@@ -1,29 +1,24 @@
 """Exports a run's recogniser for other programs, and compares its outputs with the run's model."""
 
 import dataclasses
+import math
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tfasr._version import __version__
+from tfasr.alphabet import Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.decoding.choice import load_lexicon
-from tfasr.errors import UsageError
-from tfasr.exporting.check import (
-    WORD_LIMITS,
-    CardForm,
-    SplitOutputs,
-    check_agrees,
-    check_padded,
-    differing_texts,
-    largest_difference,
-    model_card,
-    outputs_on,
-)
+from tfasr.decoding.decoder import GreedyDecoder
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import LEXICON_FILE, check_owned, make_folder, write_whole
 from tfasr.kit.process import without_noise
 from tfasr.models.build import SavedRecogniser, build_recogniser
@@ -41,9 +36,11 @@ from tfasr.recognising.spec import (
     OUTPUT_LENGTHS,
     SAVED_MODEL,
     SUMS_FILE,
+    Acoustics,
     RecogniserSpec,
     check_int8,
     model_bytes,
+    padded,
     write_spec,
     write_sums,
 )
@@ -55,13 +52,198 @@ from tfasr.recognising.tensorflow_runtimes import (
     KerasAcoustics,
     open_run,
 )
-from tfasr.scoring.summary import PairedComparison, compare_pairs, summarise_scored
+from tfasr.reports.charges import measured_energy
+from tfasr.scoring.errors import Scored, Transcript, score
+from tfasr.scoring.summary import (
+    CONFIDENCE,
+    PairedComparison,
+    RateSummary,
+    compare_pairs,
+    summarise_scored,
+)
 from tfasr.training.trained import Progress, TrainedRun, no_progress, open_trained
+from tfasr.tta.run import Run, load_run
 
 FEATURES_FILE = "features.onnx"
 SHERPA = "sherpa"
 # Models whose ONNX graphs are written node by node; all others are converted.
 WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep_speech_2")
+MOST_DIFFERENCE = 1e-3  # allowed for float32 log-probabilities, because of rounding
+_SMALLEST = -20.0  # smaller log-probabilities make no difference to any decoder
+_PADDED_FRAMES = (47, 21, 32)  # output frames of each utterance in a batch of noise
+UNKNOWN = "not recorded"
+WORD_LIMITS = (
+    "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
+    "those of its CTC alignment, one or two tenths of a second off."
+)
+"""For the model card. Measured on synthetic speech with ``benchmarks/word_times.py``."""
+
+
+@dataclass(frozen=True)
+class SplitOutputs:
+    scored: list[Scored]
+    log_probs: list[np.ndarray]  # (frames, classes) for each utterance
+    audio_s: float
+    thread_s: float  # processor time of this thread, in which ONNX Runtime and LiteRT compute
+
+    @property
+    def audio_s_per_s(self) -> float:
+        """Seconds of audio per second of processor time, for the model alone."""
+        return self.audio_s / max(self.thread_s, 1e-9)
+
+
+def outputs_on(
+    source: BatchSource,
+    acoustics: Acoustics,
+    alphabet: Alphabet,
+    output_lengths: Callable,
+    advance: Callable[[int], None],
+) -> SplitOutputs:
+    """Runs a model on a split; calls ``advance`` with each batch's number of utterances."""
+    decoder = GreedyDecoder(alphabet)
+    texts: dict[int, str] = {}
+    scores_of: dict[int, np.ndarray] = {}
+    thread_s = 0.0
+    for batch in source.evaluation():
+        features, lengths = (batch[name].numpy() for name in ("features", "feature_lengths"))
+        began = time.thread_time()
+        log_probs = acoustics.log_probs(features, lengths)
+        thread_s += time.thread_time() - began
+        frames = np.asarray(output_lengths(lengths))
+        hypotheses = decoder.decode(log_probs, frames)
+        for position, hypothesis, scores, count in zip(
+            batch["positions"].numpy().tolist(), hypotheses, log_probs, frames, strict=True
+        ):
+            texts[position], scores_of[position] = " ".join(hypothesis.text.split()), scores[:count]
+        advance(len(hypotheses))
+    utterances = source.split.utterances
+    transcripts = [Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances]
+    log_probs = [scores_of[utterance.position] for utterance in utterances]
+    return SplitOutputs(score(transcripts), log_probs, source.split.duration_s, thread_s)
+
+
+def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
+    """Returns the largest difference of log-probabilities; those below -20 count as -20."""
+    return max(
+        float(np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str) -> None:
+    difference = largest_difference(of_run, of_export)
+    if not difference <= MOST_DIFFERENCE:
+        raise RunError(
+            f"The exported model must agree with the run's model. Their log-probabilities of "
+            f"{speech} differ by up to {difference:.3g}, more than {MOST_DIFFERENCE:g}. Nothing "
+            "was written; please report it."
+        )
+
+
+def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) -> None:
+    """Raises RunError if two models' outputs differ for padded noise of odd numbers of frames."""
+    kernel, stride = spec.geometry
+    sizes = [(kernel + stride * (n - 1) | 1, spec.features.num_features) for n in _PADDED_FRAMES]
+    features, lengths = padded([np.random.default_rng(1).normal(size=size) for size in sizes])
+    frames = [spec.output_frames(int(length)) for length in lengths]
+    log_probs = [
+        [row[:count] for row, count in zip(model.log_probs(features, lengths), frames, strict=True)]
+        for model in (of_run, of_export)
+    ]
+    check_agrees(*log_probs, "a padded batch of noise")
+
+
+def model_card(
+    run_dir: Path,
+    spec: RecogniserSpec,
+    form: dict[str, Any],
+    *,
+    split: str,
+    rates: RateSummary,
+    int8: bool,
+    data_licence: str | None,
+) -> str:
+    """Returns the card; ``rates``: the exported model's error rates on ``split``, greedy.
+
+    ``form`` is from `Kind.form`.
+    """
+    try:
+        run = load_run(run_dir)
+    except UsageError:  # a run whose ledger of times is missing can still be exported
+        run = None
+    samples = None if run is None else run.fact("train_samples")
+    rows = [
+        ("trained on", UNKNOWN if samples is None else f"{samples} utterances"),
+        ("licence of the data", data_licence or UNKNOWN),
+        (f"WER on {split}, greedy", _rate(rates, "wer")),
+        (f"CER on {split}, greedy", _rate(rates, "cer")),
+        *_times(run),
+        ("hardware", _hardware(run)),
+        ("energy of the training", _energy(run)),
+        ("samples", f"{spec.features.sample_rate_hz} Hz, one channel"),
+        ("normalisation of features", spec.features.normalisation),
+    ]
+    characters = spec.alphabet.characters.replace(spec.alphabet.separator or "", "")
+    lines = [
+        "# A speech recogniser",
+        "",
+        f"A CTC model of the kind `{spec.model}`, exported by tfasr {__version__} to "
+        f"{form['files']}{' with int8 weights' if int8 else ''}. "
+        f"It {'can' if form['streams'] else 'cannot'} stream.",
+        "",
+        "```sh",
+        *form["commands"],
+        "```",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows),
+        "",
+        "## Limits",
+        "",
+        f"It writes only these {len(characters)} characters: `{characters}`. It has been measured "
+        "only on the split named above: expect more errors with other microphones, rooms, accents "
+        f"and subjects. {form['limits']} Do not use it where an error would harm someone.",
+        "",
+        "## Files",
+        "",
+        f"{form['contents']} `SHA256SUMS` holds the hashes of all files: "
+        "`sha256sum --check SHA256SUMS`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rate(rates: RateSummary, metric: str) -> str:
+    by_speaker = getattr(rates, f"{metric}_interval_by_speaker")
+    interval = by_speaker or getattr(rates, f"{metric}_interval")
+    ends = "too few utterances for an interval"
+    if interval is not None:
+        ends = f"{CONFIDENCE:.0%}: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
+    return f"{100 * getattr(rates.counts, metric):.2f} % ({ends})"
+
+
+def _times(run: Run | None) -> list[tuple[str, str]]:
+    if run is None or not run.targets:
+        return [("time to accuracy", UNKNOWN)]
+    return [
+        (f"time to {name.upper()} {100 * rate:g} %", run.time_to_accuracy(**{name: rate}).summary)
+        for name, rate in run.targets
+    ]
+
+
+def _hardware(run: Run | None) -> str:
+    system = (run.system if run is not None else {}).get("system") or {}
+    gpus = ", ".join(str(gpu) for gpu in system.get("gpus") or [])
+    cores, processor = system.get("cores"), str(system.get("processor") or "")
+    processor = f"{cores} cores of {processor}" if cores and processor else processor
+    return "; ".join(filter(None, [gpus, processor])) or UNKNOWN
+
+
+def _energy(run: Run | None) -> str:
+    use = None if run is None else measured_energy(run).use(run, math.inf)
+    if use is None:
+        return UNKNOWN
+    return f"{use.total_joules / 3.6e6:.4g} kWh of {', '.join(use.counters)} only"
 
 
 @dataclass(frozen=True)
@@ -83,18 +265,6 @@ class _Run:
     trained: TrainedRun
     spec: RecogniserSpec
     acoustics: KerasAcoustics
-
-
-@dataclass(frozen=True)
-class _CheckedModel:
-    """A model's files and outputs; the float32 file agrees with the run's model on a split."""
-
-    float32: Path
-    written: Path  # the file to export: the same, or its int8 version
-    source: BatchSource
-    of_run: SplitOutputs
-    of_float32: SplitOutputs
-    of_written: SplitOutputs
 
 
 def export(
@@ -124,12 +294,14 @@ def export(
     kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
     with tempfile.TemporaryDirectory() as temporary:
-        checked = _checked_model(kind, run, source, Path(temporary), progress, int8=int8)
-        saved_bytes = model_bytes(checked.float32) - model_bytes(checked.written)
+        paths = _written(kind, run, Path(temporary), int8=int8)
+        of_run, *of_models = _outputs(kind, run, source, paths, progress)
+        of_float32, of_written = of_models[0], of_models[-1]
+        saved_bytes = model_bytes(paths[0]) - model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
-        written_bytes = kind.fill(folder, run, checked)
-        rates = summarise_scored(checked.of_written.scored)
+        written_bytes = kind.fill(folder, run, paths[-1], source, of_written)
+        rates = summarise_scored(of_written.scored)
         card = model_card(
             run.trained.path,
             run.spec,
@@ -144,14 +316,14 @@ def export(
         if to != SHERPA:
             open_exported(folder, {})
         _published(folder, out)
-    of_run, of_float32, of_written = checked.of_run, checked.of_float32, checked.of_written
+    pairs = zip(of_run.scored, of_written.scored, strict=True)
     return Exported(
         folder=out,
         bytes=written_bytes,
         float32_bytes=written_bytes + saved_bytes,
         utterances=len(of_written.scored),
         difference=largest_difference(of_run.log_probs, of_written.log_probs),
-        differing_texts=differing_texts(of_run, of_written),
+        differing_texts=sum(a.transcript.hypothesis != b.transcript.hypothesis for a, b in pairs),
         wer=rates.counts.wer,
         int8=compare_pairs(of_float32.scored, of_written.scored) if int8 else None,
         audio_s_per_s=of_written.audio_s_per_s,
@@ -197,29 +369,30 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
     paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
-    kind.write(run, paths[0])
-    if not int8:
-        return paths[:1]
-    kind.write(run, paths[1], float32=paths[0])
+    with without_noise():
+        kind.write(run, paths[0])
+        if not int8:
+            return paths[:1]
+        kind.write(run, paths[1], float32=paths[0])
     return paths
 
 
-def _checked_model(
-    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, progress: Progress, *, int8: bool
-) -> _CheckedModel:
+def _outputs(
+    kind: "Kind", run: _Run, source: BatchSource, paths: list[Path], progress: Progress
+) -> list[SplitOutputs]:
+    """Returns the outputs of the run's model and of its files, the first of which must agree."""
     with without_noise():
-        paths = _written(kind, run, temporary, int8=int8)
         models = [open_model(kind.runtime, path, run.spec) for path in paths]
         check_padded(run.spec, run.acoustics, models[0])
     compared = [run.acoustics, *models]
     with progress(len(compared) * len(source.split.utterances)) as advance:
-        of_run, *outputs = (
+        outputs = [
             outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths, advance)
             for model in compared
-        )
+        ]
     speech = f"the utterances of {source.split.folder}"
-    check_agrees(of_run.log_probs, outputs[0].log_probs, speech)
-    return _CheckedModel(paths[0], paths[-1], source, of_run, outputs[0], outputs[-1])
+    check_agrees(outputs[0].log_probs, outputs[1].log_probs, speech)
+    return outputs
 
 
 def _describe(folder: Path, run: _Run, runtime: str) -> None:
@@ -267,27 +440,33 @@ class Kind:
         """Writes the model; with int8 weights if the path of its ``float32`` file is passed."""
         raise NotImplementedError
 
-    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+    def fill(
+        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
+    ) -> int:
         """Writes all files except model card and hashes; returns the model's size in bytes."""
-        num_bytes = model_bytes(checked.written)
-        checked.written.rename(folder / checked.written.name)
+        num_bytes = model_bytes(model)
+        model.rename(folder / model.name)
         _describe(folder, run, self.runtime)
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
         raise NotImplementedError
 
-    def form(self, spec: RecogniserSpec) -> CardForm:
+    def form(self, spec: RecogniserSpec) -> dict[str, Any]:
+        """Returns the parts of a model card that depend on the kind of export, in Markdown.
+
+        ``files`` contain the model, ``commands`` use it, ``limits`` are what not to expect of it.
+        """
         extra = f"[{self.extra}]" if self.extra else ""
         install = f"pip install '/path/to/tfasr{extra}'  # a clone of tfasr, or its wheel"
-        return CardForm(
-            files=f"`{MODEL_FILES[self.runtime]}`",
-            commands=(install, "tfasr transcribe recording.wav --run_dir ."),
-            streams=spec.can_stream,
-            limits=WORD_LIMITS,
-            contents="`recogniser.json` describes how features are computed and normalised, "
+        return {
+            "files": f"`{MODEL_FILES[self.runtime]}`",
+            "commands": (install, "tfasr transcribe recording.wav --run_dir ."),
+            "streams": spec.can_stream,
+            "limits": WORD_LIMITS,
+            "contents": "`recogniser.json` describes how features are computed and normalised, "
             "`alphabet.json` the classes (the CTC blank is last). " + self.contents(spec),
-        )
+        }
 
 
 class _Onnx(Kind):
@@ -313,11 +492,11 @@ class _Onnx(Kind):
             graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
         path.write_bytes(graph)
 
-    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+    def fill(self, folder: Path, run: _Run, *model: Any) -> int:
         from tfasr.exporting.onnx import checked_feature_graph
 
         write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
-        return super().fill(folder, run, checked)
+        return super().fill(folder, run, *model)
 
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
@@ -333,17 +512,24 @@ class _Onnx(Kind):
 
 class _Sherpa(_Onnx):
     def check(self, spec: RecogniserSpec) -> None:
-        from tfasr.exporting.sherpa import check_rate
+        from tfasr.exporting.sherpa import SAMPLE_RATE_HZ
 
         super().check(spec)
-        check_rate(spec)
+        if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
+            raise UsageError(
+                f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
+                f"Received: FeatureConfig.sample_rate_hz {spec.features.sample_rate_hz}. Export it "
+                "for ONNX Runtime: --to onnx."
+            )
 
-    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+    def fill(
+        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
+    ) -> int:
         from tfasr.exporting.sherpa import write_sherpa
 
-        return write_sherpa(folder, run.spec, checked.written, checked.source, checked.of_written)
+        return write_sherpa(folder, run.spec, model, source, outputs.scored)
 
-    def form(self, spec: RecogniserSpec) -> CardForm:
+    def form(self, spec: RecogniserSpec) -> dict[str, Any]:
         from tfasr.exporting.sherpa import card_form
 
         return card_form()

@@ -294,16 +294,12 @@ def quantised(graph: bytes) -> bytes:
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
     """Hides ONNX Runtime's advice to optimise the graph before quantising."""
-
-    def refused(_: logging.LogRecord) -> bool:
-        return False
-
     root = logging.getLogger()
-    root.addFilter(refused)
+    root.disabled = True  # only for what is logged without another logger's name
     try:
         yield
     finally:
-        root.removeFilter(refused)
+        root.disabled = False
 
 
 SAMPLES = "samples"

@@ -9,6 +9,7 @@ offline-moonshine-greedy-search-decoder.cc.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,12 +17,12 @@ from onnx import TensorProto, helper
 
 from tfasr.alphabet import WORD_START, Alphabet
 from tfasr.data.batches import BatchSource
-from tfasr.errors import RunError, UsageError
-from tfasr.exporting.check import CardForm, SplitOutputs
+from tfasr.errors import RunError
 from tfasr.exporting.onnx import GraphWriter, checked_feature_graph, metadata
 from tfasr.kit.files import write_whole
 from tfasr.recognising.runtimes import onnx_session
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec
+from tfasr.scoring.errors import Scored
 
 PREPROCESSOR_FILE = "preprocess.onnx"
 ENCODER_FILE = "encode.onnx"
@@ -38,14 +39,15 @@ _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 
 
 def write_sherpa(
-    folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, outputs: SplitOutputs
+    folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, expected: list[Scored]
 ) -> int:
     """Writes sherpa-onnx's files and returns the size of the graphs in bytes.
 
-    Raises RunError if more than 0.5 % of the graphs' texts differ from those in ``outputs``.
+    Raises RunError if more than 0.5 % of the graphs' texts differ from the ``expected`` ones.
     """
     files = sherpa_files(spec, model.read_bytes())
-    _check_texts(source, outputs, files[ENCODER_FILE], spec.alphabet)
+    texts = [scored.transcript.hypothesis for scored in expected]
+    _check_texts(source, texts, files[ENCODER_FILE], spec.alphabet)
     for name, content in files.items():
         write_whole(folder / name, content)
     return sum(len(content) for name, content in files.items() if name != TOKENS_FILE)
@@ -65,24 +67,10 @@ def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
     }
 
 
-def check_rate(spec: RecogniserSpec) -> None:
-    """Raises UsageError if a recogniser's sample rate isn't sherpa-onnx's, 16 kHz."""
-    if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
-        raise UsageError(
-            f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
-            f"Received: FeatureConfig.sample_rate_hz {spec.features.sample_rate_hz}. Export it "
-            "for ONNX Runtime: --to onnx."
-        )
-
-
-def _check_texts(
-    source: BatchSource, outputs: SplitOutputs, encoder: bytes, alphabet: Alphabet
-) -> None:
+def _check_texts(source: BatchSource, texts: list[str], encoder: bytes, alphabet: Alphabet) -> None:
     running = onnx_session(encoder)
-    expected = {
-        utterance.position: scored.transcript.hypothesis
-        for utterance, scored in zip(source.split.utterances, outputs.scored, strict=True)
-    }
+    positions = (utterance.position for utterance in source.split.utterances)
+    expected = dict(zip(positions, texts, strict=True))
     different = []
     for batch in source.evaluation():
         arrays = (batch[name].numpy() for name in ("features", "feature_lengths", "positions"))
@@ -101,7 +89,8 @@ def _check_texts(
         )
 
 
-def card_form() -> CardForm:
+def card_form() -> dict[str, Any]:
+    """Returns what `tfasr.exporting.export.Kind.form` returns."""
     flags = {
         "moonshine-preprocessor": PREPROCESSOR_FILE,
         "moonshine-encoder": ENCODER_FILE,
@@ -110,18 +99,18 @@ def card_form() -> CardForm:
         "tokens": TOKENS_FILE,
     }
     arguments = " ".join(f"--{name}={file}" for name, file in flags.items())
-    return CardForm(
-        files=f"`{PREPROCESSOR_FILE}`, `{ENCODER_FILE}` and `{DECODER_FILE}` for "
+    return {
+        "files": f"`{PREPROCESSOR_FILE}`, `{ENCODER_FILE}` and `{DECODER_FILE}` for "
         "[sherpa-onnx](https://github.com/k2-fsa/sherpa-onnx), as a Moonshine model",
-        commands=(f"sherpa-onnx-offline {arguments} recording.wav",),
-        streams=False,
-        limits="Decoding is greedy, without confidences and word times. A recording is processed "
-        "in one piece: cut long ones at pauses, as sherpa-onnx does with a voice activity "
-        "detector.",
-        contents=f"`{PREPROCESSOR_FILE}` computes normalised features from samples, "
+        "commands": (f"sherpa-onnx-offline {arguments} recording.wav",),
+        "streams": False,
+        "limits": "Decoding is greedy, without confidences and word times. A recording is "
+        "processed in one piece: cut long ones at pauses, as sherpa-onnx does with a voice "
+        "activity detector.",
+        "contents": f"`{PREPROCESSOR_FILE}` computes normalised features from samples, "
         f"`{ENCODER_FILE}` the text's tokens, which `{DECODER_FILE}` returns one by one; "
         f"`{TOKENS_FILE}` names them.",
-    )
+    }
 
 
 def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> bytes:

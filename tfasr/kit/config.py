@@ -34,10 +34,8 @@ def _matches(value: Any, annotation: Any) -> bool:
         return value in arguments
     if origin in (typing.Union, types.UnionType):
         return any(_matches(value, argument) for argument in arguments)
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if annotation in (int, float):
+        return isinstance(value, int | annotation) and not isinstance(value, bool)
     if annotation is None or annotation is type(None):
         return value is None
     if Callable in (annotation, origin):

@@ -8,17 +8,12 @@ needs these syncs).
 """
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import hashlib
-import importlib
-import inspect
 import json
 import logging
 import math
-import numbers
-import operator
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -213,7 +208,7 @@ def check_owned(
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
     """Holds a lock that a crash releases; raises UsageError(``held``) if another process has it."""
-    descriptor, owner = _acquire(path, held), os.getpid()
+    descriptor, owner = acquire_lock(path, held), os.getpid()
     try:
         yield
     finally:
@@ -224,7 +219,8 @@ def locked(path: Path, held: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _acquire(path: Path, held: str) -> int:
+def acquire_lock(path: Path, held: str) -> int:
+    """Locks a file until the returned descriptor is closed; raises UsageError(``held``)."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -284,77 +280,3 @@ def epoch_name(epoch: float) -> str:
 
 def hypotheses_file(run_dir: Path, epoch: float) -> Path:
     return run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch_name(epoch)}.jsonl"
-
-
-_TYPE = "$type"
-
-
-def to_typed_json(value: Any) -> Any:
-    """Converts a value to JSON for `from_typed_json`; TypeError for unsupported types."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if isinstance(value, Path):
-        return {_TYPE: "path", "text": str(value)}
-    if isinstance(value, list):
-        return [to_typed_json(item) for item in value]
-    if isinstance(value, tuple):
-        return {_TYPE: "tuple", "items": [to_typed_json(item) for item in value]}
-    if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value) and _TYPE not in value:
-            return {key: to_typed_json(item) for key, item in value.items()}
-        return {_TYPE: "dict", "items": [to_typed_json(list(item)) for item in value.items()]}
-    if inspect.isclass(value) or inspect.isroutine(value):
-        return {_TYPE: "name", "name": name_of(value)}
-    if dataclasses.is_dataclass(value):
-        fields = [field.name for field in dataclasses.fields(value) if field.init]
-        values = {name: to_typed_json(getattr(value, name)) for name in fields}
-        return {_TYPE: "dataclass", "class": name_of(type(value)), "fields": values}
-    raise TypeError(
-        "Arguments and results of a process must be made of numbers, text, paths, dataclasses, "
-        f"lists, tuples and dicts. Received: {value!r}."
-    )
-
-
-def from_typed_json(content: Any) -> Any:
-    """Restores a value from `to_typed_json`, importing the modules of its classes."""
-    if isinstance(content, list):
-        return [from_typed_json(item) for item in content]
-    if not isinstance(content, dict):
-        return content
-    kind = content.get(_TYPE)
-    if kind is None:
-        return {key: from_typed_json(item) for key, item in content.items()}
-    if kind == "path":
-        return Path(content["text"])
-    if kind == "tuple":
-        return tuple(from_typed_json(content["items"]))
-    if kind == "dict":
-        return dict(from_typed_json(content["items"]))
-    if kind == "name":
-        return named(content["name"])
-    return named(content["class"])(**from_typed_json(content["fields"]))
-
-
-def name_of(thing: Any) -> str:
-    """Returns "module:name" for `named`; TypeError if it can't be imported, such as a lambda."""
-    name = f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', None)}"
-    try:
-        importable = named(name) is thing
-    except (ImportError, AttributeError):
-        importable = False
-    if not importable or name.startswith("__main__:"):
-        raise TypeError(
-            "Code for another process must be at the top level of an importable module. "
-            f"Received: {thing!r}."
-        )
-    return name
-
-
-def named(name: str) -> Any:
-    """Imports what "module:name" refers to."""
-    module, _, path = name.partition(":")
-    return operator.attrgetter(path)(importlib.import_module(module))

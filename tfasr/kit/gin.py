@@ -178,7 +178,13 @@ def _with_includes(path: Path, number: int) -> GinText:
         if statement.selector not in leaves:
             leaves[statement.selector] = _leaf(statement, (number, len(leaves) + 1))
         leaf = included[statement.lines[0]] = leaves[statement.selector]
-        _refuse_bound_twice(leaf, bound)
+        for line, name in ((binding.lines[0], binding.name) for binding in leaf.bindings):
+            other = bound.setdefault(name, line)
+            if other.path != line.path:
+                raise UsageError(
+                    f"Included presets must not bind a name twice. {line.place} binds {name}, "
+                    f"which {other.place} does too. Bind it in the experiment's own file instead."
+                )
         statements += leaf.statements
     texts = [included[line].lines if line in included else (line,) for line in lines]
     return GinText(tuple(chain.from_iterable(texts)), tuple(statements))
@@ -202,18 +208,6 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
             f"included by {by.place}."
         )
     return GinText(tuple(lines), tuple(statements))
-
-
-def _refuse_bound_twice(leaf: GinText, bound: dict[str, Line]) -> None:
-    for statement in leaf.bindings:
-        line = statement.lines[0]
-        other = bound.setdefault(statement.name, line)
-        if other.path != line.path:
-            raise UsageError(
-                f"Included presets must not bind a name twice. {line.place} binds "
-                f"{statement.name}, which {other.place} does too. Bind it in the experiment's own "
-                "file instead."
-            )
 
 
 def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
@@ -402,11 +396,7 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
 
 
 def _macros_in(value: Any) -> set[str]:
-    if isinstance(value, Reference):
-        return {value.name} if value.kind == "macro" else set()
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    return set().union(*map(_macros_in, value)) if isinstance(value, list | tuple) else set()
+    return {r.name for r in references(value) if r.kind == "macro"}
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
@@ -442,7 +432,7 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
     """
     bindings = list(bindings)
     macros = {statement.name for statement in bindings if not statement.parameter}
-    used = {r.name for s in bindings for r in references(s.value) if r.kind == "macro"}
+    used = set().union(*(_macros_in(s.value) for s in bindings))
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]

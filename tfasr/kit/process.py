@@ -1,18 +1,18 @@
 """Calls functions in new processes, which have their own memory and Keras backend.
 
 ``call(measure, request, backend="jax")`` computes ``measure(request)`` in another process.
-Arguments and results travel as typed JSON (see `tfasr.kit.files`); UsageError and RunError are
-passed on.
+Arguments and results are pickled; UsageError and RunError are passed on.
 """
 
 import contextlib
 import functools
 import inspect
-import json
+import io
 import logging
 import math
+import numbers
 import os
-import queue
+import pickle
 import runpy
 import signal
 import subprocess
@@ -21,12 +21,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import IO, Any, TypeVar
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import from_typed_json, name_of, named, to_typed_json
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
 _one_thread = threading.RLock()
@@ -159,128 +159,133 @@ def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _
 
 
 def stream(
-    function: Callable[..., Any],
-    *arguments: Any,
-    backend: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    plugins: Sequence[str] | None = None,
-    task: str = "",
-    show_messages: bool = True,
+    function: Callable[..., Any], *arguments: Any, show_messages: bool = True, **options: Any
 ) -> Iterator[Any]:
     """Calls a function in a new process; yields its return value, or a generator's values.
 
-    UsageError and RunError are passed on; any other failure raises ChildError. The new process
-    first loads ``plugins`` (by default, those of this process) and uses ``backend`` as its Keras
-    backend. ``task`` names the work in messages. Without ``show_messages``, the new process's
-    messages appear only in a ChildError.
+    UsageError and RunError are passed on; any other failure raises ChildError. ``options`` are
+    those of `Correspondence`.
     """
-    request = _request(function, arguments, backend, plugins)
-    with contextlib.ExitStack() as resources:
-        messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
-        process = _start(backend, environment, messages)
-        resources.enter_context(process)
-        resources.callback(process.kill)
-        with contextlib.suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(request)
-        answered = False
-        for line in process.stdout:
-            yield _result(json.loads(line))
+    answered = False
+    child = Correspondence(function, *arguments, show_messages=show_messages, **options)
+    with contextlib.closing(child):
+        while True:
+            try:
+                answer = child.next_answer()
+            except ChildError as error:
+                if error.exit_code or not answered:
+                    raise
+                return
+            yield answer
             answered = True
-        exit_code = process.wait()
-        if exit_code or not answered:
-            name = name_of(function)
-            task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
-            raise ChildError(task, exit_code, _end_of(messages))
 
 
 class Correspondence:
-    """A generator function in a new process, which iterates over `received` and yields answers."""
+    """A function in a new process; what it returns or yields are answers to what it `received`.
+
+    The new process first loads ``plugins`` (by default, those of this process) and uses ``backend``
+    as its Keras backend. ``task`` names the work in messages. Without ``show_messages``, the new
+    process's messages appear only in a ChildError.
+    """
 
     def __init__(
         self,
-        function: Callable[..., Iterator[Any]],
+        function: Callable[..., Any],
         *arguments: Any,
+        backend: str | None = None,
         environment: Mapping[str, str] | None = None,
-        task: str,
+        plugins: Sequence[str] | None = None,
+        task: str = "",
+        show_messages: bool = False,
     ):
-        self._task = task
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._process = _start(None, environment, self._messages)
-        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, name="correspondence", daemon=True)
-        self._reader.start()
-        self._write(_request(function, arguments, None, None))
+        name = f"{function.__module__}:{function.__qualname__}"
+        self._task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
+        request = {
+            "call": pickled((function, arguments)),
+            "folders": _folders(function),
+            "plugins": loaded_plugins() if plugins is None else list(plugins),
+            "load_tensorflow": backend == "tensorflow",
+        }
+        messages = None if show_messages else tempfile.TemporaryFile()  # noqa: SIM115 - see `close`
+        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if show_messages else "3")
+        variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
+        if backend is not None:
+            variables["KERAS_BACKEND"] = backend
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self._process = start_module(
+                *("tfasr.kit.process", str(theirs.fileno())),
+                environment=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=messages or 2,
+                stderr=messages,
+                pass_fds=[theirs.fileno()],
+            )
+        self._messages = messages
+        self.send(request)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a value (see `to_typed_json`); does nothing if the process has ended."""
-        self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
+        """Sends a value; does nothing if the process has ended."""
+        message = pickled(value)
+        with contextlib.suppress(OSError):  # the next read raises an error with the cause
+            self._pipe.send_bytes(message)
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
         """Returns the next answer or raises TimeoutError; None waits without limit."""
+        if not self._pipe.poll(timeout_s):
+            raise TimeoutError(f"{self._task} has not yet answered.")
         try:
-            line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
-        except queue.Empty:
-            raise TimeoutError(f"{self._task} has not yet answered.") from None
-        if line is None:
-            self._lines.put(None)
-            raise ChildError(self._task, self._process.wait(), _end_of(self._messages))
-        return _result(json.loads(line))
+            answer = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise ChildError(self._task, self._process.wait(), _end_of(self._messages)) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._reader.join()
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._messages.close()
+        self._pipe.close()
+        if self._messages is not None:
+            self._messages.close()
 
-    def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # the next read raises an error with the cause
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
 
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
+_parent: Connection | None = None  # in a process that a `Correspondence` started
 
 
 def received() -> Iterator[Any]:
     """Yields the values that a `Correspondence` sends to this process, until that is closed."""
-    for line in sys.stdin:
-        yield from_typed_json(json.loads(line))
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            yield pickle.loads(_parent.recv_bytes())
 
 
-def _request(
-    function: Callable, arguments: Sequence, backend: str | None, plugins: Sequence[str] | None
-) -> bytes:
-    name = name_of(function)
-    request = {
-        "function": name,
-        "arguments": to_typed_json(list(arguments)),
-        "folders": _folders(name),
-        "plugins": loaded_plugins() if plugins is None else list(plugins),
-        "load_tensorflow": backend == "tensorflow",
-    }
-    return json.dumps(request).encode() + b"\n"
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            raise TypeError("it must be at the top level of an importable module")
+        # NumPy's numbers arrive as Python's, which can be written as JSON.
+        for kind, plain in ((numbers.Integral, int), (numbers.Real, float)):
+            if isinstance(value, kind):
+                return plain, (plain(value),)
+        return NotImplemented
 
 
-def _start(
-    backend: str | None, environment: Mapping[str, str] | None, messages: IO[bytes] | None
-) -> subprocess.Popen:
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
-    variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
-    if backend is not None:
-        variables["KERAS_BACKEND"] = backend
-    pipe = subprocess.PIPE
-    return start_module(
-        "tfasr.kit.process", environment=variables, stdin=pipe, stdout=pipe, stderr=messages
-    )
+def pickled(value: Any) -> bytes:
+    """Returns a value as bytes for another process; TypeError if it can't be sent."""
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            "What another process needs must be importable there. Received: "
+            f"{value!r:.500} ({error})."
+        ) from error
+    return buffer.getvalue()
 
 
 def start_module(
@@ -345,20 +350,12 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return variables
 
 
-def _folders(name: str) -> list[str]:
-    package = sys.modules[name.partition(":")[0].partition(".")[0]]
+def _folders(function: Callable) -> list[str]:
+    package = sys.modules[function.__module__.partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
     places = getattr(package, "__path__", [getattr(package, "__file__", None)])
     return [str(Path(place).resolve().parent) for place in places if place]
-
-
-def _result(answer: dict[str, Any]) -> Any:
-    if "usage_error" in answer:
-        raise UsageError(answer["usage_error"])
-    if "run_error" in answer:
-        raise RunError(answer["run_error"])
-    return from_typed_json(answer["result"])
 
 
 def _end_of(messages: IO[bytes] | None) -> str:
@@ -370,24 +367,19 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 
 def _serve() -> None:
-    # Output of libraries on standard output must not mix with the answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    request = json.loads(sys.stdin.readline())
+    global _parent
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    _parent = Connection(descriptor)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("jax").setLevel(logging.WARNING)
 
-    def answer(**content: Any) -> None:
-        answers.write(json.dumps(content) + "\n")
-        answers.flush()
-
     try:
-        for value in _values(request):
-            answer(result=to_typed_json(value))
-    except UsageError as error:
-        answer(usage_error=str(error))
-    except RunError as error:
-        answer(run_error=str(error))
+        for value in _values(pickle.loads(_parent.recv_bytes())):
+            _parent.send_bytes(pickled(value))
+    except (UsageError, RunError) as error:
+        kind = UsageError if isinstance(error, UsageError) else RunError
+        _parent.send_bytes(pickled(kind(str(error))))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
@@ -399,8 +391,7 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
         load_tensorflow()
     for plugin in request["plugins"]:
         load_plugin(plugin)
-    function = named(request["function"])
-    arguments = from_typed_json(request["arguments"])
+    function, arguments = pickle.loads(request["call"])
     if inspect.isgeneratorfunction(function):
         yield from function(*arguments)
     else:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
-from tfasr.errors import RunError, UsageError, lacking, received_path
+from tfasr.errors import RunError, UsageError, imported, received_path
 from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
@@ -98,8 +98,16 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
-            entry = Entry(name, module, file, line)
-            self._refuse_taken(entry)
+            entry, previous = Entry(name, module, file, line), self._entries.get(name)
+            # A module may be imported again, and a notebook cell run again.
+            rerun = previous and (
+                previous.place == entry.place or previous.module == entry.module == "__main__"
+            )
+            if previous and not rerun:
+                raise UsageError(
+                    f"{entry.place}: the name {name!r} is taken. Received: a second {self.kind} of "
+                    f"this name, after that of {previous.place}. Choose another name."
+                )
             self._checked(entry, thing)
             self._add(entry)
             self._things[name] = thing
@@ -152,7 +160,8 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __getitem__(self, name: str) -> _Thing:
         entry = self.entry(name)
         if name not in self._things:
-            thing = self._imported(entry)
+            module = imported(entry.module, f"The {self.kind} {name!r}")
+            thing = getattr(module, entry.attribute)
             self._checked(entry, thing)
             self._things[name] = thing
         return self._things[name]
@@ -174,15 +183,6 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {self.listed()})"
 
-    def _imported(self, entry: Entry) -> _Thing:
-        try:
-            return getattr(importlib.import_module(entry.module), entry.attribute)
-        except ModuleNotFoundError as error:
-            message = lacking(error, f"The {self.kind} {entry.name!r}")
-            if message is None:
-                raise
-            raise ModuleNotFoundError(message, name=error.name) from error
-
     def _add(self, entry: Entry) -> None:
         if not entry.name or entry.name.split() != [entry.name]:
             raise UsageError(
@@ -190,18 +190,6 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
                 f"{entry.name!r}."
             )
         self._entries[entry.name] = entry
-
-    def _refuse_taken(self, entry: Entry) -> None:
-        previous = self._entries.get(entry.name)
-        # A module may be imported again, and a notebook cell run again.
-        rerun = previous and (
-            previous.place == entry.place or previous.module == entry.module == "__main__"
-        )
-        if previous and not rerun:
-            raise UsageError(
-                f"{entry.place}: the name {entry.name!r} is taken. Received: a second {self.kind} "
-                f"of this name, after that of {previous.place}. Choose another name."
-            )
 
     def _checked(self, entry: Entry, thing: _Thing) -> None:
         if self._check is None:
@@ -241,9 +229,20 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     ``asked_at`` is the flag or line that names it, for messages. Raises UsageError, with file and
     line, if the module doesn't exist or can't be imported.
     """
-    if name in _loaded:
-        return _loaded[name]
-    _loaded[name] = _file(Path(name), asked_at) if name.endswith(".py") else _module(name, asked_at)
+    if name not in _loaded:
+        load = _file if name.endswith(".py") else _module
+        try:
+            _loaded[name] = load(name, asked_at)
+        except KeyboardInterrupt:
+            raise
+        except UsageError as error:  # of a registry: it names file and line
+            raise UsageError(str(error)) from error
+        except BaseException as error:
+            place, cause = blamed(error)
+            raise UsageError(
+                f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names "
+                f"{name!r}; correct it or leave it out."
+            ) from error
     return _loaded[name]
 
 
@@ -293,7 +292,11 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
         return
     content = read_object(path, "It only lists plug-ins to --import; you can delete it.")
     loaded = plugins()
-    for plugin in _recorded(content.get("plugins")):
+    try:
+        recorded = [Plugin(**values) for values in content.get("plugins")]
+    except TypeError:
+        recorded = []
+    for plugin in recorded:
         same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
         if not same:
             if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
@@ -309,13 +312,6 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
             log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
 
 
-def _recorded(content: Any) -> list[Plugin]:
-    try:
-        return [Plugin(**values) for values in content]
-    except TypeError:
-        return []
-
-
 def _module(name: str, asked_at: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
@@ -325,19 +321,16 @@ def _module(name: str, asked_at: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _unusable(name, asked_at, error) from error
+            raise
         raise UsageError(
             f"{asked_at}: a plug-in must be an importable module or a .py file. Received: "
             f"{name!r}, but there is no module {error.name!r} here ({here}), among the installed "
             "packages or on PYTHONPATH."
         ) from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise _unusable(name, asked_at, error) from error
 
 
-def _file(path: Path, asked_at: str) -> ModuleType:
+def _file(file: str, asked_at: str) -> ModuleType:
+    path = Path(file)
     if not path.is_file():
         raise UsageError(
             f"{asked_at}: a plug-in must be a module or an existing .py file. {received_path(path)}"
@@ -358,22 +351,10 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     sys.modules[name] = module
     try:
         specification.loader.exec_module(module)
-    except BaseException as error:
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise _unusable(str(path), asked_at, error) from error
+        raise
     return module
-
-
-def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
-    if isinstance(error, UsageError):  # UsageErrors of a registry already name file and line
-        return UsageError(str(error))
-    place, cause = blamed(error)
-    return UsageError(
-        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names {name!r}; "
-        "correct it or leave it out."
-    )
 
 
 def blamed(error: BaseException) -> tuple[str, str]:

@@ -35,7 +35,7 @@ EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 WORKERS = ("exchange", "wait")
 """The intervals of training in rounds: weights are exchanged; the chief waits for workers."""
 Piece = tuple[str, int, int]
-_CODES = {name: code for code, name in enumerate(INTERVALS)}
+CODES = {name: code for code, name in enumerate(INTERVALS)}
 _BRACKETED = {"init", *WORKERS, "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
 # Lost work may start at these (see `lost_ranges`), so a step's time must not extend before them.
@@ -118,14 +118,9 @@ def _session_us(
     if _ABSENT in monotonic_s:
         times = [round(_wall_us(events[index])) for index in session]
     else:
-        # Checks times one by one only if they aren't all ordinary floats, which is rare.
-        floats = set(map(type, monotonic_s)) == {float}
-        seconds = np.array(monotonic_s if floats else [], dtype=float)
-        if not floats or not (np.abs(seconds) < _LONGEST_S).all():
-            for index, reading in zip(session, monotonic_s, strict=True):
-                _number(events[index], "mono_s", reading, _LONGEST_S)
-            seconds = np.array(monotonic_s, dtype=float)
-        times = np.rint(seconds * 1e6).astype(np.int64)
+        for index, reading in zip(session, monotonic_s, strict=True):
+            _number(events[index], "mono_s", reading, _LONGEST_S)
+        times = np.rint(np.array(monotonic_s, dtype=float) * 1e6).astype(np.int64)
     # Threads may write events in another order than they read the clock.
     return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
@@ -238,13 +233,13 @@ def interval_pieces(
     ends[firsts[1:] - 1] = begins[1:]
     free_us = ends - times
     states = _states(indices, firsts, len(events))
-    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], free_us, 0))
+    claimed = _claimed(events, indices, firsts, np.where(states == CODES["overhead"], free_us, 0))
     # Before a session's first event: the time since its process was created.
     before = np.zeros_like(free_us)
     before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
     lengths = np.column_stack([before, free_us - claimed.sum(axis=1), claimed[:, ::-1]])
     codes = np.empty(lengths.shape, dtype=int)
-    codes[:] = [_CODES["init"], 0, *(_CODES[name] for name, _ in reversed(_STEP_PARTS))]
+    codes[:] = [CODES["init"], 0, *(CODES[name] for name, _ in reversed(_STEP_PARTS))]
     codes[:, 1] = states
     stops = np.cumsum(lengths.ravel())
     used = lengths.ravel() > 0
@@ -254,7 +249,7 @@ def interval_pieces(
         # No piece spans an event, and lost work starts and stops at events.
         start, stop = clock[events_lost.start], begin_at[events_lost.stop]
         within = (pieces.starts_us >= start) & (pieces.stops_us <= stop)
-        pieces.codes[within] = _CODES["lost_work"]
+        pieces.codes[within] = CODES["lost_work"]
     return pieces
 
 
@@ -273,7 +268,7 @@ def _states(indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int
         elif edge == "stop" and name in opened:
             opened.remove(name)
         at.append(index)
-        codes.append(_CODES[opened[-1] if opened else "overhead"])
+        codes.append(CODES[opened[-1] if opened else "overhead"])
     return np.repeat(np.array(codes, dtype=int), np.diff([*at, count]))
 
 

@@ -1,13 +1,15 @@
 """A run's events, the time of each, and what follows from both; results are cached."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from tfasr.ledger.intervals import (
+    CODES,
     INTERVALS,
     Event,
     Piece,
@@ -20,7 +22,6 @@ from tfasr.ledger.intervals import (
     session_ranges,
 )
 
-_CODES = {name: code for code, name in enumerate(INTERVALS)}
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 _METADATA = ("session", "epoch_num", "step")
 _LATEST_MS = 1e15
@@ -169,9 +170,9 @@ class Timeline:
 
     def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
         pieces = self._pieces
-        stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
+        stopped = np.isin(pieces.codes, [CODES[name] for name in excluded])
         if not within_evaluation:
-            stopped |= (pieces.codes == _CODES["overhead"]) & self._evaluating(pieces.starts_us)
+            stopped |= (pieces.codes == CODES["overhead"]) & self._evaluating(pieces.starts_us)
         return stopped
 
     def stood_still(
@@ -185,7 +186,7 @@ class Timeline:
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
         chosen = self._stopped(excluded, within_evaluation) & within
         left_out = {}
-        for name, code in _CODES.items():
+        for name, code in CODES.items():
             of_name = np.flatnonzero(chosen & (pieces.codes == code))
             if of_name.size:
                 lengths = pieces.stops_us[of_name] - pieces.starts_us[of_name]
@@ -216,53 +217,32 @@ class Timeline:
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
-    """Returns the first event whose value has the wrong type and what it must be, or None."""
-    wrong = _wrong_event(timeline)
-    if wrong is not None:
-        return wrong
-    for key, (holds, kind) in _VALUES.items():
-        for index in timeline.of(key):
-            value = timeline.events[index].get("value")
+    """Returns an event that has a value of the wrong type, and what it must be, or None."""
+    for name, holds, kind, values in _typed_values(timeline):
+        for index, value in values:
             if not holds(value):
-                return index, f"the value of {key} must be {kind}, not {_shown(value)}"
+                return index, f"{name} must be {kind}, not {_shown(value)}"
     return None
 
 
-def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
-    if _as_usual(timeline):
-        return None
-    for index, event in enumerate(timeline.events):
-        if type(event["key"]) is not str:
-            return index, f"an event's key must be text, not {_shown(event['key'])}"
-        time_ms = event["time_ms"]
-        if not _number(time_ms) or abs(time_ms) > _LATEST_MS:
-            shown = _shown(time_ms)
-            return index, f"time_ms must be a finite number up to {_LATEST_MS:g}, not {shown}"
-        about = event.get("metadata")
-        if about is None:
-            continue
-        if type(about) is not dict:
-            return index, f"an event's metadata must be an object, not {_shown(about)}"
-        for name in _METADATA:
-            if not _whole(about.get(name)):
-                return index, f"{name} must be a whole number, not {_shown(about[name])}"
-    return None
+def _typed_values(timeline: Timeline) -> Iterator[tuple[str, Callable, str, Iterable]]:
+    """Yields values that must have a type, one after the other: each relies on those before."""
+    events = timeline.events
+    latest = f"a finite number up to {_LATEST_MS:g}"
+    yield "an event's key", lambda key: type(key) is str, "text", enumerate(timeline.keys)
+    yield "time_ms", _time, latest, enumerate(event["time_ms"] for event in events)
+    abouts = enumerate(event.get("metadata") for event in events)
+    yield "an event's metadata", lambda about: type(about) in (dict, NoneType), "an object", abouts
+    for name in _METADATA:
+        numbers = enumerate(about.get(name) for about in timeline.metadata)
+        yield name, _whole, "a whole number", numbers
+    for key, (holds, kind) in _VALUES.items():
+        values = ((index, events[index].get("value")) for index in timeline.of(key))
+        yield f"the value of {key}", holds, kind, values
 
 
-def _as_usual(timeline: Timeline) -> bool:
-    # Ledgers have many events and hardly ever a wrong one, so all are checked together first.
-    if not {type(event.get("metadata")) for event in timeline.events} <= {dict, type(None)}:
-        return False
-    numbers = [[facts.get(name) for facts in timeline.metadata] for name in _METADATA]
-    columns = [[n for n in column if n is not None] for column in numbers]
-    columns.append([event["time_ms"] for event in timeline.events])
-    return {*map(type, timeline.keys)} <= {str} and all(map(_are_whole, columns))
-
-
-def _are_whole(values: list[Any]) -> bool:
-    # _LATEST_MS is below _LARGEST: numbers between the two are checked one by one.
-    usual = {*map(type, values)} <= {int}
-    return usual and min(values, default=0) >= -_LATEST_MS and max(values, default=0) <= _LATEST_MS
+def _time(value: Any) -> bool:
+    return _number(value) and abs(value) <= _LATEST_MS
 
 
 def _shown(value: Any) -> str:

@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tfasr.alphabet import join_words
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading import walk
 from tfasr.errors import UsageError, explained, printable
 from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
 from tfasr.recognising.recogniser import Recogniser
-from tfasr.recognising.segments import Segment, recognised_in_batches
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 
 # A subtitle has at most two lines on a television and lasts a few seconds; a pause ends it.
@@ -195,44 +192,21 @@ def transcribe_sources(
     Calls ``finished`` with each transcript, ``failed`` with each unreadable file and the reason.
     """
     outcome = Outcome()
-    durations: dict[int, float] = {}
-    reasons: dict[int, str] = {}
-    words: list[Word] = []
-
-    def segments() -> Iterator[tuple[tuple[int, bool], Segment]]:
-        # A segment without samples marks the end of a recording.
-        end = Segment(np.zeros(0, np.float32), 0.0, 0.0, 0.0)
-        for number, source in enumerate(sources):
-            durations[number] = 0.0
+    transcripts = recogniser.transcripts((source.path for source in sources), batch_size)
+    for source, transcript in zip(sources, transcripts, strict=True):
+        reason = str(transcript)
+        if isinstance(transcript, Transcript):
             try:
-                for segment in recogniser.cut(source.path, durations, number):
-                    yield (number, False), segment
-            except ValueError as error:
-                reasons[number] = str(error)
-            yield (number, True), end
-
-    for (number, ends), more_words in recognised_in_batches(
-        recogniser.segments, segments(), batch_size
-    ):
-        words += more_words
-        if not ends:
-            continue
-        source, transcript = sources[number], Transcript(words, durations.pop(number))
-        words = []
-        if number in reasons:
-            outcome.failed[source.name] = reasons.pop(number)
-            failed(source, outcome.failed[source.name])
-            continue
-        try:
-            finished(source, transcript)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
-                raise
-            outcome.failed[source.name], _ = explained(error)
-            failed(source, outcome.failed[source.name])
-            continue
-        outcome.done += 1
-        outcome.audio_s += transcript.duration_s
+                finished(source, transcript)
+                outcome.done += 1
+                outcome.audio_s += transcript.duration_s
+                continue
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                reason, _ = explained(error)
+        outcome.failed[source.name] = reason
+        failed(source, reason)
     return outcome
 
 

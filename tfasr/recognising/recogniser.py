@@ -1,6 +1,6 @@
 """Transcribes recordings with a trained recogniser, with word times."""
 
-from collections import defaultdict
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -146,30 +146,41 @@ class Recogniser:
 
         Raises ValueError for the first recording that can't be read.
         """
-        words = defaultdict(list)
-        durations: dict[int, float] = {}
+        transcripts = []
+        for transcript in self.transcripts(recordings, batch_size):
+            if isinstance(transcript, ValueError):
+                raise transcript
+            transcripts.append(transcript)
+        return transcripts
 
-        def numbered_segments() -> Iterator[tuple[int, Segment]]:
+    def transcripts(
+        self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int
+    ) -> Iterator[Transcript | ValueError]:
+        """Yields each recording's transcript, in order, or the error if it can't be read."""
+        seconds: list[float] = []
+        errors: dict[int, ValueError] = {}
+
+        def count(more: float) -> None:
+            seconds[-1] += more
+
+        def segments() -> Iterator[tuple[int, Segment]]:
             for number, audio in enumerate(recordings):
-                durations[number] = 0.0
-                for segment in self.cut(audio, durations, number):
-                    yield number, segment
+                seconds.append(0.0)
+                try:
+                    blocks = map(as_samples, self.blocks(audio))
+                    for segment in cut_segments(blocks, self.sample_rate_hz, count):
+                        yield number, segment
+                except ValueError as error:
+                    errors[number] = error
 
-        numbered = numbered_segments()
-        for number, more_words in recognised_in_batches(self.segments, numbered, batch_size):
-            words[number] += more_words
-        return [Transcript(words[number], seconds) for number, seconds in durations.items()]
-
-    def cut(
-        self, audio: "str | Path | np.ndarray", durations: dict[int, float], number: int
-    ) -> Iterator[Segment]:
-        """Yields a recording's segments, and adds its duration to ``durations[number]``."""
-
-        def count(seconds: float) -> None:
-            durations[number] += seconds
-
-        blocks = map(as_samples, self.blocks(audio))
-        yield from cut_segments(blocks, self.sample_rate_hz, count)
+        words: list[Word] = []
+        done = 0
+        recognised = recognised_in_batches(self.segments, segments(), batch_size)
+        for number, more_words in itertools.chain(recognised, [(None, [])]):
+            while done < (len(seconds) if number is None else number):
+                yield errors.get(done) or Transcript(words, seconds[done])
+                words, done = [], done + 1
+            words += more_words
 
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
         """Transcribes a recording that arrives block by block, as from a pipe.

@@ -86,10 +86,10 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
 
 
 class OnnxAcoustics:
-    """Computes log-probabilities with ONNX Runtime, by default in one thread per usable core."""
+    """Computes log-probabilities with ONNX Runtime, in one thread per usable core."""
 
-    def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
-        self.batches_at_once = num_threads or usable_cores()
+    def __init__(self, graph: str | Path | bytes):
+        self.batches_at_once = usable_cores()
         self._session = onnx_session(graph)
         inputs = self._session.get_inputs()
         states = [value for value in inputs if value.name not in (FEATURES, LENGTHS)]
@@ -148,10 +148,11 @@ def onnx_runtime() -> Any:
 class _Litert:
     """LiteRT interpreters of a graph, each used by one thread at a time."""
 
-    def __init__(self, graph: str | Path | bytes, signature: str, num_threads: int | None):
-        self.batches_at_once = num_threads or usable_cores()
+    signature: str
+
+    def __init__(self, graph: str | Path | bytes):
+        self.batches_at_once = usable_cores()
         self._graph = graph
-        self._signature = signature
         self._states: dict[str, tuple[int, ...]] = {}
         self._idle: queue.SimpleQueue = queue.SimpleQueue()
 
@@ -164,7 +165,7 @@ class _Litert:
             interpreter = litert_interpreter(self._graph, 1)
             with quiet_stderr():  # hides a line about the CPU delegate
                 interpreter.allocate_tensors()
-            runner = interpreter.get_signature_runner(self._signature)
+            runner = interpreter.get_signature_runner(self.signature)
         yield runner
         self._idle.put(runner)
 
@@ -179,8 +180,10 @@ class _Litert:
 class LitertAcoustics(_Litert):
     """Computes log-probabilities with LiteRT, with a fixed number of output frames per call."""
 
-    def __init__(self, graph: str | Path | bytes, stride: int, num_threads: int | None = None):
-        super().__init__(graph, STEP, num_threads)
+    signature = STEP
+
+    def __init__(self, graph: str | Path | bytes, stride: int):
+        super().__init__(graph)
         self._stride = stride
         with self._runner() as runner:
             details = runner.get_input_details()
@@ -212,8 +215,7 @@ class LitertAcoustics(_Litert):
 class LitertUtterances(_Litert):
     """Computes log-probabilities with LiteRT, one utterance per call; it can't stream."""
 
-    def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
-        super().__init__(graph, WHOLE, num_threads)
+    signature = WHOLE
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         inputs = {FEATURES: features[None], LENGTHS: np.array([len(features)], np.int32)}

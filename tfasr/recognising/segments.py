@@ -370,25 +370,20 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
     """Yields lists of items, each for a few batches; before raising an error, those before it."""
-    sizes = itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1]))
-    size = batch_size * next(sizes)
-    group: list[tuple] = []
     failure = None
-    while True:
+    for batches in itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1])):
+        group: list[tuple] = []
         try:
-            group.append(next(items))
-        except StopIteration:
-            break
+            for item in itertools.islice(items, batches * batch_size):
+                group.append(item)
         except Exception as error:  # noqa: BLE001 - raised below
             failure = error
-            break
-        if len(group) == size:
+        if group:
             yield group
-            group, size = [], batch_size * next(sizes)
-    if group:
-        yield group
-    if failure is not None:
-        raise failure
+        if failure is not None:
+            raise failure
+        if len(group) < batches * batch_size:
+            return
 
 
 def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list[Word]]]:

@@ -333,14 +333,6 @@ def write_sums(folder: Path) -> None:
     write_whole(folder / SUMS_FILE, "".join(lines))
 
 
-def _needed(folder: Path) -> set[str]:
-    model = folder / MODEL_FILES[exported_runtime(folder)]
-    paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
-    paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]
-    paths += [path for path in [folder / LEXICON_FILE] if path.exists()]
-    return {path.relative_to(folder).as_posix() for path in paths}
-
-
 def check_sums(folder: Path) -> None:
     """Raises UsageError unless all files of an export are unchanged."""
     text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
@@ -357,7 +349,13 @@ def check_sums(folder: Path) -> None:
                 f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
     # Exports for sherpa-onnx have no description, because tfasr doesn't read them.
-    missing = _needed(folder) - {name for _, name in listed} if is_exported(folder) else ()
-    if missing:
-        names = ", ".join(sorted(missing))
-        raise UsageError(f"{folder / SUMS_FILE} must hold the hashes of {names}. {_AGAIN}")
+    if not is_exported(folder):
+        return
+    model = folder / MODEL_FILES[exported_runtime(folder)]
+    paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
+    paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]
+    paths += [path for path in [folder / LEXICON_FILE] if path.exists()]
+    needed = {path.relative_to(folder).as_posix() for path in paths}
+    if missing := sorted(needed - {name for _, name in listed}):
+        rule = f"{folder / SUMS_FILE} must hold the hashes of {', '.join(missing)}."
+        raise UsageError(f"{rule} {_AGAIN}")

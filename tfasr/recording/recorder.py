@@ -1,7 +1,6 @@
 """Records any training loop in a ledger that ``tfasr report`` reads."""
 
 import contextlib
-import difflib
 import hashlib
 import json
 import logging
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, did_you_mean, wrong_values_are_wrong_use
 from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
 from tfasr.recording.session import (
@@ -100,10 +99,10 @@ class Step:
     def _refuse_unknown(self) -> None:
         settable = ["loss", "compiled", *AMOUNTS]
         unknown = list(vars(self))[self._attributes :]
-        near = difflib.get_close_matches(unknown[0], settable, n=1, cutoff=0.0)[0]
+        meant = did_you_mean(f"step.{unknown[0]}", [f"step.{name}" for name in settable])
         raise UsageError(
             f"A step has no attribute {unknown[0]!r}, so it is not recorded. It has "
-            f"{', '.join(settable)}: did you mean step.{near}?"
+            f"{', '.join(settable)}.{meant}"
         )
 
 
@@ -150,10 +149,8 @@ class Evaluation:
         """
         self._check_running("e.score(...)")
         references, hypotheses = _texts(references, "references"), _texts(hypotheses, "hypotheses")
-        try:
+        with wrong_values_are_wrong_use():
             counts = count_errors(references, hypotheses)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
         self._counts = counts if self._counts is None else self._counts + counts
         self._references += references
 

@@ -88,10 +88,7 @@ def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorC
             "Every reference must have a hypothesis. "
             f"Received: {len(references)} references, {len(hypotheses)} hypotheses."
         )
-    total = ErrorCounts()
-    for reference, hypothesis in zip(references, hypotheses, strict=True):
-        total += _count_one(reference, hypothesis)
-    return total
+    return sum(map(_count_one, references, hypotheses), ErrorCounts())
 
 
 def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
@@ -252,12 +249,9 @@ class Confusions:
 
 
 def score(transcripts: Iterable[Transcript]) -> list[Scored]:
-    texts = (
-        (transcript, transcript.reference, transcript.hypothesis) for transcript in transcripts
-    )
     return [
-        Scored(transcript, count_errors([reference], [hypothesis]), align(reference, hypothesis))
-        for transcript, reference, hypothesis in texts
+        Scored(t, _count_one(t.reference, t.hypothesis), align(t.reference, t.hypothesis))
+        for t in transcripts
     ]
 
 

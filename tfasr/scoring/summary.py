@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -329,9 +329,7 @@ class RateSummary:
     speakers: int | None = None  # how many were resampled; None if not by speaker
 
     def to_json(self) -> dict[str, Any]:
-        names = (
-            "wer_interval", "cer_interval", "wer_interval_by_speaker", "cer_interval_by_speaker",
-        )  # fmt: skip
+        names = (field.name for field in fields(self) if "_interval" in field.name)
         intervals = {name: getattr(self, name) for name in names}
         counts = {**self.counts.to_json(), "confidence": CONFIDENCE}
         return {**counts, **intervals, "speakers_resampled": self.speakers}

@@ -18,7 +18,7 @@ from tfasr.alphabet import join_words
 from tfasr.corpora.audio_header import decoded_by_ffmpeg, opened_audio
 from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
-from tfasr.recognising.files import to_json, to_srt, to_vtt, words_json
+from tfasr.recognising.files import FORMATS, to_json, words_json
 from tfasr.recognising.spec import Transcript, Word
 from tfasr.serving.service import RefusedError, Result, Service, client_may_leave
 
@@ -294,14 +294,8 @@ def _verbose(transcript: Transcript, parts: list[list[Word]]) -> dict[str, Any]:
     }
 
 
-# Each makes the body of an answer from a transcript and the words of its parts.
-_FORMATS: dict[str, Callable[[Transcript, list[list[Word]]], str | dict[str, Any]]] = {
-    "json": lambda transcript, _: {"text": transcript.text},
-    "text": lambda transcript, _: transcript.text + "\n",
-    "srt": lambda transcript, _: to_srt("", transcript),
-    "vtt": lambda transcript, _: to_vtt("", transcript),
-    "verbose_json": _verbose,
-}
+_TEXTS = ("text", "srt", "vtt")  # formats of answers that aren't JSON
+_FORMATS = ("json", *_TEXTS, "verbose_json")
 
 
 def openai_error(message: str, status: int) -> web.Response:
@@ -326,11 +320,14 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                     if request.transport is None:
                         raise ConnectionResetError
                     parts += [words] if words else []
-            content = _FORMATS[fields["response_format"]](upload.transcript, parts)
+            written_as, transcript = fields["response_format"], upload.transcript
             ignored = "; ".join(f"{name}: {_IGNORED[name]}" for name in _IGNORED if name in fields)
             headers = {"X-Ignored": ignored} if ignored else {}
-            if isinstance(content, str):
-                return web.Response(text=content, headers=headers)
+            if written_as in _TEXTS:
+                text = FORMATS[written_as].write("", transcript)
+                return web.Response(text=text, headers=headers)
+            verbose = written_as == "verbose_json"
+            content = _verbose(transcript, parts) if verbose else {"text": transcript.text}
             return web.json_response(content, headers=headers)
     except RefusedError as refusal:
         return openai_error(str(refusal), refusal.status)

@@ -1,32 +1,45 @@
-"""Runs a study: every step in a process of its own; steps that are done are skipped."""
+"""Runs a study: every step in a process of its own; steps that are done are skipped.
+
+A live line on a terminal, or lines in a log, show where it stands.
+"""
 
 import contextlib
 import logging
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import make_folder, read_object, take_lock, write_whole
+from tfasr.errors import RunError, UsageError, printable, stderr_console
+from tfasr.kit.files import (
+    PROGRESS_FILE,
+    acquire_lock,
+    make_folder,
+    object_or_empty,
+    read_object,
+    write_whole,
+)
 from tfasr.kit.process import call, start_module
 from tfasr.ledger.declared import SEALED_FILE, Starts
 from tfasr.recording.session import claimed
 from tfasr.studies.plan import (
     Plan,
     PlannedRun,
+    Step,
     begin,
     check_runs,
+    finished,
     grow,
     load_plan,
     sealed_content,
+    study_steps,
 )
-from tfasr.studies.progress import Lap, StudyProgress
-from tfasr.studies.steps import Step, finished, study_steps
 from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p, looks_of
 from tfasr.tta.groups import FEWEST_FOR_TEST
 from tfasr.tta.metrics import metric_named
@@ -46,6 +59,17 @@ def enough_seeds(test: str = "groups") -> str:
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
     test = load_plan(gin_file, bindings).config.test
     return load_plan(gin_file, [*bindings, enough_seeds(test)])
+
+
+def planned(
+    gin_file: str, bindings: Sequence[str], until: str, folder: Path, shard_dir: Path | None
+) -> tuple[Plan, list[Step]]:
+    """Reads a study's gin file and lists its steps; raises `UsageError` if one can't be done."""
+    plan = (load_until_plan if until else load_plan)(gin_file, bindings)
+    if until:
+        check_until(until, plan)
+    steps = study_steps(plan, folder, shard_dir)
+    return plan, alternating(plan, folder, steps) if until else steps
 
 
 def check_until(until: str, plan: Plan) -> None:
@@ -116,7 +140,6 @@ def perform_until_decided(
     plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
     """Does a study's steps look by look until it is decided; returns the failed steps' names."""
-    steps = alternating(plan, folder, steps)
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
@@ -159,8 +182,133 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
 
 
 _LOOKS_EVERY_S = 0.5
+_LINE_EVERY_S = 30.0
 _SHOWN_LINES = 3
 _AT_WORK_FILE = "at_work"
+
+
+@dataclass(frozen=True)
+class Lap:
+    kind: str  # the step's; steps of different kinds take very different times
+    alike: str = ""  # steps of a kind with the same value take about the same time
+    seconds: float = 0.0  # how long it took, if it is done
+
+
+def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
+    """Returns the mean seconds of similar steps that are done, else of its kind, or None."""
+    of_kind = [earlier for earlier in done if earlier.kind == step.kind]
+    alike = [earlier for earlier in of_kind if earlier.alike == step.alike] or of_kind
+    return sum(earlier.seconds for earlier in alike) / len(alike) if alike else None
+
+
+def time_left_s(
+    done: Sequence[Lap],
+    waiting: Sequence[Lap],
+    running: Lap | None = None,
+    elapsed_s: float = 0.0,
+    share: float = 0.0,
+) -> tuple[float, bool]:
+    """Returns the seconds left, and whether each step's time could be estimated.
+
+    ``share`` is the part of ``running`` that is done, from 0 to 1.
+    """
+    now: list[Lap] = list(done)
+    left_s: list[float | None] = []
+    if running is not None:
+        usual = expected_s(running, done)
+        if usual is None and share > 0:
+            usual = elapsed_s / share
+            now.append(Lap(running.kind, running.alike, usual))
+        left_s.append(None if usual is None else max(0.0, usual - elapsed_s))
+    left_s += [expected_s(step, now) for step in waiting]
+    return sum((s for s in left_s if s is not None), 0.0), None not in left_s
+
+
+def time_text(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class StudyProgress:
+    def __init__(self, laps: list[Lap]):
+        self._all = len(laps)
+        self._waiting = list(laps)
+        self._done: list[Lap] = []
+        self._behind = 0
+        self._running: Lap | None = None
+        self._name = ""
+        self._began_s = self._line_s = 0.0
+        self._live = None
+        if sys.stderr.isatty():
+            self._live = stderr_console(highlight=False, markup=False).status("")
+            self._live.start()
+
+    def skip(self, seconds: float | None = None) -> None:
+        lap = self._waiting.pop(0)
+        self._behind += 1
+        if seconds is not None:
+            self._done.append(Lap(lap.kind, lap.alike, seconds))
+
+    def begin(self, name: str) -> None:
+        self._running, self._name = self._waiting.pop(0), name
+        self._began_s = self._line_s = time.monotonic()
+        self._show(f"{self._behind + 1}/{self._all} {name}{self._left(0.0)}")
+
+    def watch(self, run_dir: Path | None) -> None:
+        now = time.monotonic()
+        share, where = _how_far(run_dir)
+        text = f"{self._behind + 1}/{self._all} {self._name}: {where}{self._left(share)}"
+        if self._live is not None or now - self._line_s >= _LINE_EVERY_S:
+            self._line_s = now
+            self._show(text)
+
+    def end(self, failed: str = "") -> None:
+        took_s = time.monotonic() - self._began_s
+        self._behind += 1
+        outcome = f"failed. {failed}" if failed else f"done, {time_text(took_s)}"
+        if not failed:
+            self._done.append(Lap(self._running.kind, self._running.alike, took_s))
+        line = f"{self._behind}/{self._all} {self._name}: {outcome}"
+        if self._live is not None:  # above the live line, which a log would write over
+            self._live.console.print(printable(line))
+        else:
+            log.info("%s", line)
+        self._running = None
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _left(self, share: float) -> str:
+        elapsed_s = time.monotonic() - self._began_s
+        left_s, known = time_left_s(self._done, self._waiting, self._running, elapsed_s, share)
+        if not left_s and not known:
+            return ""
+        word = "about" if known else "at least"
+        if share > 0 and self._running and expected_s(self._running, self._done) is None:
+            word = "at most"  # trainings may meet their targets before their last epoch
+        return f"; {word} {time_text(left_s)} left of the study"
+
+    def _show(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(printable(text))
+        else:
+            log.info("%s", text)
+
+
+def _how_far(run_dir: Path | None) -> tuple[float, str]:
+    progress = {} if run_dir is None else object_or_empty(run_dir / PROGRESS_FILE)
+    epochs, epoch = progress.get("epochs"), progress.get("epoch")
+    if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
+        return 0.0, "at work"
+    where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
+    evaluation = progress.get("evaluation")
+    if isinstance(evaluation, dict):
+        rates = [f"{m.upper()} {100 * evaluation[m]:.1f} %" for m in ("cer", "wer")
+                 if isinstance(evaluation.get(m), float)]  # fmt: skip
+        where += f", {', '.join(rates)}" if rates else ""
+    return epoch / epochs, where
 
 
 def study(
@@ -196,12 +344,9 @@ def study(
         UsageError: if the gin file, an experiment or the folder is wrong.
         RunError: if a step failed; the report on the others is written.
     """
-    plan = (load_until_plan if until else load_plan)(gin_file, bindings)
-    if until:
-        check_until(until, plan)
     folder = Path(run_dir)
     shards = None if shard_dir is None else Path(shard_dir)
-    steps = study_steps(plan, folder, shards)
+    plan, steps = planned(gin_file, bindings, until, folder, shards)
     with claimed(folder, "--run_dir", "run a study"):
         declared = _declared(plan, folder)
         more = begin(folder, plan, shards, resume=resume)
@@ -258,7 +403,9 @@ def perform(
                 progress.skip(load_run(step.run_dir).wall_s if has_times else None)
                 continue
             progress.begin(step.name)
-            reason = step.needs() or _command(step, progress, held, starts)
+            waits = step.needs is not None and not finished(step.needs)
+            reason = f"{step.needs} is not finished" if waits else ""
+            reason = reason or _command(step, progress, held, starts)
             progress.end(reason)
             if reason:
                 failed.append(step.name)
@@ -269,19 +416,16 @@ def perform(
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
     # Locks a study's folder, once no process works in it, and yields the lock's descriptor. Steps
     # inherit it: if the study is killed, its training keeps the folder locked until it has saved.
-    path = folder / _AT_WORK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    waits = False
+    descriptor, waits = None, False
+    while descriptor is None:
+        try:
+            descriptor = acquire_lock(folder / _AT_WORK_FILE, "held")
+        except UsageError:
+            if not waits:
+                log.info("Waiting for a step of the killed study to save its work and end.")
+            waits = True
+            time.sleep(_LOOKS_EVERY_S)
     try:
-        while True:
-            try:
-                take_lock(descriptor, path, "held")
-                break
-            except UsageError:
-                if not waits:
-                    log.info("Waiting for a step of the killed study to save its work and end.")
-                waits = True
-                time.sleep(_LOOKS_EVERY_S)
         yield (descriptor,)
     finally:
         os.close(descriptor)

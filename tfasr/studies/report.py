@@ -32,8 +32,15 @@ from tfasr.reports.tables.paper import (
     time_to_accuracy_table,
 )
 from tfasr.reports.write import write_tables
-from tfasr.studies.plan import Plan, PlannedRun, grown_from
-from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
+from tfasr.studies.plan import (
+    Plan,
+    PlannedRun,
+    grown_from,
+    rows_of,
+    scores_path,
+    widths_path,
+    widths_run,
+)
 from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, load_run

@@ -70,11 +70,8 @@ def verify_run(run_dir: Path, name: str, shard_dir: Path | None = None) -> Itera
     loaded: list[Run] = []
     yield judged(f"{name}, chain", partial(_chain, run_dir, loaded))
     for run in loaded:
-        yield judged(f"{name}, clocks", partial(_clocks, run))
-        yield judged(f"{name}, counts", partial(_counts, run))
-        yield judged(f"{name}, scores", partial(_scores, run))
-        yield judged(f"{name}, settings", partial(_settings, run))
-        yield judged(f"{name}, checkpoints", partial(_checkpoints, run))
+        for check in (_clocks, _counts, _scores, _settings, _checkpoints):
+            yield judged(f"{name}, {check.__name__[1:]}", partial(check, run))
         yield judged(f"{name}, shards", partial(_shards, run, shard_dir))
 
 

@@ -2,20 +2,23 @@
 
 import contextlib
 import functools
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.kit.files import ENERGY_FILE
+from tfasr.kit.files import ENERGY_FILE, write_whole
 from tfasr.telemetry.machine import text
 from tfasr.telemetry.system import nvml
 from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
+FLUSH_S = 1.0  # seconds between a `SampleFile`'s writes; a kill loses at most these samples
+log = logging.getLogger("tfasr")
 POWERCAP = Path("/sys/class/powercap")
 
 
@@ -57,14 +60,21 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
     return counters
 
 
+def gpu_handles(library: Any) -> list[Any]:
+    """Returns NVML's handle of each GPU; ``library``: pynvml or None."""
+    count = 0 if library is None else library.nvmlDeviceGetCount()
+    return [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+
+
 def gpu_counters(library: Any) -> list[EnergyCounter]:
     """Returns each GPU's energy counter, else its integrated power; ``library``: pynvml or None."""
     counters = []
-    for index in range(0 if library is None else library.nvmlDeviceGetCount()):
-        handle = library.nvmlDeviceGetHandleByIndex(index)
-        joules = functools.partial(_total_joules, library, handle)
-        power = _IntegratedPower(library, handle)
-        for name, read in ((f"gpu{index}", joules), (f"gpu{index}-power", power)):
+    for index, handle in enumerate(gpu_handles(library)):
+        reads = {
+            f"gpu{index}": functools.partial(_total_joules, library, handle),
+            f"gpu{index}-power": _IntegratedPower(library, handle),
+        }
+        for name, read in reads.items():
             with contextlib.suppress(Exception):  # NVML's error class exists only with pynvml
                 read()
                 counters.append(EnergyCounter(name, read))
@@ -72,7 +82,114 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
     return counters
 
 
-class EnergySampler:
+class CounterSampler:
+    """Calls ``look`` every ``every_s`` seconds in a thread, and at the start and the end."""
+
+    def __init__(self, name: str, every_s: float):
+        self.held = contextlib.ExitStack()
+        self.library = self.held.enter_context(nvml())
+        self.counters = rapl_counters(POWERCAP)
+        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
+            self.counters += gpu_counters(self.library)
+        self._every_s = every_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)
+
+    def look(self) -> None:
+        raise NotImplementedError
+
+    def readings(self) -> dict[str, tuple[float, float | None]]:
+        """Returns each counter's joules, and where it restarts from 0 (None if it never does)."""
+        readings = {}
+        for counter in self.counters:
+            with contextlib.suppress(Exception):  # see gpu_counters
+                readings[counter.name] = round(counter.read(), 6), counter.range_joules
+        return readings
+
+    def begin(self) -> None:
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.ident is not None and not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+            self.look()
+        with contextlib.suppress(OSError):
+            self.held.close()
+
+    def _keep_looking(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            self.look()
+
+
+class SampleFile:
+    """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
+
+    An existing file keeps its columns, and gets a heading if a killed run left it without one.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]):
+        self._path = path
+        self._columns = list(columns)
+        self._file = None
+        self._lines: list[str] = []  # not in the file's buffer, which a fork would write too
+        self._flushed_s = time.monotonic()
+        try:
+            self._chosen = self._prepared()
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            self._give_up(error)
+
+    @property
+    def works(self) -> bool:
+        return self._file is not None
+
+    def add(self, *values: object) -> None:
+        if self._file is None:
+            return
+        self._lines.append(",".join(str(values[index]) for index in self._chosen) + "\n")
+        if time.monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        lines, self._lines, self._flushed_s = self._lines, [], time.monotonic()
+        try:
+            if self._file is not None:
+                self._file.write("".join(lines))
+                self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        self.flush()
+        with contextlib.suppress(OSError):  # `flush` has reported it
+            if self._file is not None:
+                self._file.close()
+
+    def _prepared(self) -> list[int]:
+        content = self._path.read_bytes() if self._path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1]
+        first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
+        if not lines or first[:1].isdigit():
+            cells = first.count(",") + 1 if lines else len(self._columns)
+            heading = self._columns[:cells]
+            write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
+            return list(range(len(heading)))
+        if len(lines) < len(content):
+            os.truncate(self._path, len(lines))
+        chosen = [name for name in first.split(",") if name in self._columns]
+        return [self._columns.index(name) for name in chosen]
+
+    def _give_up(self, error: OSError) -> None:
+        log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # the buffer doesn't fit on the disk either
+                file.close()
+
+
+class EnergySampler(CounterSampler):
     """Writes ``energy.csv`` every half a second, if any counter can be read.
 
     Each line has ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
@@ -81,59 +198,27 @@ class EnergySampler:
     session's events.
     """
 
-    def __init__(
-        self,
-        run_dir: Path,
-        session: int,
-        *,
-        root: Path = POWERCAP,
-        interval_s: float = ENERGY_INTERVAL_S,
-    ):
+    def __init__(self, run_dir: Path, session: int):
+        super().__init__("energy", ENERGY_INTERVAL_S)
         self._path = run_dir / ENERGY_FILE
         self._session = session
-        self._root = root
-        self._interval_s = interval_s
-        self._counters: list[EnergyCounter] = []
-        self._resources = contextlib.ExitStack()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="energy", daemon=True)
 
     def __enter__(self) -> "EnergySampler":
-        library = self._resources.enter_context(nvml())
-        self._counters = rapl_counters(self._root)
-        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
-            self._counters += gpu_counters(library)
-        if self._counters:
-            # A killed run may have left half a line: begin another.
-            begins = not self._path.exists() or not self._path.stat().st_size
-            self._file = self._resources.enter_context(self._path.open("a", encoding="utf-8"))
-            self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
-            self._look()
-            self._thread.start()
+        if self.counters:
+            file = SampleFile(self._path, ENERGY_COLUMNS)
+            self._file = self.held.enter_context(contextlib.closing(file))
+            self.begin()
         return self
 
     def __exit__(self, *_) -> None:
-        if self._counters:
-            self._stop.set()
-            self._thread.join()
-            self._look()
-        with contextlib.suppress(OSError):
-            self._resources.close()
+        self.stop()
 
-    def _keep_looking(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self._look()
-
-    def _look(self) -> None:
-        stamp = f"{time.time() * 1000:.0f},{self._session},{time.monotonic():.6f}"
-        lines = []
-        for counter in self._counters:
-            with contextlib.suppress(Exception):  # see gpu_counters
-                limit = "" if counter.range_joules is None else f"{counter.range_joules:.6f}"
-                lines.append(f"{stamp},{counter.name},{counter.read():.6f},{limit}\n")
-        with contextlib.suppress(OSError):  # training reports a full disk
-            self._file.write("".join(lines))
-            self._file.flush()
+    def look(self) -> None:
+        stamp = f"{time.time() * 1000:.0f}", self._session, f"{time.monotonic():.6f}"
+        for name, (joules, range_joules) in self.readings().items():
+            limit = "" if range_joules is None else f"{range_joules:.6f}"
+            self._file.add(*stamp, name, f"{joules:.6f}", limit)
+        self._file.flush()
 
 
 def _total_joules(library: Any, handle: Any) -> float:
@@ -164,21 +249,14 @@ def rapl_access(root: Path = POWERCAP) -> str:
             "n/a: no RAPL counters, as in most virtual machines and containers; on your "
             "own host: modprobe intel_rapl_msr"
         )
-    refused = [name for name, folder in zones.items() if not _readable(folder / "energy_uj")]
+    readable = [counter.name for counter in rapl_counters(root)]
+    refused = [name for name in zones if name not in readable]
     if refused:
         return (
             f"not readable: {', '.join(refused)}. As root: chmod a+r "
             f"{root}/intel-rapl:*/energy_uj (until the next boot)"
         )
     return f"readable: {', '.join(zones)}"
-
-
-def _readable(path: Path) -> bool:
-    try:
-        _microjoules(path)
-    except (OSError, ValueError):
-        return False
-    return os.access(path, os.R_OK)
 
 
 def _microjoules(path: Path) -> float:

@@ -81,24 +81,22 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
+    groups, names = control_groups("memory", root), ("memory.max", "memory.limit_in_bytes")
+    texts = [text(group / name) for group in groups for name in names]
+    limits = [int(limit) for limit in texts if limit.isdigit()]
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
     return {
         "memory_bytes": psutil.virtual_memory().total,
         "usable_threads": len(affinity(0)) if affinity else None,
         "cpu_limit": None if math.isinf(quota(root)) else quota(root),
-        "memory_limit_bytes": _memory_limit(root),
+        # Control groups version 1 write "no limit" as a number near 2 ** 63.
+        "memory_limit_bytes": min((n for n in limits if n < 1 << 60), default=None),
         "load": load()[0] if load else None,
         "networks": _networks(root / "sys" / "class"),
-        "operating_system": _operating_system(root),
+        "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
         "container": _container(root),
     }
-
-
-def _memory_limit(root: Path) -> int | None:
-    names = ("memory.max", "memory.limit_in_bytes")
-    limits = [text(group / name) for group in control_groups("memory", root) for name in names]
-    # Control groups version 1 write "no limit" as a number near 2 ** 63.
-    return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
 
 
 def _networks(classes: Path) -> list[dict[str, Any]]:
@@ -117,11 +115,6 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
         name = f"{port.parents[1].name}:{port.name}"
         networks.append({"name": name, "state": state, "mbit_per_s": mbit})
     return networks
-
-
-def _operating_system(root: Path) -> str:
-    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
-    return name[1] if name else platform.platform()
 
 
 def _container(root: Path) -> str | None:
@@ -147,17 +140,14 @@ def peak_memory_mib() -> float | None:
 def available_bytes() -> int:
     """Returns how much memory the machine, control groups and ``ulimit -v`` leave this process."""
     candidates = [psutil.virtual_memory().available]
-    candidates += [spare for spare in map(_spare_in_cgroup, _CGROUPS) if spare is not None]
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        candidates.append(limit - psutil.Process().memory_info().vms)
+    for *names, folder in _CGROUPS:
+        limit, usage = (text(folder / name) for name in names)
+        if limit.isdigit() and usage.isdigit():
+            candidates.append(int(limit) - int(usage))
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        candidates.append(most - psutil.Process().memory_info().vms)
     return max(min(candidates), 0)
-
-
-def _spare_in_cgroup(files: tuple[str, str, Path]) -> int | None:
-    *names, folder = files
-    limit, usage = (text(folder / name) for name in names)
-    return int(limit) - int(usage) if limit.isdigit() and usage.isdigit() else None
 
 
 def process_age_s() -> float:

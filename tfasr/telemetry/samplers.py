@@ -1,27 +1,23 @@
 """Samples CPU and GPU utilisation during a run, into files or a worker's events."""
 
 import contextlib
-import logging
-import os
 import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
-from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_counters
+from tfasr.kit.files import CPU_FILE, GPU_FILE
+from tfasr.telemetry.energy import CounterSampler, SampleFile, gpu_handles
 from tfasr.telemetry.system import nvml
 
 CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
 EVERY_S = 5.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-FLUSH_S = 1.0  # seconds between writes; a kill loses at most these samples
-log = logging.getLogger("tfasr")
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
 
@@ -68,7 +64,7 @@ def host_id() -> str:
     return socket.gethostname()
 
 
-class MachineNotes:
+class MachineNotes(CounterSampler):
     """Records ``worker_machine`` once, and ``worker_sample`` at start, every 5 s and at the end.
 
     ``worker_machine``: ``{"host", "hostname", "counters"}``; ``counters`` maps each counter's name
@@ -80,47 +76,18 @@ class MachineNotes:
     with a key and its value, and adds the time.
     """
 
-    def __init__(
-        self,
-        note: Callable[[str, Any], None],
-        *,
-        root: Path = POWERCAP,
-        interval_s: float = EVERY_S,
-    ):
+    def __init__(self, note: Callable[[str, Any], None]):
+        super().__init__("machine", EVERY_S)
         self._note = note
-        self._interval_s = interval_s
-        self._held = contextlib.ExitStack()
-        self._library = self._held.enter_context(nvml())
-        counters = rapl_counters(root)
-        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
-            counters += gpu_counters(self._library)
-        self._counters: list[EnergyCounter] = counters
         self._tree = ProcessTree()
         self._before: Any = None
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="machine", daemon=True)
         machine = {"host": host_id(), "hostname": socket.gethostname()}
-        machine["counters"] = {counter.name: self._identity(counter.name) for counter in counters}
-        note("worker_machine", machine)
-        self._look()
-        self._thread.start()
+        names = [counter.name for counter in self.counters]
+        note("worker_machine", {**machine, "counters": {n: self._identity(n) for n in names}})
+        self.begin()
 
-    def stop(self) -> None:
-        if not self._stopped.is_set():
-            self._stopped.set()
-            self._thread.join()
-            self._look()
-            self._held.close()
-
-    def _keep_looking(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            self._look()
-
-    def _look(self) -> None:
-        energy = {}
-        for counter in self._counters:
-            with contextlib.suppress(Exception):  # NVML's exceptions exist only with NVML
-                energy[counter.name] = [round(counter.read(), 6), counter.range_joules]
+    def look(self) -> None:
+        energy = {name: list(reading) for name, reading in self.readings().items()}
         cpu, process = self._processors()
         sample = {"cpu_percent": cpu, "process_percent": process}
         with contextlib.suppress(OSError, ValueError):  # training reports a full disk
@@ -139,11 +106,10 @@ class MachineNotes:
         return round(share, 2), round(process, 2)
 
     def _gpus(self) -> list[float]:
-        library, percents = self._library, []
+        percents: list[float] = []
         with contextlib.suppress(Exception):
-            for index in range(0 if library is None else library.nvmlDeviceGetCount()):
-                handle = library.nvmlDeviceGetHandleByIndex(index)
-                percents.append(library.nvmlDeviceGetUtilizationRates(handle).gpu)
+            for handle in gpu_handles(self.library):
+                percents.append(self.library.nvmlDeviceGetUtilizationRates(handle).gpu)
         return percents
 
     def _identity(self, name: str) -> str:
@@ -151,8 +117,8 @@ class MachineNotes:
             return name
         index = int(name.removeprefix("gpu").removesuffix("-power"))
         with contextlib.suppress(Exception):
-            handle = self._library.nvmlDeviceGetHandleByIndex(index)
-            identity = self._library.nvmlDeviceGetUUID(handle)
+            handle = self.library.nvmlDeviceGetHandleByIndex(index)
+            identity = self.library.nvmlDeviceGetUUID(handle)
             return identity.decode() if isinstance(identity, bytes) else str(identity)
         return name
 
@@ -162,75 +128,6 @@ def _busy_and_idle(times: Any) -> tuple[float, float]:
     idle = parts["idle"] + parts.get("iowait", 0.0)
     guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # already counted as user time
     return sum(parts.values()) - guests - idle, idle
-
-
-class SampleFile:
-    """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
-
-    An existing file keeps its columns, and gets a heading if a killed run left it without one.
-    """
-
-    def __init__(self, path: Path, columns: Sequence[str]):
-        self._path = path
-        self._columns = list(columns)
-        self._file = None
-        self._lines: list[str] = []  # not in the file's buffer, which a fork would write too
-        self._flushed_s = time.monotonic()
-        try:
-            self._chosen = self._prepared()
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            self._give_up(error)
-
-    @property
-    def works(self) -> bool:
-        return self._file is not None
-
-    def add(self, *values: object) -> None:
-        if self._file is None:
-            return
-        try:
-            self._lines.append(",".join(str(values[index]) for index in self._chosen) + "\n")
-            now_s = time.monotonic()
-            if now_s - self._flushed_s >= FLUSH_S:
-                self._flush()
-                self._flushed_s = now_s
-        except OSError as error:
-            self._give_up(error)
-
-    def close(self) -> None:
-        try:
-            if self._file is not None:
-                self._flush()
-                self._file.close()
-        except OSError as error:
-            self._give_up(error)
-
-    def _flush(self) -> None:
-        lines, self._lines = self._lines, []
-        self._file.write("".join(lines))
-        self._file.flush()
-
-    def _prepared(self) -> list[int]:
-        content = self._path.read_bytes() if self._path.exists() else b""
-        lines = content[: content.rfind(b"\n") + 1]
-        first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
-        if not lines or first[:1].isdigit():
-            cells = first.count(",") + 1 if lines else len(self._columns)
-            heading = self._columns[:cells]
-            write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
-            return list(range(len(heading)))
-        if len(lines) < len(content):
-            os.truncate(self._path, len(lines))
-        chosen = [name for name in first.split(",") if name in self._columns]
-        return [self._columns.index(name) for name in chosen]
-
-    def _give_up(self, error: OSError) -> None:
-        log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # the buffer doesn't fit on the disk either
-                file.close()
 
 
 class UtilisationSampler:
@@ -275,8 +172,7 @@ class UtilisationSampler:
         with nvml() as library:
             if library is None:
                 return
-            count = library.nvmlDeviceGetCount()
-            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            handles = gpu_handles(library)
             columns = ("time_ms", "gpu", "utilisation_percent", "memory_used_bytes", "power_w")
             with contextlib.closing(SampleFile(self._run_dir / GPU_FILE, columns)) as file:
                 while file.works and not self._stop.wait(GPU_INTERVAL_S):

@@ -8,7 +8,7 @@ look): after 3, 5, 8 and 12 runs per group, with ``always_valid`` after every pa
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
@@ -34,8 +34,6 @@ from tfasr.tta.pairs import (
 from tfasr.tta.policies import Bracket
 
 _RESAMPLES = 19_999
-_ROWS_AT_ONCE = 2000
-_MOST_KEPT = 2**22
 LEVEL = 0.05
 _OTHER = {"first": "second", "second": "first"}
 LOOKS = (3, 5, 8, 12)  # runs per group at which a comparison is looked at
@@ -99,28 +97,22 @@ def _over_exchanges(scores: np.ndarray, n: int) -> float:
     scores add up to 0, so the first group's sum suffices.
     """
     observed = scores[:n].sum()
-    count = math.comb(scores.size, n)
-    exchanges = _cached_exchanges if n * min(_RESAMPLES, count) <= _MOST_KEPT else _exchanges
     # Sums of whole numbers are exact, so ties compare as equal.
-    sums = np.concatenate([scores[rows].sum(axis=1) for rows in exchanges(scores.size, n)])
-    drawn = count > _RESAMPLES
+    sums = scores[_exchanges(scores.size, n)].sum(axis=1)
+    drawn = math.comb(scores.size, n) > _RESAMPLES
     tails = [np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed)]
     return 2 * (min(tails) + drawn) / (sums.size + drawn)
 
 
 @lru_cache(maxsize=4)
-def _cached_exchanges(size: int, n: int) -> list[np.ndarray]:
-    return list(_exchanges(size, n))
-
-
-def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
+def _exchanges(size: int, n: int) -> np.ndarray:
     if math.comb(size, n) <= _RESAMPLES:
-        yield np.array(list(itertools.combinations(range(size), n)), dtype=np.int32)
-        return
+        return np.array(list(itertools.combinations(range(size), n)), dtype=np.int32)
     rng = np.random.default_rng(0)
-    for first in range(0, _RESAMPLES, _ROWS_AT_ONCE):
-        rows = range(min(_ROWS_AT_ONCE, _RESAMPLES - first))
-        yield np.array([rng.permutation(size)[:n] for _ in rows], dtype=np.int32)
+    exchanges = np.empty((_RESAMPLES, n), dtype=np.int32)
+    for row in exchanges:
+        row[:] = rng.permutation(size)[:n]
+    return exchanges
 
 
 def least_order_p(first: int, second: int) -> float:

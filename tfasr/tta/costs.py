@@ -75,17 +75,12 @@ class HardwareConfig:
         rate = self.electricity_usd_per_kwh
         fits = rate is None or (math.isfinite(rate) and rate >= 0)
         require(fits, self, "electricity_usd_per_kwh", "at least 0, or None")
-        if self.price_usd_per_hour is not None and self.amortisation_years is not None:
-            raise ValueError(
-                "HardwareConfig.price_usd_per_hour and HardwareConfig.amortisation_years must not "
-                "both be given: a machine is rented or written off. Received: "
-                f"{self.price_usd_per_hour} USD per hour and {self.amortisation_years} years."
-            )
-        if self.purchase_price_usd is None and self.amortisation_years is not None:
-            raise ValueError(
-                "HardwareConfig.amortisation_years must come with the purchase_price_usd, "
-                f"which is written off over them. Received: {self.amortisation_years} years alone."
-            )
+        if self.amortisation_years is not None:
+            rented = self.price_usd_per_hour is not None
+            rule = "None if amortisation_years is given: a machine is rented or written off"
+            require(not rented, self, "price_usd_per_hour", rule)
+            rule = "given with the purchase_price_usd, which is written off over them"
+            require(self.purchase_price_usd is not None, self, "amortisation_years", rule)
 
     @property
     def hourly_usd(self) -> float | None:
@@ -184,19 +179,16 @@ def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) 
     return hardware
 
 
-def hardware_presets() -> list[str]:
-    return sorted(path.stem for path in (presets_folder() / "hardware").glob("*.gin"))
-
-
 def _find(name: str) -> Path:
     presets = presets_folder()
     shipped = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
     for candidate in (Path(name), *shipped):
         if candidate.is_file():
             return candidate.resolve()
+    names = sorted(path.stem for path in (presets / "hardware").glob("*.gin"))
     raise UsageError(
         "--hardware must be a gin file, a system.json or a preset. Received: "
-        f"{name!r}. Presets: {', '.join(hardware_presets())}"
+        f"{name!r}. Presets: {', '.join(names)}"
     )
 
 

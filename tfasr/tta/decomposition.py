@@ -83,14 +83,10 @@ def _steady_steps(
     """Returns masks of the steps by ``until_s``, of those after the warm-up, and of the steady."""
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
-    counted = steps_until(timeline, until_s)
+    until_us = math.inf if until_s is None else timeline.zero_us + round(until_s * 1e6)
+    counted = timeline.steps.at_us <= until_us
     warm = counted & (timeline.steps.places >= warmup_steps)
     return counted, warm, warm & ~timeline.steps.compiled
-
-
-def steps_until(timeline: Timeline, until_s: float | None) -> np.ndarray:
-    until_us = math.inf if until_s is None else timeline.zero_us + round(until_s * 1e6)
-    return timeline.steps.at_us <= until_us
 
 
 def _sum(values: np.ndarray, chosen: np.ndarray) -> float:

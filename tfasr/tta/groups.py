@@ -52,6 +52,17 @@ class MeanDifference:
     reach: np.ndarray  # half the width of the shift's interval
     p_value: np.ndarray  # two-sided; below 5 % exactly if the 95 % interval excludes 0
 
+    @classmethod
+    def of(cls, shift, error, bound, freedom, confidence: float) -> "MeanDifference":
+        """Returns the t test of a shift with a standard error and a largest bias, ``bound``."""
+        from scipy.special import stdtr, stdtrit
+
+        reach = np.hypot(stdtrit(freedom, (1 + confidence) / 2) * error, bound)
+        beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p_value = np.where(beyond > 0, 2 * stdtr(freedom, -beyond / error), 1.0)
+        return cls(shift, reach, p_value)
+
 
 def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
     """Returns the mean of 2 or more times known only to lie in brackets, ``(..., runs)``.
@@ -85,19 +96,13 @@ def mean_difference(
     The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``;
     ``benchmarks/interval_coverage.py`` simulates its coverage.
     """
-    from scipy.special import stdtr, stdtrit
-
     error = np.hypot(first.error, second.error)
     bound = first.bound + second.bound
     shift = second.mean - first.mean
     # Welch and Satterthwaite's degrees of freedom.
     spread = first.error**4 / (first.n - 1) + second.error**4 / (second.n - 1)
     freedom = np.divide(error**4, spread, out=np.ones_like(spread), where=spread > 0)
-    reach = np.hypot(stdtrit(freedom, (1 + confidence) / 2) * error, bound)
-    beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p_value = np.where(beyond > 0, 2 * stdtr(freedom, -beyond / error), 1.0)
-    return MeanDifference(shift, reach, p_value)
+    return MeanDifference.of(shift, error, bound, freedom, confidence)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ def paired_difference(
     that evaluating only now and then can cause: the sum of both groups' biases, or a bracket's
     width if all pairs differ by equally many evaluations, so that fractions of one are unknown.
     """
-    from scipy.special import stdtr, stdtrit
-
     means = [bracketed_mean(*ends) for ends in (first, second)]
     middles = [(low + high) / 2 for low, high in (first, second)]
     apart, n = middles[1] - middles[0], first[0].shape[-1]
@@ -37,11 +35,7 @@ def paired_difference(
     error = np.sqrt(np.maximum(spread**2, hidden) / n)
     share = np.divide(spread, width, out=np.full_like(width, np.inf), where=width > 0)
     bound = np.maximum(sum(m.bound for m in means), width * np.exp(-2 * (np.pi * share) ** 2))
-    reach = np.hypot(stdtrit(n - 1, (1 + confidence) / 2) * error, bound)
-    beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p_value = np.where(beyond > 0, 2 * stdtr(n - 1, -beyond / error), 1.0)
-    return MeanDifference(shift, reach, p_value)
+    return MeanDifference.of(shift, error, bound, n - 1, confidence)
 
 
 def pair_scores(first: Ends, second: Ends) -> np.ndarray:

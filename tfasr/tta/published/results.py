@@ -10,7 +10,6 @@ from importlib import resources
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.ledger.intervals import Event
 
 SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
 """The valid arguments of `published`."""
@@ -48,47 +47,3 @@ def published(name: str) -> PublishedSource:
     content = json.loads(text)
     tables = {key: PublishedTable(key, **table) for key, table in content["tables"].items()}
     return PublishedSource(content["name"], content["source"], tables)
-
-
-class TableEvents:
-    """Builds a run's events from a table of evaluations."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._now_s = 0.0
-        self._step = 0
-        for key in ("session_start", "model_creation", "run_start"):
-            self._event(key)
-
-    def train(self, seconds: float, epoch: int) -> None:
-        self._now_s += max(0.0, seconds)
-        self._step += 1
-        value = {"train_s": max(0.0, seconds), "input_wait_s": 0.0, "compile_s": 0.0}
-        self._event("train_step", value, epoch_num=epoch, step=self._step)
-
-    def evaluate(self, seconds: float, epoch: int, stats: dict[str, float]) -> None:
-        self._event("eval_start", epoch_num=epoch)
-        self._event("eval_forward_start", epoch_num=epoch)
-        self._now_s += max(0.0, seconds)
-        self._event("eval_forward_stop", epoch_num=epoch)
-        self._event("tracked_stats", stats, epoch_num=epoch)
-        self._event("eval_stop", epoch_num=epoch)
-
-    def save(self, until_s: float) -> None:
-        """Adds a checkpoint that lasts until ``until_s``."""
-        self._event("checkpoint_start")
-        self._now_s = max(self._now_s, until_s)
-        self._event("checkpoint_stop")
-
-    def end_epoch(self, epoch: int) -> None:
-        self._event("epoch_stop", epoch_num=epoch)
-
-    def end(self) -> list[Event]:
-        self._event("run_stop", status="success")
-        return self.events
-
-    def _event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        metadata = {**metadata, "session": 0, "mono_s": self._now_s}
-        self.events.append(
-            {"time_ms": round(self._now_s * 1000), "key": key, "value": value, "metadata": metadata}
-        )
