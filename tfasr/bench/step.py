@@ -42,9 +42,8 @@ class StepConfig:
         require_precision(self, "precisions", trained())
         require(self.labels is None or self.labels > 0, self, "labels", "at least 1 (--labels)")
         require(self.rounds > 0, self, "rounds", "at least 1 (--rounds)")
-        require(
-            0 <= self.length_spread < 1, self, "length_spread", "in 0..1, below 1 (--length_spread)"
-        )
+        spread = 0 <= self.length_spread < 1
+        require(spread, self, "length_spread", "in 0..1, below 1 (--length_spread)")
 
 
 @dataclass(frozen=True)
