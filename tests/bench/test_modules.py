@@ -123,7 +123,7 @@ def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
     losses, _ = built().utterance_losses(batches[0], training=False)
     assert np.isfinite(losses).all()
     assert {utterance.frames for utterance in split.utterances} == {40}
-    uneven = write_noise_split(tmp_path, experiment, 9, 80, 9, length_spread=0.5)
+    uneven = write_noise_split(tmp_path, experiment, 9, 80, 9, spread=0.5)
     assert len({utterance.frames for utterance in uneven.utterances}) > 3
     assert all(40 <= utterance.frames <= 80 for utterance in uneven.utterances)
     with pytest.raises(ValueError, match="20 frames"):

@@ -378,12 +378,8 @@ def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend:
     means = map(_ms, overall.means_ms.values())
     rates = map(three_digits, (overall.utterances_per_s, overall.audio_s_per_s))
     epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
-    scaling = _scaling_over(alone, measurement) if devices > 1 else None
+    scaling = overall.utterances_per_s / alone.overall.utterances_per_s if devices > 1 else None
     return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
-
-
-def _scaling_over(alone: DeepMarkMeasurement, measurement: DeepMarkMeasurement) -> float:
-    return measurement.overall.utterances_per_s / alone.overall.utterances_per_s
 
 
 def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
@@ -493,6 +489,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
         timers.append(DeepMarkTimer(network, bench, longest_s, strategy))
         measured.append(timers[1].epoch(counts, size))
     parameters, warmups = timers[0].parameters, sum(timer.warmups for timer in timers)
+    rates = [measurement.overall.utterances_per_s for measurement in measured]
     backend, gpus = keras.backend.backend(), visible_gpus()
     figures = {"ds2": lambda: lengths_chart(measured[-1], backend)}
     if search is not None:
@@ -505,7 +502,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
             "search": search and search.to_json(),
             "runs": [measurement.to_json() for measurement in measured],
             "visible_gpus": gpus,
-            "scaling": _scaling_over(*measured) if len(measured) > 1 else None,
+            "scaling": rates[1] / rates[0] if len(rates) > 1 else None,
         },
         warmup_steps=warmups,
         figures=figures,

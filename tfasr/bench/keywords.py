@@ -107,9 +107,8 @@ def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) ->
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    coarse = (8, 6)
-    factors, options = np.divide(shape, coarse), {"order": 1, "mode": "nearest"}
-    smooth = ndimage.zoom(random.standard_normal(coarse), factors, **options)
+    coarse = random.standard_normal((8, 6))
+    smooth = ndimage.zoom(coarse, np.divide(shape, coarse.shape), order=1, mode="nearest")
     return ((smooth - smooth.mean()) / smooth.std()).astype(np.float32)
 
 

@@ -235,7 +235,8 @@ class JaxStepper(Stepper):
         return jax.vjp(lambda values: self._mean_loss(values, *others), trainable, has_aux=True)
 
     def _update_step(self, trainable, others, state, inputs, targets):
-        (loss, others), gradients = self._gradients(trainable, others, inputs, targets)
+        gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
+        (loss, others), gradients = gradient(trainable, others, inputs, targets)
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
         return loss, trainable, others, state
 
@@ -391,12 +392,8 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
-    return _recorded(kernels_of(space, steps))
-
-
-def _recorded(kernels: Iterable[Kernel]) -> Kernels:
-    slowest_first = sorted(kernels, key=lambda kernel: -kernel.seconds)
-    return Kernels(slowest_first, "" if slowest_first else "the profiler recorded no kernel")
+    kernels = kernels_of(space, steps)
+    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
@@ -450,8 +447,10 @@ def _profile_torch(step, steps: int) -> Kernels:
             step()
     # Time on the GPU, if there is one, without nested events.
     spent = f"self_{'device' if on_gpu else 'cpu'}_time_total"
-    kernels = (
+    kernels = [
         Kernel(event.key, event.count / steps, getattr(event, spent) / 1e6 / steps)
         for event in profiler.key_averages()
-    )
-    return _recorded(kernel for kernel in kernels if kernel.seconds > 0)
+        if getattr(event, spent) > 0
+    ]
+    kernels.sort(key=lambda kernel: -kernel.seconds)
+    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")

@@ -140,13 +140,11 @@ def measure_inference(
     _prepare()
     experiment = Experiment(model=model, features=features)
     answer = _inference_function(experiment, precision, config.frames)
-    rows = []
+    rows, inputs = [], itemgetter("features", "feature_lengths")
     for size in sorted(config.inference_batches):
-        batch = _noise(experiment, config, size)
-        logits = partial(answer(size), batch["features"], batch["feature_lengths"])
+        logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
         rows.append(_measured("inference", precision, size, logits, calls, config.warmup))
-    batch = _noise(experiment, config, 1)
-    noise = (batch["features"], batch["feature_lengths"])
+    noise = inputs(_noise(experiment, config, 1))
     exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
     return rows, float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))

@@ -270,7 +270,7 @@ class _Process:
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
         # Lengths differ, or there would be nothing to sort.
-        split = write_noise_split(folder, self._experiment, *sizes, length_spread=0.4)
+        split = write_noise_split(folder, self._experiment, *sizes, spread=0.4)
         padding = {"padding": "fixed", "max_frames": self._frames}
         pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
         source = BatchSource(split, self._features, pipeline, None, split.feature_statistics())
@@ -279,22 +279,26 @@ class _Process:
 
 
 def write_noise_split(
-    folder: Path, experiment: Experiment, utterances: int, frames: int, labels: int, **spread: float
+    folder: Path, experiment: Experiment, utterances: int, frames: int, labels: int, spread=0.0
 ) -> ShardedSplit:
-    """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`, and opens them."""
+    """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`, and opens them.
+
+    Lengths differ by the fraction ``spread``; all utterances have as many labels.
+    """
+    # Raises ValueError if the shortest utterance has too few frames for them.
+    synthetic_batch(experiment, 1, round(frames * (1 - spread)), labels)
     packing = Packing(Alphabet(), experiment.features, shards.ShardConfig(), experiment.model)
     listed, files, sums = [], [], shards.FeatureSums()
-    names = ("features", "feature_lengths", "labels", "label_lengths", "duration_s")
+    names = ("features", "feature_lengths", "labels", "duration_s")
     for number, first in enumerate(range(0, utterances, _SHARD)):
         size = min(_SHARD, utterances - first)
-        batch = synthetic_batch(experiment, size, frames, labels, seed=number, **spread)
+        batch = synthetic_batch(experiment, size, frames, labels, length_spread=spread, seed=number)
         rows, records = zip(*(batch[name].numpy() for name in names), strict=True), []
-        for position, (noise, length, spelled, spoken, duration_s) in enumerate(rows, first):
+        for position, (noise, length, spelled, duration_s) in enumerate(rows, first):
             features, duration_s = noise[:length].astype(np.float16), float(duration_s)
             sums.add(features)
-            text = spelled[:spoken].tolist()
-            records.append(shards.encode_record(features, text, position, duration_s))
-            sizes = (duration_s, int(length), int(spoken))
+            records.append(shards.encode_record(features, spelled.tolist(), position, duration_s))
+            sizes = (duration_s, int(length), labels)
             listed.append(ShardedUtterance(position, f"noise-{position}", "", "", *sizes))
         path = folder / f"train-{number:05d}.tfrecord"
         shards.write_shard(path, records, packing.shards.compression)

@@ -306,9 +306,8 @@ def prediction_table(
     if target:
         columns += _both("utterances\nto target", "utterances")
         columns += _both("minutes", "target_s", 1 / 60)
-    beyond = Column(
-        "beyond what\nwas measured", "", lambda r: r["beyond"].replace(",", ", ") or "-"
-    )
+    heading = "beyond what\nwas measured"
+    beyond = Column(heading, "", lambda row: row["beyond"].replace(",", ", ") or "-")
     title = f"Predicted runs{f' to {target}' if target else ''}"
     notes = _notes(prediction, missed)
     return table_of(title, [*columns, beyond], rows, notes, records=records_of(rows))
