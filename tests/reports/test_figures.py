@@ -336,6 +336,19 @@ def test_a_figure_that_fails_is_named_with_its_place_and_costs_itself_alone(
     assert left_out[-1] in caplog.text
 
 
+def test_it_is_scipys_filter(tmp_path):
+    losses = np.random.default_rng(1).uniform(1, 9, 60)
+    ledger = LedgerBuilder().begin()
+    for loss in losses:
+        ledger.step(loss=float(loss))
+    (line,) = marks(chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line)
+    # A standard deviation of 10 steps, cut off at four of them, with mirrored ends.
+    kernel = np.exp(-0.5 * (np.arange(-40, 41) / 10) ** 2)
+    padded = np.pad(losses, 40, mode="symmetric")
+    expected = np.convolve(padded, kernel / kernel.sum(), mode="valid")
+    np.testing.assert_allclose(line.y, expected, rtol=1e-6)
+
+
 def test_thinning_keeps_both_ends():
     assert thin(5, 10).tolist() == [0, 1, 2, 3, 4]
     kept = thin(1000, 10)
