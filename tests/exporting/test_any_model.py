@@ -84,7 +84,7 @@ def check_converted(config) -> None:
     graph = converted_graph(whole_of(config, model), count, "own", {"key": "value"})
     assert onnx.load_from_string(graph).metadata_props[0].value == "value"
     litert = converted_litert_graph(whole_of(config, model), count, int8=False)
-    for acoustics in (OnnxAcoustics(graph, 1), LitertUtterances(litert, 1)):
+    for acoustics in (OnnxAcoustics(graph), LitertUtterances(litert)):
         outputs = acoustics.log_probs(features, lengths)
         assert outputs.shape == expected.shape
         for row, other, frames in zip(
@@ -120,7 +120,7 @@ def test_rounding_below_zero_is_kept():
     features = np.random.default_rng(3).normal(size=(3, 9, 3)).astype(np.float32)
     lengths = np.array([9, 4, 7], np.int32)
     expected = whole(features, lengths)["log_probs"].numpy()
-    graph = OnnxAcoustics(converted_graph(whole, 3, "halves", {}), 1)
+    graph = OnnxAcoustics(converted_graph(whole, 3, "halves", {}))
     np.testing.assert_allclose(graph.log_probs(features, lengths), expected, atol=1e-5)
 
 
