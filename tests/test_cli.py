@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import tfasr
 from tests.reports.conftest import ledger_of
 from tfasr import api
-from tfasr.cli import COMMANDS
+from tfasr.cli import _EXAMPLES, COMMANDS, make_parser
 
 # What `import tfasr` shows, to programs and to type checkers.
 
@@ -105,6 +106,12 @@ def test_help_names_every_command():
     finished = run_tfasr("--help")
     assert finished.returncode == 0
     assert all(name in finished.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("example", _EXAMPLES.values())
+def test_the_example_of_each_help_text_is_accepted(example):
+    words = shlex.split(example.partition(">")[0])
+    assert make_parser(words).parse_args(words).command == words[0]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

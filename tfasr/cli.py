@@ -72,7 +72,7 @@ _EXAMPLES = {
     "bench step": "bench step --gin_file an4.gin --batch 8,16",
     "bench inference": "bench inference --run_dir runs/a --corpus_dir recordings",
     "bench scaling": "bench scaling runs/a --target cer=0.15 --workers 2,4 --link_gbit_s 10",
-    "presets": "presets an4",
+    "presets": "presets",
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",
     "study": "study --gin_file study/demo.gin",
