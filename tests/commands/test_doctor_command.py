@@ -2,6 +2,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reports.conftest import ledger_of
 from tests.tones import OLD, SHARDS
 from tfasr.cli import parse, run
 from tfasr.commands import doctor as doctor_command
@@ -75,6 +77,23 @@ def test_seeds_make_groups_whose_runs_take_turns(asked, tmp_path):
     assert len(of(asked, "evaluate")) == 6
     groups = [str(tmp_path / "runs" / name) for name in ("paper", "fast")]
     assert of(asked, "report")[0][1:3] == groups
+
+
+def test_it_ends_with_the_answer_and_the_newest_run(monkeypatch, tmp_path, capsys):
+    cers = {"paper": [0.5, 0.4, 0.3, 0.2, 0.2, 0.1, 0.1, 0.1], "fast": [0.5, 0.1, 0.1]}
+    for name, curve in cers.items():
+        ledger_of([1.0]).write(tmp_path / "runs" / name)  # of an earlier demo
+        for seed in (1, 2, 3):
+            ledger = ledger_of(curve, train_s=1 + seed / 100)
+            ledger.write(tmp_path / "runs" / f"{name}-2" / f"seed_{seed}")
+    (tmp_path / "corpus" / "test").mkdir(parents=True)
+    (tmp_path / "corpus" / "test" / "0.wav").touch()
+    monkeypatch.setattr(module, "demo", lambda **arguments: tmp_path / "report" / "report.html")
+    module.run_demo(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=3))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"CER 10 %: fast-2 is faster: .* p = ", printed)
+    assert "report.html" in printed.partition("p = ")[2]
+    assert printed.endswith(f"0.wav --run_dir {tmp_path / 'runs' / 'fast-2' / 'seed_1'}")
 
 
 def test_wrong_use_and_failure(asked, tmp_path):
