@@ -27,6 +27,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -411,11 +412,13 @@ def processor() -> str:
     return f"{machine['cores']} cores of {machine['processor']} ({instructions})"
 
 
-def measure(name: str, corpora: Path, work: Path) -> dict[str, Any]:
-    """Runs a figure's commands and returns its row."""
+def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dict[str, Any]:
+    """Runs a figure's commands and returns its row; ``again``: without runs that are there."""
     figure = FIGURES[name]
     # A folder for each version of the code, so that no figure is read from runs of another one.
     folder = work / f"{name}-{code_hash(figure.code)}"
+    if again:
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     places = {"python": sys.executable, "work": folder, "shards": work / "shards"}
     places |= {part: corpora / part for part in ("an4", "librispeech", "decoding")}
@@ -475,7 +478,7 @@ def main() -> None:
             if mine and not is_stale(mine[0]) and not flags.again:
                 print(f"{name}: current, skipped.")
                 continue
-            row = measure(name, flags.corpora.resolve(), work)
+            row = measure(name, flags.corpora.resolve(), work, again=flags.again)
             print(f"{name}: {row['figure']}", flush=True)
             rows = [row, *(other for other in rows if other not in mine)]
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -67,3 +67,19 @@ def test_a_failing_command_keeps_the_figures_before(tmp_path, monkeypatch):
     })  # fmt: skip
     with pytest.raises(SystemExit, match="broken"):
         measured.measure("broken", tmp_path, tmp_path)
+
+
+def test_an_interrupted_row_goes_on_and_a_repeated_one_begins_anew(tmp_path, monkeypatch):
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text(
+        "import pathlib, sys\n"
+        "run = pathlib.Path(sys.argv[3])\n"
+        "run.mkdir(exist_ok=True)\n"
+        "(run / 'experiment.json').touch()\n"
+        "print('resumed' if '--resume' in sys.argv else 'begun')\n"
+    )
+    command = f"{{python}} {trainer} train --run_dir {{work}}/run"
+    figure = measured.Figure("a figure", (command,), lambda printed, work: printed, (), 1)
+    monkeypatch.setitem(measured.FIGURES, "made", figure)
+    rows = [measured.measure("made", tmp_path, tmp_path, again=again) for again in (0, 0, 1)]
+    assert [row["figure"].strip() for row in rows] == ["begun", "resumed", "begun"]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.cluster.description import named_cluster
-from tfasr.commands.evaluate import progress
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
 from tfasr.training.logs import LOGS
@@ -169,6 +168,7 @@ def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_ngram(arguments: argparse.Namespace) -> None:
     """``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file."""
+    from tfasr.commands.evaluate import progress  # here, as it loads the decoders
     from tfasr.data.shards import open_split
     from tfasr.decoding.language_models import NgramModel
 

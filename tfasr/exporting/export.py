@@ -492,11 +492,13 @@ class _Onnx(Kind):
             graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
         path.write_bytes(graph)
 
-    def fill(self, folder: Path, run: _Run, *model: Any) -> int:
+    def fill(
+        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
+    ) -> int:
         from tfasr.exporting.onnx import checked_feature_graph
 
         write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
-        return super().fill(folder, run, *model)
+        return super().fill(folder, run, model, source, outputs)
 
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
