@@ -53,11 +53,11 @@ except RunError as error:
 """
 
 
-def told(variable: str | None):
+def told(variable: str | None, program: str = SAY):
     """Returns what a new process says that has the variable."""
     environment = {k: v for k, v in os.environ.items() if k != "TFASR_INSTRUCTION_SET"}
     environment |= {} if variable is None else {"TFASR_INSTRUCTION_SET": variable}
-    command = [sys.executable, "-c", SAY]
+    command = [sys.executable, "-c", program]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(said.stdout)
 
@@ -70,6 +70,23 @@ def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
     refusal = told("abacus")
     assert refusal.startswith("The environment variable TFASR_INSTRUCTION_SET must be one of")
     assert refusal.endswith("portable, emulated_amx. Received: abacus")
+
+
+SPEEDUP = """
+import json
+from tfasr.telemetry.compiled import bfloat16_speedup, layers_instruction_set
+print(json.dumps([bfloat16_speedup(), layers_instruction_set()]))
+"""
+
+
+def test_bfloat16_is_timed_only_where_the_instruction_set_multiplies_it():
+    core = pytest.importorskip("tfasr.layers._recurrent_core")
+    for name in core.instruction_sets():
+        speedup, facts = told(name, SPEEDUP)
+        timed = name in ("amx", "avx512bf16")
+        measured = {"bfloat16_speedup": speedup} if timed else {}
+        assert facts == {"name": name, "forced": True} | measured
+        assert 0.1 < speedup < 100 if timed else speedup is None
 
 
 # What MLPerf's own checker asks for.

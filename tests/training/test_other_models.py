@@ -389,20 +389,18 @@ def test_each_precision_learns_saves_and_resumes(precision, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("instructions", "gpus", "expected"),
+    ("speedup", "gpus", "expected"),
     [
-        ({"name": "amx", "forced": False}, [], "mixed_bfloat16"),
-        ({"name": "amx", "forced": False}, ["a GPU"], "float32"),
-        ({"name": "avx512bf16", "forced": False}, [], "float32"),
-        ({"name": "emulated_amx", "forced": True}, [], "float32"),
-        (None, [], "float32"),
+        (1.5, [], "mixed_bfloat16"),
+        (1.5, ["a GPU"], "float32"),
+        (1.1, [], "float32"),  # not worth it
+        (None, [], "float32"),  # emulated products, or no compiled layers
     ],
 )
 def test_a_fast_preset_takes_the_precision_that_is_fastest_here(
-    monkeypatch, instructions, gpus, expected
+    monkeypatch, speedup, gpus, expected
 ):
-    place = "tfasr.training.from_gin.layers_instruction_set"
-    monkeypatch.setattr(place, lambda: instructions)
+    monkeypatch.setattr("tfasr.training.from_gin.bfloat16_speedup", lambda: speedup)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     assert load_config("fast/an4.gin").experiment.training.precision == expected
     told = load_config("fast/an4.gin", ["TrainingConfig.precision = 'mixed_float16'"])

@@ -24,9 +24,10 @@ A training run writes, in order:
   (again in every session), and the run's facts as points: ``shards`` (each split's content hash),
   ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
   ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
-  ``instruction_set`` (of the compiled layers: ``name``, and ``forced`` if TFASR_INSTRUCTION_SET
-  set it; None without such layers), ``files`` (SHA-256 of the run's settings by file name, see
-  `tfasr.training.run_folder`), ``global_batch_size``, ``seed``, ``train_samples``,
+  ``instruction_set`` (of the compiled layers: ``name``, ``forced`` if TFASR_INSTRUCTION_SET set
+  it, and ``bfloat16_speedup`` if the precision was chosen by it; None without such layers),
+  ``files`` (SHA-256 of the run's settings by file name, see `tfasr.training.run_folder`),
+  ``global_batch_size``, ``seed``, ``train_samples``,
   ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric,
   value]``), ``metrics`` (declared to `tfasr.Recorder`, with the fields of
   `tfasr.tta.metrics.Metric`), ``comparability`` (what must be equal for results to be

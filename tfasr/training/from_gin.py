@@ -16,23 +16,28 @@ from tfasr.errors import UsageError
 from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, peek, read_gin
 from tfasr.kit.registry import Registry
 from tfasr.models.build import know_models, model_class
-from tfasr.telemetry.compiled import layers_instruction_set
+from tfasr.telemetry.compiled import bfloat16_speedup
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.costs import HardwareConfig
+
+# Casts cost a step some 10 %, and so small a gain isn't worth rounding.
+_WORTH_SPEEDUP = 1.2
 
 
 @gin.register
 def fastest_precision() -> str:
     """The precision in which tfasr's recurrent layers train fastest on this machine.
 
-    "mixed_bfloat16" if they can multiply in tiles of bfloat16 (Intel's AMX), "float32" otherwise:
-    other processors emulate such products, or are no faster at them, and on GPUs it has not been
-    measured. A run keeps the precision it began with, which ``experiment.json`` holds.
+    "mixed_bfloat16" if the processor multiplies bfloat16 itself (AMX, or AVX-512 with BF16) and a
+    recurrence then takes at most 1 / `_WORTH_SPEEDUP` of its time in float32, which is measured
+    once per process in a tenth of a second; "float32" otherwise. On GPUs it has not been measured,
+    so it is "float32". A run keeps the precision it began with, which ``experiment.json`` holds;
+    its ledger's ``instruction_set`` has the measured ``bfloat16_speedup``.
 
     Source: docs/recipes.md, "bfloat16's error rate".
     """
-    instructions = layers_instruction_set()
-    if instructions is None or instructions["name"] != "amx":
+    speedup = bfloat16_speedup()
+    if speedup is None or speedup < _WORTH_SPEEDUP:
         return "float32"
     import tensorflow as tf  # needed anyway; listing devices initialises none
 
