@@ -43,6 +43,7 @@ class Feeder:
     """
 
     def __init__(self, gin_file: str | None, gin_bindings: list[str], shard_dir: str):
+        self._kept: list[Arrays] = []  # the validation split's batches
         self._training, training = Pipe()
         self._validation, validation = Pipe()
         ends = [training.fileno(), validation.fileno()]
@@ -79,9 +80,11 @@ class Feeder:
                 return
 
     def evaluation(self) -> Iterator[Arrays]:
-        """Returns the batches of the validation split."""
-        self._validation.send(0)
-        return _until_end(lambda: _answer(self._validation))
+        """Returns the batches of the validation split, read once and kept, as tfasr does."""
+        if not self._kept:
+            self._validation.send(0)
+            self._kept = list(_until_end(lambda: _answer(self._validation)))
+        return iter(self._kept)
 
     def close(self) -> None:
         """Ends the process, in the middle of an epoch too."""
@@ -202,11 +205,12 @@ def check_twin(experiment) -> None:
             "The PyTorch twin trains in float32 or mixed_bfloat16 on one device and decodes "
             f"greedily. Received: precision, num_replicas, decoder = {asked}."
         )
-    if training.intermediate_loss_weight:
-        raise UsageError(
-            "The PyTorch twin has the last layer's loss alone: TrainingConfig."
-            f"intermediate_loss_weight must be 0. Received: {training.intermediate_loss_weight}."
-        )
+    for name in ("intermediate_loss_weight", "consistency_weight"):
+        if weight := getattr(training, name):
+            raise UsageError(
+                "The PyTorch twin has the last layer's CTC loss alone: "
+                f"TrainingConfig.{name} must be 0. Received: {weight}."
+            )
 
 
 def serialised(optimizer) -> dict[str, Any]:

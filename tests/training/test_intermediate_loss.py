@@ -1,4 +1,4 @@
-"""A middle layer's CTC loss is minimised too, and is all that changes."""
+"""What training minimises besides the CTC loss: a middle layer's loss, and two views' distance."""
 
 import dataclasses
 
@@ -8,13 +8,16 @@ import tensorflow as tf
 
 from tests.tones import SHARDS, tones_experiment
 from tfasr.alphabet import Alphabet
+from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.batches import BatchSource
+from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
 from tfasr.ledger.events import read_events
 from tfasr.models.conformer import ConformerConfig
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
 from tfasr.models.separable_conv import SeparableConvConfig
 from tfasr.training.build import build_model
-from tfasr.training.ctc import ctc_loss
+from tfasr.training.ctc import ctc_loss, divergences
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.memory import synthetic_batch
 from tfasr.training.train import train
@@ -128,3 +131,102 @@ def test_models_without_a_middle_layer_are_refused_before_training(one, message)
 def test_weights_are_parts(weight):
     with pytest.raises(ValueError, match="intermediate_loss_weight must be in 0..1, below 1"):
         TrainingConfig(intermediate_loss_weight=weight)
+
+
+# Two views of each utterance, which should be classified alike.
+
+
+def consistent(weight=0.2, **training):
+    return experiment(training.pop("middle", 0.0), consistency_weight=weight, **training)
+
+
+def two_views(one, shift=0.0):
+    batch = synthetic_batch(one, 3, 60, length_spread=0.4)
+    return {**batch, "second_features": batch["second_features"] + shift}
+
+
+@pytest.mark.parametrize("middle", [0.0, 0.3])
+def test_equal_views_train_as_one_view(middle):
+    once, twice = built(experiment(middle)), built(consistent(middle=middle))
+    batch = two_views(consistent())
+    losses, gradients = once.loss_gradients(batch)
+    both, of_both = twice.loss_gradients(batch)
+    np.testing.assert_allclose(both, losses, rtol=1e-5)
+    for found, wanted in zip(values(of_both), values(gradients), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_recorded_is_the_mean_of_both_losses_and_minimised_their_divergence_too():
+    one = consistent(0.5)
+    model, batch = built(one), two_views(one, shift=0.3)
+    twice = {name: tf.concat([value] * 2, 0) for name, value in batch.items()}
+    twice["features"] = tf.concat([batch["features"], batch["second_features"]], 0)
+    ctc, logits = values(model.utterance_losses(twice, training=True))
+    log = tf.nn.log_softmax(logits.astype(np.float64)).numpy()
+    apart = []
+    lengths = values([model.output_lengths(batch["feature_lengths"])])[0]
+    for a, b, frames in zip(log[:3], log[3:], lengths, strict=True):
+        a, b = a[:frames], b[:frames]
+        apart.append((np.exp(a) * (a - b) + np.exp(b) * (b - a)).sum() / 2)
+    losses, minimised = values(model.training_losses(batch))
+    assert min(apart) > 1e-3
+    np.testing.assert_allclose(losses, (ctc[:3] + ctc[3:]) / 2, rtol=1e-5)
+    np.testing.assert_allclose(minimised - losses, 0.5 * np.array(apart), rtol=1e-2)
+
+
+def test_a_divergence_pulls_each_side_to_the_other():
+    rng = np.random.default_rng(3)
+    a, b = (tf.Variable(rng.normal(size=(1, 1, 4)), dtype=tf.float32) for _ in range(2))
+    with tf.GradientTape() as tape:
+        apart = divergences(a, b)
+    p, q = (tf.nn.softmax(side).numpy() for side in (a, b))
+    expected = (p * np.log(p / q) + q * np.log(q / p)).sum()
+    np.testing.assert_allclose(apart, [[expected]], rtol=1e-5)
+    # Of -sum(p log q) with p fixed: the softmax's difference, and no more.
+    to_a, to_b = values(tape.gradient(apart, [a, b]))
+    np.testing.assert_allclose(to_a, p - q, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(to_b, q - p, rtol=1e-4, atol=1e-6)
+
+
+def test_views_differ_in_their_masks_alone_and_are_the_same_in_every_run():
+    one = consistent()
+    masks = AugmentationConfig(
+        time_masks=1, frequency_masks=1, time_mask_fraction=1.0, from_epoch=2, tempo_change=0.1
+    )
+    lengths = one.model.output_lengths
+
+    def batches(epoch, second_view=True):
+        split = open_split(SHARDS, "train")
+        options = {"output_lengths": lengths, "second_view": second_view}
+        source = BatchSource(split, one.features, one.pipeline, masks, **options)
+        return [dict(zip(b, values(b.values()), strict=True)) for b in source.training(1, epoch)]
+
+    for batch in batches(1):
+        np.testing.assert_array_equal(batch["features"], batch["second_features"])
+    masked = batches(2)
+    assert any((batch["features"] != batch["second_features"]).any() for batch in masked)
+    for batch, again, alone in zip(masked, batches(2), batches(2, False), strict=True):
+        for name, value in batch.items():
+            np.testing.assert_array_equal(value, again[name])
+        first, second = batch["features"], batch.pop("second_features")
+        in_both = (first != 0) & (second != 0)
+        np.testing.assert_array_equal(first[in_both], second[in_both])
+        assert batch.keys() == alone.keys()
+        for name, value in batch.items():
+            np.testing.assert_array_equal(value, alone[name])
+
+
+def test_a_run_with_two_views_records_and_evaluates_as_without(tmp_path):
+    one = consistent(epochs=1, middle=0.3, gradient_accumulation_steps=2)
+    train(one, shard_dir=SHARDS, run_dir=tmp_path / "run")
+    (scores,) = (e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats")
+    again = evaluate(
+        run_dir=tmp_path / "run", split="validation", shard_dir=SHARDS, checkpoint="last"
+    )
+    assert again.loss == scores["loss"]
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("inf"), float("nan")])
+def test_weights_of_two_views_are_finite(weight):
+    with pytest.raises(ValueError, match="consistency_weight must be at least 0, and finite"):
+        TrainingConfig(consistency_weight=weight)

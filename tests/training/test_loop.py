@@ -18,10 +18,11 @@ import tensorflow as tf
 
 from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
 from tests.training.test_hooks import scalars
-from tfasr.data.batches import BatchSource, PipelineConfig
+from tfasr.data.batches import BatchSource, PipelineConfig, Reading
 from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
 from tfasr.ledger.events import Ledger, read_events
+from tfasr.training import evaluation, trained
 from tfasr.training.build import make_strategy
 from tfasr.training.checkpoint import TrainingState, find_checkpoint, read_state
 from tfasr.training.experiment import TrainingConfig
@@ -64,6 +65,28 @@ def test_an_epoch_that_is_not_the_one_begun_is_made(batches, source):
     assert positions(resumed) == positions(source.training(7, 2))[1:]
     third = batches.iterator(TrainingState(epoch=3))
     assert positions(third) == positions(source.training(7, 3))
+
+
+@pytest.mark.parametrize(("kept_bytes", "reads"), [(2**26, 1), (0, 3)])
+def test_a_small_validation_split_is_read_once_for_all_evaluations(
+    kept_bytes, reads, monkeypatch, tmp_path
+):
+    begun = []
+
+    class CountedReading(Reading):
+        def __init__(self, *arguments):
+            begun.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(evaluation, "Reading", CountedReading)
+    monkeypatch.setattr(evaluation, "_KEPT_BYTES", kept_bytes)
+    train(tones_experiment(epochs=3), shard_dir=SHARDS, run_dir=tmp_path / "run")
+    assert len(begun) == reads
+    scores = [e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats"]
+    again = trained.evaluate(
+        run_dir=tmp_path / "run", split="validation", shard_dir=SHARDS, checkpoint="last"
+    )
+    assert len(scores) == 3 and again.loss == scores[-1]["loss"]
 
 
 class SlowSource:

@@ -113,7 +113,7 @@ def measure_step(
     model = build_model(experiment, Alphabet(), compiled=True)
     timed = _time_parts(model, experiment, data, config.rounds)
     peak, peak_of = _peak_memory(at_least=before_bytes)
-    sizes = (experiment.features.num_features, Alphabet().num_classes, batch, frames)
+    sizes = experiment.features.num_features, Alphabet().num_classes, training.views * batch, frames
     return StepTiming(
         precision=precision,
         batch=batch,

@@ -24,9 +24,13 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, require_within
 
 Batch = dict[str, tf.Tensor]
+# Nothing here needs AutoGraph, which would take longer than all the rest of making a dataset.
+do_not_convert = tf.autograph.experimental.do_not_convert
+_FEATURES = ("features", "second_features")
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
 _MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
+_SECOND_SEEDS = 4  # the second view's masks; those below are the first's, tempo and vocal tract
 # If the tempo changes, about so many utterances' lengths decide the buckets.
 _ENOUGH_LENGTHS = 100_000
 
@@ -118,11 +122,13 @@ class Padding:
         shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
         shapes["labels"] = tf.constant([-1], tf.int64)
         frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
-        shapes["features"] = tf.stack([frames, self.num_features])
+        for name in shapes.keys() & _FEATURES:
+            shapes[name] = tf.stack([frames, self.num_features])
         return elements.padded_batch(self._size_of(bucket), shapes)
 
     def _with_static_shapes(self, batch: Batch) -> Batch:
-        shapes = {"features": [None, self.frames, self.num_features], "labels": [None, None]}
+        shapes = dict.fromkeys(_FEATURES, [None, self.frames, self.num_features])
+        shapes["labels"] = [None, None]
         return {
             name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
         }
@@ -258,7 +264,8 @@ class BatchSource:
     right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32 ``(batch,
     labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
     utterances' positions in the split; ``duration_s`` float32 ``(batch,)``. Batches contain real
-    utterances only: each bucket's last batch in an epoch may be smaller.
+    utterances only: each bucket's last batch in an epoch may be smaller. With ``second_view``,
+    training batches also have ``second_features``: the same utterances with other masks.
 
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus". The
     model's ``output_lengths`` are required if the tempo changes, because a fast utterance must keep
@@ -276,12 +283,15 @@ class BatchSource:
         augmentation: AugmentationConfig | None = None,
         statistics: tuple[np.ndarray, np.ndarray] | None = None,
         output_lengths: Callable[[Any], Any] | None = None,
+        *,
+        second_view: bool = False,
     ):
         check_features(split, features)
         self.split = split
         self._epochs: dict[_Kind, Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
+        self._second_view = second_view
         self._augmentation = augmentation or AugmentationConfig()
         if features.normalisation == "corpus" and statistics is None:
             raise UsageError(
@@ -342,6 +352,7 @@ class BatchSource:
             "max_duration_s, raise max_frames, or use padding 'bucketed'."
         )
 
+    @do_not_convert
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
         """Returns each utterance once; a worker with a ``share`` gets every ``count``-th shard."""
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
@@ -361,6 +372,7 @@ class BatchSource:
             .with_options(_options())
         )
 
+    @do_not_convert
     def first(self, count: int) -> Batch:
         """Returns the first utterances of the shards as one batch, without augmentation."""
         records = tf.data.TFRecordDataset(self.split.files, self._compression).take(count)
@@ -403,7 +415,7 @@ class BatchSource:
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
         number = tf.TensorSpec([], tf.int64)
-        return tf.function(epoch, input_signature=[files, number, number])
+        return tf.function(do_not_convert(epoch), input_signature=[files, number, number])
 
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
@@ -439,10 +451,14 @@ class BatchSource:
         if self._tempo is not None:
             frames = self._tempo.frames(frames, element["labels"], seeds)
             features = resampled(features, frames)
-        if kind.masked:
-            num_mel_bins = self._features.num_mel_bins
-            features = augment(features, self._augmentation, seeds, num_mel_bins)
-        return {**element, "features": features, "feature_lengths": frames}
+        element = {**element, "feature_lengths": frames}
+        views = dict(zip(_FEATURES, (0, _SECOND_SEEDS), strict=True))
+        for name, shift in views.items() if self._second_view else [("features", 0)]:
+            element[name] = features
+            if kind.masked:
+                bins = self._features.num_mel_bins
+                element[name] = augment(features, self._augmentation, seeds + shift, bins)
+        return element
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])

@@ -1,4 +1,4 @@
-"""Replaces a Keras recurrent layer's loop by a fused one, and draws dropout with fewer bits."""
+"""What the models' layers share: loops over time in one call, dropout, the convolutions' dtype."""
 
 import functools
 from pathlib import Path
@@ -22,9 +22,8 @@ def convolution_policy(policy):
     kernel's gradient in bfloat16. If that memory happens to hold NaN, the gradient is NaN too.
     """
     name = getattr(policy, "name", policy)
-    if name != "mixed_bfloat16" or keras.backend.backend() != "tensorflow" or has_gpu():
-        return policy
-    return "float32" if _has_tiles() else policy
+    concerned = name == "mixed_bfloat16" and keras.backend.backend() == "tensorflow"
+    return "float32" if concerned and _has_tiles() and not has_gpu() else policy
 
 
 @functools.cache

@@ -105,7 +105,7 @@ class StatisticsEstimate:
         # One signature with open dimensions: no shape of a batch is ever traced again.
         frames = tf.TensorSpec([None, None, num_features], tf.float32)
         lengths = tf.TensorSpec([None], tf.int32)
-        self._forward = tf.function(self._learn, input_signature=[frames, lengths])
+        self._forward = tf.function(self._learn, input_signature=[frames, lengths], autograph=False)
 
     def estimate(self, batches: Iterable[Batch]) -> None:
         """Replaces the statistics with those of the current weights, if there are any batches."""

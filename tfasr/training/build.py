@@ -230,6 +230,7 @@ def build_model(
         experiment.model.output_lengths,
         training.gradient_accumulation_steps,
         training.intermediate_loss_weight,
+        training.consistency_weight,
     )
     if compiled:
         if training.intermediate_loss_weight:

@@ -75,6 +75,24 @@ def _compiled_loss(logits, logit_lengths, labels, label_lengths):
     return losses, lambda d_losses: (slope(d_losses, logits), None, None, None)
 
 
+_LABELLED = ("feature_lengths", "labels", "label_lengths")
+
+
+def divergences(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Returns KL(first || second) + KL(second || first) of each frame, ``(batch, frames)``.
+
+    Both are logits ``(batch, frames, classes)``. The left side of each divergence has no gradient:
+    it is what the other side should come closer to.
+    """
+    logs = [tf.nn.log_softmax(logits) for logits in (first, second)]
+    fixed = [tf.stop_gradient(log) for log in logs]
+
+    def divergence(target: tf.Tensor, log: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.exp(target) * (target - log), axis=-1)
+
+    return divergence(fixed[0], logs[1]) + divergence(fixed[1], logs[0])
+
+
 Compute = Callable[[Batch, tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]]
 
 
@@ -143,7 +161,8 @@ class CtcModel(keras.Model):
     Make and build it in the scope of the strategy it trains under. It is a Keras model so that
     Keras callbacks can work on it; `tfasr.training.step.TimedStep` takes the steps. With an
     ``intermediate_loss_weight`` the recogniser needs
-    `tfasr.models.recurrent.Network.call_with_intermediate`.
+    `tfasr.models.recurrent.Network.call_with_intermediate`; with a ``consistency_weight`` batches
+    need ``second_features``.
     """
 
     def __init__(
@@ -152,12 +171,14 @@ class CtcModel(keras.Model):
         output_lengths: Callable[[tf.Tensor], tf.Tensor],
         accumulation_steps: int = 1,
         intermediate_loss_weight: float = 0.0,
+        consistency_weight: float = 0.0,
     ):
         super().__init__(name="ctc_model")
         self.recogniser = recogniser
         self.output_lengths = output_lengths
         self.accumulation_steps = accumulation_steps
         self.intermediate_loss_weight = intermediate_loss_weight
+        self.consistency_weight = consistency_weight
         self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of local rounds
         self._step: Callable | None = None
         self.built = True
@@ -173,14 +194,38 @@ class CtcModel(keras.Model):
 
     def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the CTC losses in training and the losses to minimise, both ``(batch,)``."""
-        weight = self.intermediate_loss_weight
-        if not weight:
-            losses, _ = self.utterance_losses(batch, training=True)
-            return losses, losses
+        if self.consistency_weight:
+            return self._consistent_losses(batch)
+        losses, *middle = (self._ctc_losses(batch, logits) for logits in self._all_logits(batch))
+        return losses, self._minimised(losses, *middle)
+
+    def _all_logits(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+        """Returns the logits in training and, if their loss counts, those of the middle layer."""
+        if not self.intermediate_loss_weight:
+            return (self(batch, training=True),)
         inputs = batch["features"], batch["feature_lengths"]
-        logits, intermediate = self.recogniser.call_with_intermediate(*inputs, training=True)
-        losses = self._ctc_losses(batch, logits)
-        return losses, (1 - weight) * losses + weight * self._ctc_losses(batch, intermediate)
+        return self.recogniser.call_with_intermediate(*inputs, training=True)
+
+    def _minimised(self, last: tf.Tensor, middle: tf.Tensor | None = None) -> tf.Tensor:
+        weight = self.intermediate_loss_weight
+        return last if middle is None else (1 - weight) * last + weight * middle
+
+    def _consistent_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what `training_losses` does, of both views of each utterance.
+
+        Source: Z. Yao et al., CR-CTC, ICLR 2025, section 3.2.
+        """
+        views = {name: tf.concat([batch[name]] * 2, axis=0) for name in _LABELLED}
+        views["features"] = tf.concat([batch["features"], batch["second_features"]], axis=0)
+        valid = tf.sequence_mask(self.output_lengths(batch["feature_lengths"]), dtype=tf.float32)
+        of_utterances, minimised = [], []
+        for logits in self._all_logits(views):
+            losses = tf.add_n(tf.split(self._ctc_losses(views, logits), 2)) / 2
+            frames = divergences(*tf.split(tf.cast(logits, tf.float32), 2))
+            apart = tf.reduce_sum(frames[:, : tf.shape(valid)[1]] * valid, axis=1)
+            of_utterances.append(losses)
+            minimised.append(losses + self.consistency_weight * apart / 2)
+        return of_utterances[0], self._minimised(*minimised)
 
     def _ctc_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
         lengths = self.output_lengths(batch["feature_lengths"])
@@ -229,8 +274,9 @@ class CtcModel(keras.Model):
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
         """Returns ``step`` as a TensorFlow function, which stays traced until `retrace`."""
         if self._step is None:
-            # One signature with open dimensions, so that no batch's shape is traced anew.
-            self._step = tf.function(step, input_signature=signature)
+            # One signature with open dimensions, so that no batch's shape is traced anew. As in
+            # Keras's fit, AutoGraph converts nothing: that would take a third of the tracing.
+            self._step = tf.function(step, input_signature=signature, autograph=False)
         return self._step
 
     def retrace(self) -> None:

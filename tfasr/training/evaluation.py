@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import BatchSource, Reading, Share
+from tfasr.data.batches import Batch, BatchSource, Reading, Share
 from tfasr.data.shards import ShardedUtterance
 from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, Hypothesis
@@ -22,6 +22,9 @@ from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
+
+# Starting to read takes some 0.1 s, longer than the forward passes of AN4's validation split.
+_KEPT_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,10 @@ class Evaluator:
         self._decoder = decoder
         self._second = second
         self._batches = source.evaluation(share)
+        self._kept: list[Batch] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
-        @tf.function(input_signature=[self._batches.element_spec])
+        @tf.function(input_signature=[self._batches.element_spec], autograph=False)
         def forward(batch):
             losses, logits = model.utterance_losses(batch, training=False)
             lengths = model.output_lengths(batch["feature_lengths"])
@@ -163,9 +167,23 @@ class Evaluator:
         These are the utterances' positions in the split ``(batch,)``, float32 log-probabilities
         ``(batch, frames, classes)``, valid frames ``(batch,)`` and CTC losses ``(batch,)``.
         """
-        for batch in Reading(self._batches, self._source.split):
+        for batch in self._read():
             log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
             yield batch["positions"].numpy(), log_probs, lengths, loss
+
+    def _read(self) -> Iterator[Batch]:
+        """Yields the split's batches, which stay in memory if they take at most `_KEPT_BYTES`."""
+        if self._kept:
+            yield from self._kept
+            return
+        num_features = self._batches.element_spec["features"].shape[-1]
+        is_small = 4 * num_features * int(self._source.split.frames.sum()) <= _KEPT_BYTES
+        kept = []
+        for batch in Reading(self._batches, self._source.split):
+            if is_small:
+                kept.append(batch)
+            yield batch
+        self._kept = kept
 
     def evaluate(self, advance: Callable[[int], None] | None = None) -> EvaluationResult:
         """Scores every utterance of the split; raises RunError unless each was scored once."""

@@ -75,6 +75,11 @@ class TrainingConfig:
             outputs with the same last layer: 0.3 minimises 0.3 of it plus 0.7 of the usual loss.
             For models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
             losses and the cost of inference do not change.
+        consistency_weight: 0 trains on each utterance once per epoch. Above 0 a step sees it twice,
+            with different masks and dropout. It minimises the mean of both CTC losses, plus this
+            weight times how far the two disagree: half the sum, over frames, of the
+            Kullback-Leibler divergences of each one's class probabilities from the other's. A step
+            takes about twice as long. Recorded losses don't include the disagreement.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut. They
             go through the model one after the other, which saves memory. Gradients are added up,
             clipped and applied once per global batch, so that steps and schedules do not change.
@@ -147,7 +152,8 @@ class TrainingConfig:
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
-    Regularization for CTC-based Speech Recognition, ICASSP 2021. S. Stich, Local SGD Converges
+    Regularization for CTC-based Speech Recognition, ICASSP 2021; Z. Yao et al., CR-CTC:
+    Consistency regularization on CTC, ICLR 2025, section 3.2. S. Stich, Local SGD Converges
     Fast and Communicates Little, ICLR 2019; T. Lin et al., Don't Use Large Mini-Batches, Use Local
     SGD, ICLR 2020 (post-local); A. Douillard et al., DiLoCo, 2023 (Nesterov, 0.7, 0.9).
     """
@@ -163,6 +169,7 @@ class TrainingConfig:
     initial_blank_bias: float = 0.0
     zero_output_layer: bool = False
     intermediate_loss_weight: float = 0.0
+    consistency_weight: float = 0.0
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
@@ -193,6 +200,11 @@ class TrainingConfig:
     stop_at_targets: bool = False
     stop_after_hours: float = 0.0
     give_up_after_hours: float = 0.0
+
+    @property
+    def views(self) -> int:
+        """How many times a step sees each utterance."""
+        return 2 if self.consistency_weight else 1
 
     def check(self) -> None:
         require_precision(self, "precision", trained())
@@ -226,6 +238,8 @@ class TrainingConfig:
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
         require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
+        within = 0 <= self.consistency_weight < math.inf
+        require(within, self, "consistency_weight", "at least 0, and finite")
         for name in ("give_up_after_hours", "stop_after_hours"):
             require(0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit")
         of_targets = bool(self.targets) or not self.give_up_after_hours
@@ -367,7 +381,7 @@ def is_closed(experiment: Experiment) -> bool:
     changed = (
         experiment.augmentation != AugmentationConfig(),
         training.initial_blank_bias or training.zero_output_layer,
-        training.intermediate_loss_weight,
+        training.intermediate_loss_weight or training.consistency_weight,
         training.start_from or training.learning_rates,
         pipeline.first_epoch_by_length or pipeline.equal_frames,
         len(set(pipeline.batch_sizes)) > 1,

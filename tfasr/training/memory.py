@@ -75,7 +75,7 @@ class BufferNeed:
 
 
 def buffer_need(experiment: Experiment, utterances: int, frames: int) -> BufferNeed:
-    features = experiment.features.num_features
+    features = experiment.training.views * experiment.features.num_features
     return BufferNeed(experiment.pipeline.prefetch, utterances, frames, features)
 
 
@@ -196,7 +196,7 @@ def synthetic_batch(
     noise = rng.standard_normal((utterances, frames, features.num_features), np.float32)
     noise *= np.arange(frames)[None, :, None] < lengths[:, None, None]
     step_s = features.step_samples / features.sample_rate_hz
-    return {
+    batch = {
         "features": tf.constant(noise),
         "feature_lengths": tf.constant(lengths),
         "labels": tf.constant(spoken, tf.int32),
@@ -204,12 +204,17 @@ def synthetic_batch(
         "positions": tf.range(utterances, dtype=tf.int64),
         "duration_s": tf.constant(lengths * step_s, tf.float32),
     }
+    if experiment.training.views > 1:
+        batch["second_features"] = batch["features"]
+    return batch
 
 
 def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
     spec = tf.TensorSpec
+    names = ("features", "second_features")[: experiment.training.views]
+    features = spec([None, None, experiment.features.num_features], tf.float32)
     return {
-        "features": spec([None, None, experiment.features.num_features], tf.float32),
+        **dict.fromkeys(names, features),
         "feature_lengths": spec([None], tf.int32),
         "labels": spec([None, None], tf.int32),
         "label_lengths": spec([None], tf.int32),
@@ -325,7 +330,7 @@ def check_host_memory(
         # Models without this number mostly lack `step_bytes`, too; then steps are measured.
         parameters = least_parameters(experiment.model, features, alphabet.num_classes) or 0
     parts = experiment.training.gradient_accumulation_steps
-    utterances = -(-batch.utterances // parts)
+    utterances = experiment.training.views * -(-batch.utterances // parts)
     step_bytes = estimated_step_bytes(
         experiment.model, features, parameters, utterances, batch.frames
     )

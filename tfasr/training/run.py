@@ -187,7 +187,11 @@ def open_run(
     statistics = splits["train"].feature_statistics()
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
-    sources = {n: BatchSource(s, *configs, statistics, lengths) for n, s in splits.items()}
+    options = {"second_view": experiment.training.views > 1}
+    sources = {
+        name: BatchSource(split, *configs, statistics, lengths, **options)
+        for name, split in splits.items()
+    }
     if lexicon is not None:
         require_lexicon_use(lexicon, experiment.decoder, experiment.second_decoder)
     dictionary = None if lexicon is None else read_lexicon(lexicon, alphabet)

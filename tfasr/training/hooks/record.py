@@ -142,7 +142,7 @@ class PrintSentences(Hook):
     def _batch(self) -> Batch:
         return self._run.sources["train"].first(self._run.training.num_sentences)
 
-    @tf.function
+    @tf.function(autograph=False)
     def _forward(self) -> tuple[tf.Tensor, tf.Tensor]:
         model = self._run.model
         lengths = model.output_lengths(self._batch["feature_lengths"])
