@@ -29,7 +29,10 @@ from tfasr.studies.records import (
     RULES,
     STUDY_FILE,
     SUBMISSION_FILE,
+    load_track,
     records_table,
+    statements,
+    statements_hash,
     tracks,
     verify_submission,
 )
@@ -556,6 +559,12 @@ def test_the_table_of_records_is_current():
     records = Path(__file__).parents[2] / "records"
     assert (records / "README.md").read_text() == records_table(records)
     assert {"an4_cer_15", "mini_librispeech_wer_65", "synthetic_cer_10"} == tracks(records).keys()
+
+
+def test_every_track_can_be_raced_with_its_baseline_of_today():
+    for name in tracks(Path("no_records")):
+        track = load_track(name, Path("no_records"))
+        assert statements_hash(statements(track.baseline)) == track.baseline_hash, name
 
 
 def test_every_record_still_passes_all_checks():
