@@ -312,6 +312,7 @@ _STRINGS_AND_COMMENTS = {
     ".gin": re.compile(_STRING + r"#[^\n]*"),
 }
 _WIDTH = 118  # of the page
+_ZEN_5 = re.compile(r"^cpu family\s*:\s*26$", re.MULTILINE)
 _PREPARED = {"train": "train.tsv", "validation": "dev.tsv"}
 
 
@@ -409,7 +410,12 @@ def processor() -> str:
 
     machine = describe_system()
     instructions = ", ".join(machine["processor_details"]["instructions"])
-    return f"{machine['cores']} cores of {machine['processor']} ({instructions})"
+    name = machine["processor"]
+    listed = Path("/proc/cpuinfo")
+    # A host may hide the number of the model, and Zen 4 and 5 have the same instructions.
+    if name == "AMD EPYC" and listed.exists() and _ZEN_5.search(listed.read_text()):
+        name += ", Zen 5"
+    return f"{machine['cores']} cores of {name} ({instructions})"
 
 
 def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dict[str, Any]:
