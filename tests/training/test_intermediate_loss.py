@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.tones import SHARDS, tones_experiment
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig
-from tfasr.data.batches import BatchSource
+from tfasr.data.batches import BatchSource, Share
 from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
 from tfasr.ledger.events import read_events
@@ -136,8 +136,8 @@ def test_weights_are_parts(weight):
 # Two views of each utterance, which should be classified alike.
 
 
-def consistent(weight=0.2, **training):
-    return experiment(training.pop("middle", 0.0), consistency_weight=weight, **training)
+def consistent(weight=0.2, middle=0.0, **training):
+    return experiment(middle, consistency_weight=weight, **training)
 
 
 def two_views(one, shift=0.0):
@@ -214,6 +214,17 @@ def test_views_differ_in_their_masks_alone_and_are_the_same_in_every_run():
         assert batch.keys() == alone.keys()
         for name, value in batch.items():
             np.testing.assert_array_equal(value, alone[name])
+
+
+def test_workers_share_both_views():
+    one = consistent()
+    masks = AugmentationConfig(time_masks=1, time_mask_fraction=1.0)
+    split = open_split(SHARDS, "train")
+    source = BatchSource(split, one.features, one.pipeline, masks, second_view=True)
+    shares = [source.training(1, 1, share=Share(rank, 2)) for rank in range(2)]
+    for whole, *parts in zip(source.training(1, 1), *shares, strict=True):
+        for name in ("features", "second_features"):
+            np.testing.assert_array_equal(tf.concat([part[name] for part in parts], 0), whole[name])
 
 
 def test_a_run_with_two_views_records_and_evaluates_as_without(tmp_path):

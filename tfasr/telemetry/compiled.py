@@ -7,8 +7,6 @@ import os
 import sys
 import time
 
-import numpy as np
-
 from tfasr.errors import RunError
 
 _PARTS = {
@@ -79,6 +77,8 @@ def bfloat16_speedup() -> float | None:
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] not in _MULTIPLY_BFLOAT16:
         return None
+    import numpy as np  # here alone, since commands that only ask for what is missing start sooner
+
     core, random = importlib.import_module(_PARTS["recurrent layers"]), np.random.default_rng(0)
     sizes = ((16, 25, 640), (640,), (160, 640), (16, 160), (16, 160))
     x, bias, kernel, h, c = (random.normal(0, 0.1, s).astype(np.float32) for s in sizes)

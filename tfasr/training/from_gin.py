@@ -20,7 +20,7 @@ from tfasr.telemetry.compiled import bfloat16_speedup
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.costs import HardwareConfig
 
-# Casts cost a step some 10 %, and so small a gain isn't worth rounding.
+# Below this, casts between the two types take most of what faster products save.
 _WORTH_SPEEDUP = 1.2
 
 
@@ -29,9 +29,9 @@ def fastest_precision() -> str:
     """The precision in which tfasr's recurrent layers train fastest on this machine.
 
     "mixed_bfloat16" if the processor multiplies bfloat16 itself (AMX, or AVX-512 with BF16) and a
-    recurrence then takes at most 1 / `_WORTH_SPEEDUP` of its time in float32, which is measured
-    once per process in a tenth of a second; "float32" otherwise. On GPUs it has not been measured,
-    so it is "float32". A run keeps the precision it began with, which ``experiment.json`` holds;
+    recurrence is at least `_WORTH_SPEEDUP` times as fast in it as in float32, which is measured
+    once per process in a tenth of a second. "float32" otherwise, and on GPUs, where it has not been
+    measured. A run keeps the precision it began with, which ``experiment.json`` holds;
     its ledger's ``instruction_set`` has the measured ``bfloat16_speedup``.
 
     Source: docs/recipes.md, "bfloat16's error rate".
