@@ -4,7 +4,7 @@
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
     python benchmarks/step_parts.py --size paper [--steps 4] ...
 
-The steps are those of `tfasr train` on the first epoch's batches of the folder's split "train", or
+The steps are those of `tfasr train` on an epoch's batches of the folder's split "train", or
 with --size those of `training_step.py` on one batch of noise. A part's time is the sum over
 TensorFlow's threads, so all parts together may take longer than the step, which is timed without
 the profiler. With --operations the table has a row for each operation.
@@ -39,7 +39,7 @@ PARTS = [
     ("normalisation and dropout", r"normalisation|dropout"),
     ("convolution", r"convolution"),
     ("loss", r"ctc_loss|CTC|SparseTensor|boolean_mask|SequenceMask|ScatterNd"),
-    ("update", r"[Aa]da"),
+    ("update", r"[Aa]da|[Mm]uon"),
     ("around the recurrence", r"lstm|recurrence_gradient"),
 ]
 OPERATION = re.compile(r"(\S+):([A-Za-z_]\w*)$")
@@ -55,6 +55,7 @@ def main() -> None:
     source.add_argument("--size", type=parse_size, help="paper, an4, ...: see training_step.py")
     parser.add_argument("--precision", choices=["float32", "mixed_bfloat16"], default="float32")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--epoch", type=int, default=1, help="whose batches, which may have masks")
     parser.add_argument("--operations", action="store_true", help="a row for each operation")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
@@ -96,12 +97,14 @@ def make_step(flags):
         experiment.pipeline,
         experiment.augmentation,
         split.feature_statistics(),
+        model.output_lengths,
+        second_view=experiment.training.views > 1,
     )
     step = TimedStep(model)
 
     def batches():
         while True:
-            yield from source.training(experiment.training.seed, 1)
+            yield from source.training(experiment.training.seed, flags.epoch)
 
     class Endless:
         element_spec = source.training(0, 1).element_spec

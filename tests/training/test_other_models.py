@@ -21,7 +21,7 @@ from tfasr.training.checkpoint import TrainingState, plain_array, restore, save_
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.from_gin import load_config
 from tfasr.training.memory import batch_spec, synthetic_batch
-from tfasr.training.optimizer import FusedAdam, fused
+from tfasr.training.optimizer import FusedAdam, fused, make_optimizer
 
 # The fused updates are Keras's.
 
@@ -148,6 +148,21 @@ def test_muon_takes_gradients_of_some_rows_as_keras_does(excluded):
         updated.append(np.asarray(weights[0]))
     np.testing.assert_allclose(updated[1], updated[0], rtol=1e-5)
     assert not np.array_equal(updated[1], np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("shape", [(24, 60), (60, 24)])
+def test_muon_orthogonalises_in_bfloat16_as_well_as_in_float32(shape):
+    gradient = np.random.default_rng(3).normal(size=shape)
+    updates = {}
+    for precision in ("float32", "mixed_bfloat16"):
+        config = TrainingConfig(optimizer=lambda: Muon(1.0, rms_rate=None), precision=precision)
+        weights = [keras.Variable(np.zeros(shape), dtype="float32")]
+        make_optimizer(config).apply([tf.constant(gradient, tf.float32)], weights)
+        updates[precision] = np.asarray(weights[0])
+    gap = np.linalg.norm(updates["mixed_bfloat16"] - updates["float32"])
+    assert 1e-4 < gap / np.linalg.norm(updates["float32"]) < 0.1
+    values = np.linalg.svd(updates["mixed_bfloat16"], compute_uv=False)
+    assert values.min() > 0.5 and values.max() < 1.3
 
 
 @pytest.mark.parametrize(

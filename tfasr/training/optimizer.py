@@ -68,10 +68,13 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
         """Keras's Muon; config, saved states and, to rounding, results are the same.
 
         A matrix is never transposed in memory, and a weight that Adam updates takes one operation.
+        ``product_type``: the type of the iterations' matrix products; None for the weights' own.
 
         Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024; J.
         Liu et al., Muon is Scalable for LLM Training, 2025, section 2.2 (the size of an update).
         """
+
+        product_type: str | None = None
 
         def update_step(self, gradient, variable, learning_rate) -> None:
             momentum, velocity = states_of(self, variable, "momentums", "adam_velocities")
@@ -99,14 +102,15 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             Newton-Schulz: X <- (a + b G + c G G) X with G = X X', or from the right with G = X' X.
             """
             rows, columns = matrix.shape
-            is_wide = rows <= columns
-            linear = self.muon_a * tf.eye(min(rows, columns), dtype=matrix.dtype)
+            is_wide, kept = rows <= columns, matrix.dtype
             matrix /= tf.norm(matrix) + 1e-7  # no singular value above 1
+            matrix = tf.cast(matrix, self.product_type or kept)
+            linear = self.muon_a * tf.eye(min(rows, columns), dtype=matrix.dtype)
             for _ in range(self.ns_steps):
                 gram = tf.matmul(matrix, matrix, transpose_a=not is_wide, transpose_b=is_wide)
                 factor = linear + self.muon_b * gram + self.muon_c * tf.matmul(gram, gram)
                 matrix = tf.matmul(factor, matrix) if is_wide else tf.matmul(matrix, factor)
-            return matrix
+            return tf.cast(matrix, kept)
 
     _FUSED[_MUON] = FusedMuon
 
@@ -123,6 +127,8 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 
         Source: A. Defazio et al., The Road Less Scheduled, 2024, Algorithm 1.
         """
+
+        product_type: str | None = None
 
         def update_step(self, gradient, variable, learning_rate) -> None:
             momentum, velocity = states_of(self, variable, "momentums", "velocities")
@@ -220,6 +226,8 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
             "TrainingConfig.gradient_accumulation_steps instead: it cuts a global batch into "
             "parts, and a step stays one update of the weights."
         )
+    if training.precision == "mixed_bfloat16" and hasattr(optimizer, "product_type"):
+        optimizer.product_type = "bfloat16"  # as in Muon's published code
     rate = optimizer.get_config().get("learning_rate")
     if isinstance(rate, int | float) and not 0 < rate < math.inf:  # a schedule is a dict
         name = type(optimizer).__name__
