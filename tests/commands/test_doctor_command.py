@@ -278,6 +278,30 @@ def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp
     assert "language model train.arpa" in (tmp_path / "with" / "scores.md").read_text()
 
 
+def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys):
+    words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
+    rows = {}
+    # The run's own folder has the training utterances, if --shard_dir has none.
+    only_validation = tmp_path / "elsewhere"
+    shutil.copytree(SHARDS / "validation", only_validation / "validation")
+    for name, more in {
+        "without": [],
+        "with": ["--prior_weight", 0.5],
+        "elsewhere": ["--prior_weight", 0.5, "--shard_dir", only_validation],
+    }.items():
+        out = ["--format", "json", "--out", tmp_path / name]
+        texts = ["--hypotheses", tmp_path / f"{name}.jsonl"]
+        assert evaluate(*words, *more, *out, *texts) == 0
+        rows[name] = json.loads((tmp_path / name / "scores.json").read_text())["rows"][0]
+    assert rows["with"]["loss"] == rows["without"]["loss"]  # the model's, before the division
+    assert (tmp_path / "with.jsonl").read_text() != (tmp_path / "without.jsonl").read_text()
+    assert (tmp_path / "with.jsonl").read_text() == (tmp_path / "elsewhere.jsonl").read_text()
+    assert rows["with"]["prior_weight"] == 0.5 and "prior_weight" not in rows["without"]
+    assert "priors to the power 0.5" in (tmp_path / "with" / "scores.md").read_text()
+    assert evaluate(*words, "--prior_weight", 1.5) == 2
+    assert "must lie in 0..1. Received: 1.5" in capsys.readouterr().err
+
+
 def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, capsys):
     words = ["--run_dir", runs[0], "--split", "validation"]
     assert evaluate(*words, "--lm_weight", 0.5) == 2

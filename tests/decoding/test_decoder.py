@@ -17,7 +17,12 @@ from tfasr.decoding.choice import (
     needs_lexicon,
     save_lexicon,
 )
-from tfasr.decoding.decoder import BeamSearchDecoder, DecoderKind, GreedyDecoder
+from tfasr.decoding.decoder import (
+    BeamSearchDecoder,
+    DecoderKind,
+    GreedyDecoder,
+    PriorDivision,
+)
 from tfasr.decoding.word_beam_search import MAX_COUNT, BigramCounts, WordBeamSearch
 from tfasr.errors import UsageError
 
@@ -50,6 +55,24 @@ def test_repeats_blanks_and_separators_are_removed(path, text):
     (hypothesis,) = GreedyDecoder(TINY).decode(one_path(path), np.array([len(path)]))
     assert hypothesis.text == text
     assert hypothesis.score == pytest.approx(-0.1 * len(path), rel=1e-5)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 1000), st.floats(0, 1))
+def test_priors_are_divided_out_to_a_power(seed, weight):
+    class Kept:
+        def decode(self, log_probs, lengths):
+            self.received = log_probs
+            return [None]
+
+    kept, log_probs, log_priors = Kept(), log_probs_of(seed, 1, 7, 4), log_probs_of(seed + 1, 4)
+    given_, lengths = log_probs.copy(), np.array([7])
+    PriorDivision(kept, log_priors, weight).decode(log_probs, lengths)
+    wanted = np.exp(log_probs.astype(float)) / np.exp(log_priors.astype(float)) ** weight
+    wanted /= wanted.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(np.exp(kept.received), wanted, rtol=1e-4)
+    assert kept.received.dtype == np.float32 and kept.received.max() <= 0
+    np.testing.assert_array_equal(log_probs, given_)  # another decoder may read them too
 
 
 @settings(deadline=None, max_examples=50)

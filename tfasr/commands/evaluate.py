@@ -75,6 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", help="default: the one that the run was trained with")
     add("--split", **several, help="a prepared split; repeatable, one column each")
     add_decoder_arguments(add)
+    priors = (
+        "divide probabilities by the classes' training means to this power; try 0.3; default: 0"
+    )
+    add("--prior_weight", type=float, default=0.0, help=priors)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
     files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
@@ -138,6 +142,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 shard_dir=arguments.shard_dir,
                 lexicon=arguments.lexicon,
                 language_model=model,
+                prior_weight=arguments.prior_weight,
                 checkpoint=arguments.checkpoint,
                 progress=functools.partial(progress, f"{name}, {split}: evaluated"),
             )
@@ -192,6 +197,8 @@ def _decoder(
     about = {"decoder": decoder.name, "beam_width": width, "checkpoint": arguments.checkpoint}
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
+    if arguments.prior_weight:
+        about["prior_weight"] = arguments.prior_weight
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus}

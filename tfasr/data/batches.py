@@ -30,6 +30,8 @@ _FEATURES = ("features", "second_features")
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
 _MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
+# An evaluation's batches may be larger than training's, which keep their activations for gradients.
+_EVALUATED_FACTOR = 2
 _SECOND_SEEDS = 4  # the second view's masks; those below are the first's, tempo and vocal tract
 # If the tempo changes, about so many utterances' lengths decide the buckets.
 _ENOUGH_LENGTHS = 100_000
@@ -354,7 +356,10 @@ class BatchSource:
 
     @do_not_convert
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
-        """Returns each utterance once; a worker with a ``share`` gets every ``count``-th shard."""
+        """Returns each utterance once, in batches of up to twice the global batch size.
+
+        A worker with a ``share`` gets every ``count``-th shard.
+        """
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
         files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
@@ -366,8 +371,9 @@ class BatchSource:
                 return tf.reduce_any(wanted == position["position"])
 
             records = records.filter(within)
+        padding = replace(self._padding, batch_size=_EVALUATED_FACTOR * self._padding.batch_size)
         return (
-            self._padding.batches(self._parsed(records, self._parse))
+            padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))
             .with_options(_options())
         )

@@ -140,6 +140,28 @@ class GreedyDecoder:
         return GreedyUtterance(self._alphabet)
 
 
+@dataclass(frozen=True)
+class PriorDivision:
+    """Decodes class probabilities divided by the classes' priors to the power ``weight``.
+
+    A CTC model's probabilities contain how frequent each class is in its training text, which a
+    dictionary and a language model know better. ``log_priors`` are the logarithms of the classes'
+    mean probabilities, float32 ``(classes,)``. Scores are those of the quotients.
+
+    Source: A. Zeyer, R. Schlueter, H. Ney, Why does CTC result in peaky behavior?, 2021, on label
+        priors.
+    """
+
+    decoder: Decoder
+    log_priors: np.ndarray
+    weight: float
+
+    def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        quotients = log_probs - np.float32(self.weight) * self.log_priors
+        quotients -= np.logaddexp.reduce(quotients, axis=-1, keepdims=True)
+        return self.decoder.decode(np.minimum(quotients, 0), lengths)
+
+
 class GreedyUtterance:
     """Greedy decoding of frames that arrive in parts."""
 

@@ -81,8 +81,8 @@ class Loop:
             run.ledger.start("epoch", epoch_num=epoch)
             run.model.groups.enter(epoch, run.state.step_in_epoch)
             self._train_epoch(epoch)
+            run.batches.prefetch(epoch + 1)  # read while the epoch is saved and evaluated
             self._save_epoch(epoch)
-            run.batches.prefetch(epoch + 1)  # which are read during the evaluation
             self._evaluate_end(epoch)
             run.advance(epoch=epoch + 1, step_in_epoch=0, epoch_trained=False)
             for hook in self._hooks:

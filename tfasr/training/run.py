@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,29 +47,31 @@ from tfasr.training.workers.team import Team
 
 @dataclass
 class EpochBatches:
-    """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
+    """Creates each epoch's iterator, and starts the next epoch's in a thread before an evaluation.
 
     An epoch's first batch waits for a full shuffle buffer (0.24 s with AN4), so start it early.
+    Starting takes some 0.05 s itself.
     """
 
     source: BatchSource
     training: TrainingConfig
     strategy: tf.distribute.Strategy
     share: Share | None = None  # this worker's, if several train together
-    _prefetched: tuple[int, Iterator[Batch]] | None = None
+    _prefetched: tuple[int, Future[Reading]] | None = None
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reading"))
 
     def prefetch(self, epoch: int) -> None:
         """Starts to read an epoch's batches, unless the run ends before it."""
         if epoch <= self.training.epochs:
-            batches = self.dataset(TrainingState(epoch=epoch))
-            self._prefetched = epoch, Reading(batches, self.source.split)
+            state = TrainingState(epoch=epoch)
+            self._prefetched = epoch, self._thread.submit(self._reading, state)
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
         """Starts to read the remaining batches of a state's epoch."""
         prefetched, self._prefetched = self._prefetched, None
         if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
-            return prefetched[1]
-        return Reading(self.dataset(state), self.source.split)
+            return prefetched[1].result()
+        return self._reading(state)
 
     def dataset(self, state: TrainingState) -> Any:
         """Returns the remaining batches of a state's epoch, for all replicas; reads nothing yet."""
@@ -80,6 +83,9 @@ class EpochBatches:
         if replicas == 1:
             return batches
         return self.strategy.distribute_datasets_from_function(lambda _: batches)
+
+    def _reading(self, state: TrainingState) -> Reading:
+        return Reading(self.dataset(state), self.source.split)
 
 
 class NoBatches(EpochBatches):

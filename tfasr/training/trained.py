@@ -23,6 +23,7 @@ from tfasr.decoding.choice import (
     read_lexicon,
     require_lexicon_use,
 )
+from tfasr.decoding.decoder import GREEDY, PriorDivision
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
 from tfasr.kit.registry import require_plugins
@@ -37,6 +38,9 @@ from tfasr.training.run_folder import load_feature_statistics, recorded_shard_di
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
+
+_PRIOR_UTTERANCES = 200  # 50 gave the same priors to 0.1 on mini LibriSpeech
+_LEAST_PRIOR = 1e-5  # of a class that never occurs, which a division would prefer
 
 # Shows progress over a number of utterances; yields a function to call with how many more are done.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -126,9 +130,12 @@ class TrainedRun:
         shard_dir: str | Path | None = None,
         lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
+        prior_weight: float = 0.0,
         checkpoint: str = "best",
         progress: Progress = no_progress,
     ) -> EvaluationResult:
+        if not 0 <= prior_weight <= 1:
+            raise UsageError(f"--prior_weight must lie in 0..1. Received: {prior_weight}.")
         if lexicon is None:
             words = self.lexicon(decoder)
         else:
@@ -146,8 +153,24 @@ class TrainedRun:
         source, model = self.source(split, shard_dir), self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
+        if prior_weight:
+            priors = self._log_priors(model, shard_dir)
+            written_by = PriorDivision(written_by, priors, prior_weight)
         with progress(len(source.split.utterances)) as advance:
             return Evaluator(model, source, written_by).evaluate(advance)
+
+    def _log_priors(self, model: CtcModel, shard_dir: str | Path | None) -> np.ndarray:
+        """The logarithms of the classes' mean probabilities in some training utterances."""
+        has_training = shard_dir is not None and (Path(shard_dir) / "train").is_dir()
+        source = self.source("train", shard_dir if has_training else None, part=_PRIOR_UTTERANCES)
+        evaluator = Evaluator(model, source, GREEDY.make(None, self.alphabet, (), None))
+        frames = [
+            np.exp(of_utterance[:length])
+            for _, log_probs, lengths, _ in evaluator.forward_passes()
+            for of_utterance, length in zip(log_probs, lengths, strict=True)
+        ]
+        evaluator.close()
+        return np.log(np.maximum(np.concatenate(frames).mean(axis=0), _LEAST_PRIOR))
 
 
 def open_trained(run_dir: str | Path) -> TrainedRun:
@@ -171,6 +194,7 @@ def evaluate(
     recombine: bool | None = None,
     lexicon: str | Path | None = None,
     language_model: "KenlmModel | None" = None,
+    prior_weight: float = 0.0,
     checkpoint: str = "best",
 ) -> EvaluationResult:
     """Scores a run's model on a split.
@@ -186,6 +210,9 @@ def evaluate(
             run's: its training transcripts' words, or those of the lexicon that it trained with.
         language_model: scores the words of word beam search in addition to the model; it must know
             all words of the dictionary.
+        prior_weight: 0..1; each class's probability is divided by its mean over some training
+            utterances to this power before decoding. 0.3 made word beam search's WER 1.5 points
+            lower on mini LibriSpeech (docs/recipes.md).
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Raises:
@@ -200,5 +227,6 @@ def evaluate(
         shard_dir=shard_dir,
         lexicon=lexicon,
         language_model=language_model,
+        prior_weight=prior_weight,
         checkpoint=checkpoint,
     )

@@ -505,6 +505,8 @@ def _decoder(row: Mapping[str, Any]) -> str:
     text = str(name) if width is None else f"{name}, beam width {width}"
     if row.get("lexicon") is not None:
         text += f", dictionary {Path(str(row['lexicon'])).name}"
+    if row.get("prior_weight"):
+        text += f", priors to the power {row['prior_weight']:g}"
     model = row.get("language_model")
     return text if model is None else f"{text}, language model {Path(model).name}"
 
