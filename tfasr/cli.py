@@ -19,17 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfasr.errors import (
-    RunError,
-    UsageError,
-    check_memory,
-    explained,
-    lacking,
-    nearest,
-    out_of_memory,
-    printable,
-    received_path,
-)
+from tfasr import errors
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import EXPERIMENT_FILE, LOCK_FILE, check_owned
 from tfasr.kit.registry import load_plugin
 
@@ -105,7 +96,7 @@ class Terminal:
         self.rich_proxied_file = stream  # under this name rich looks for the stream to colour
 
     def write(self, text: str) -> int:
-        return self.rich_proxied_file.write(printable(text))
+        return self.rich_proxied_file.write(errors.printable(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)
@@ -115,7 +106,7 @@ class _Lines(logging.Formatter):
     """Escapes log lines, which bypass `Terminal` while rich shows a progress line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return errors.printable(super().format(record))
 
 
 def _guard_terminal() -> None:
@@ -213,7 +204,7 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
     for name, right in misspelt:
         if any(word.startswith(name) for word in right):
             continue  # right, or an abbreviation, which argparse accepts
-        if near := nearest(name, right):
+        if near := errors.nearest(name, right):
             return f". Did you mean {near} instead of {name}?"
     return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
 
@@ -284,7 +275,7 @@ def run(arguments) -> int:
             from tfasr.kit.process import load_tensorflow  # --help doesn't need it
 
             load_tensorflow()
-            check_memory()
+            errors.check_memory()
             for name in ("absl", "tensorflow"):
                 logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.WARNING)
         status = arguments.run(arguments) or 0
@@ -324,7 +315,7 @@ def _check_early(arguments: argparse.Namespace) -> None:
     command = arguments.command
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
-            raise UsageError(f"--{name} must be a file. {received_path(values[name])}")
+            raise UsageError(f"--{name} must be a file. {errors.received_path(values[name])}")
     if command in ("evaluate", "export", "transcribe", "serve", "bench"):
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
@@ -335,7 +326,7 @@ def _check_early(arguments: argparse.Namespace) -> None:
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
         rule = '--checkpoint must be "best", "last" or a file.'
-        raise UsageError(f"{rule} {received_path(checkpoint, ('best', 'last'))}")
+        raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
     if values.get("shard_dir") is not None and command != "prepare":
         splits = ("train", "validation") if command == "train" else _listed(values.get("split"))
         from tfasr.data.manifest import require_prepared
@@ -364,7 +355,7 @@ def _check_run(run_dir: str) -> None:
         inside = sorted(path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}"))
         if inside:
             raise UsageError(f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}.")
-        raise UsageError(f"{rule} {received_path(run_dir)}")
+        raise UsageError(f"{rule} {errors.received_path(run_dir)}")
 
 
 def _check_corpus(arguments: argparse.Namespace) -> None:
@@ -393,13 +384,13 @@ def _reported(error: BaseException, command: str = "") -> int | None:
     elif isinstance(error, UsageError):
         message, status = error, 2
     elif isinstance(error, ModuleNotFoundError):
-        message, status = lacking(error, "the command" if command else "the command line"), 2
+        message, status = errors.lacking(error, "the command" if command else "the command line"), 2
     elif command and isinstance(error, RunError):
         message, status = error, error.exit_code
     elif command and isinstance(error, OSError):
-        message, status = explained(error)
+        message, status = errors.explained(error)
     else:
-        message = out_of_memory(error)
+        message = errors.out_of_memory(error)
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if message is None and remedy is not None:
             message = f"{remedy} TensorFlow's message: {error}"

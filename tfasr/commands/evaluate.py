@@ -11,17 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfasr import errors
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import WRITERS, formats
-from tfasr.errors import (
-    RunError,
-    UsageError,
-    optional_package,
-    printable,
-    received_path,
-    stderr_console,
-    wrong_values_are_wrong_use,
-)
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, write_whole
 
 if TYPE_CHECKING:
@@ -63,7 +56,7 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr_console()) as bar:
+    with Progress(*columns, console=errors.stderr_console()) as bar:
         task = bar.add_task("", total=total)
         yield lambda count=1: bar.advance(task, count)
 
@@ -168,7 +161,7 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
     options = {name: value for name, value in numbers.items() if value is not None}
     if arguments.language_model is not None:
-        with wrong_values_are_wrong_use():
+        with errors.wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)
     if options:
         raise UsageError(
@@ -356,13 +349,13 @@ def _transcribe(
             else:
                 named = arguments.format == "text" and len(sources) > 1
                 text = written_as.write(source.name, transcript)
-                name = printable(source.name, one_line=True)
+                name = errors.printable(source.name, one_line=True)
                 sys.stdout.write(f"{name}\t{text}" if named else text)
                 sys.stdout.flush()
             advance()
 
         def failed(source: "Source", reason: str) -> None:
-            log.error("%s is skipped: %s", printable(source.name, one_line=True), reason)
+            log.error("%s is skipped: %s", errors.printable(source.name, one_line=True), reason)
             advance()
 
         return transcribe_sources(recogniser, waiting, finished, failed, arguments.batch_size)
@@ -377,7 +370,7 @@ def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
 def _check_found(audio: Sequence[str | Path]) -> None:
     """Raises UsageError if no recording exists; if some do, missing ones are skipped later."""
     if not any(Path(path).exists() for path in audio):
-        raise UsageError(f"Recordings must be files or folders. {received_path(audio[0])}")
+        raise UsageError(f"Recordings must be files or folders. {errors.received_path(audio[0])}")
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
@@ -459,7 +452,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> None:
     """``tfasr serve``: opens a web page to drop recordings on or to speak into."""
-    with optional_package("aiohttp", "tfasr serve", "'tfasr[serve]', or pip install aiohttp"):
+    with errors.optional_package(
+        "aiohttp", "tfasr serve", "'tfasr[serve]', or pip install aiohttp"
+    ):
         importlib.import_module("aiohttp")
     from tfasr.serving.server import serve
     from tfasr.serving.service import Limits

@@ -47,22 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=written_as, default="table", help="default: %(default)s")
     add_target_arguments(add, None)
     add("--power", action="store_true", help="also estimate how many runs prove a gap of 10 %%")
-    add(
-        "--force",
-        action="store_true",
-        help="compare runs even if they are not comparable; list what differs",
-    )
+    force = "compare runs even if they are not comparable; list what differs"
+    add("--force", action="store_true", help=force)
     add("--profile", action="store_true", help="also show which group reaches which targets first")
     machine = (
         "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
         "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
     )
     add("--hardware", action="append", default=[], metavar="[NAME=]FILE", help=machine)
-    add(
-        "--price_usd_per_hour",
-        type=float,
-        help="rent of the machines, instead of the price in their files",
-    )
+    rent = "rent of the machines, instead of the price in their files"
+    add("--price_usd_per_hour", type=float, help=rent)
     published = "show published results in the same tables, without ranking them"
     add("--beside", choices=SOURCES, help=published)
     explain = "instead print how each time came about, with lines of events.jsonl"

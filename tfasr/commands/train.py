@@ -56,13 +56,10 @@ def run_launch(arguments: argparse.Namespace) -> int:
 
 
 def add_gin_arguments(add: Callable) -> None:
-    add(
-        "--gin_file",
-        action="append",
-        help="preset or file, such as demo.gin, repeatable; default: the paper's model",
-    )
-    add("--gin_binding", action="append", default=[], metavar="LINE",
-        help="overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable")  # fmt: skip
+    files = "preset or file, such as demo.gin, repeatable; default: the paper's model"
+    add("--gin_file", action="append", help=files)
+    line = "overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable"
+    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
 
 
 def _short_cut(setting: str) -> Callable[[str], str]:
@@ -95,11 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run_dir", required=True, help="the run's folder, created if missing")
     add("--lexicon", metavar="FILE", help=LEXICON_HELP)
     add("--resume", action="store_true", help="continue an interrupted run")
-    add(
-        "--no_memory_probe",
-        action="store_true",
-        help="skip the check that the longest batch fits into memory",
-    )
+    probe = "skip the check that the longest batch fits into memory"
+    add("--no_memory_probe", action="store_true", help=probe)
     logs = {"action": "append", "choices": tuple(LOGS), "default": []}
     add("--log_to", **logs, help="also log scalars there; repeatable")
     add("--dry_run", action="store_true", help="estimate memory and time, write nothing")

@@ -23,27 +23,9 @@ from tfasr.kit.files import LEXICON_FILE, check_owned, make_folder, write_whole
 from tfasr.kit.process import without_noise
 from tfasr.models.build import SavedRecogniser, build_recogniser
 from tfasr.models.model import portable
+from tfasr.recognising import spec as exported
 from tfasr.recognising.runtimes import open_exported, open_model
-from tfasr.recognising.spec import (
-    CARD_FILE,
-    FEATURES,
-    KERAS,
-    LENGTHS,
-    LITERT,
-    LOG_PROBS,
-    MODEL_FILES,
-    ONNX,
-    OUTPUT_LENGTHS,
-    SAVED_MODEL,
-    SUMS_FILE,
-    Acoustics,
-    RecogniserSpec,
-    check_int8,
-    model_bytes,
-    padded,
-    write_spec,
-    write_sums,
-)
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, ONNX, Acoustics, RecogniserSpec
 from tfasr.recognising.tensorflow_runtimes import (
     CONTINUED_SIGNATURE,
     NEXT_STATE,
@@ -144,7 +126,8 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
     """Raises RunError if two models' outputs differ for padded noise of odd numbers of frames."""
     kernel, stride = spec.geometry
     sizes = [(kernel + stride * (n - 1) | 1, spec.features.num_features) for n in _PADDED_FRAMES]
-    features, lengths = padded([np.random.default_rng(1).normal(size=size) for size in sizes])
+    noise = [np.random.default_rng(1).normal(size=size) for size in sizes]
+    features, lengths = exported.padded(noise)
     frames = [spec.output_frames(int(length)) for length in lengths]
     log_probs = [
         [row[:count] for row, count in zip(model.log_probs(features, lengths), frames, strict=True)]
@@ -297,7 +280,7 @@ def export(
         paths = _written(kind, run, Path(temporary), int8=int8)
         of_run, *of_models = _outputs(kind, run, source, paths, progress)
         of_float32, of_written = of_models[0], of_models[-1]
-        saved_bytes = model_bytes(paths[0]) - model_bytes(paths[-1])
+        saved_bytes = exported.model_bytes(paths[0]) - exported.model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
         written_bytes = kind.fill(folder, run, paths[-1], source, of_written)
@@ -311,8 +294,8 @@ def export(
             int8=int8,
             data_licence=data_licence,
         )
-        write_whole(folder / CARD_FILE, card)
-        write_sums(folder)
+        write_whole(folder / exported.CARD_FILE, card)
+        exported.write_sums(folder)
         if to != SHERPA:
             open_exported(folder, {})
         _published(folder, out)
@@ -340,13 +323,13 @@ def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, che
         folder.mkdir()
         model.rename(folder / model.name)
         _describe(folder, run, kind.runtime)
-        write_sums(folder)
+        exported.write_sums(folder)
         _published(folder, out)
 
 
 def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "tuple[Kind, _Run]":
     check_owned(out, "--out", "part of this export", owned=False)
-    check_int8(to, int8)
+    exported.check_int8(to, int8)
     kind = KINDS[to]()
     _check_installed(*kind.packages)
     trained = open_trained(run_dir)
@@ -366,7 +349,7 @@ def _check_installed(*packages: str) -> None:
 
 
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
-    paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
+    paths = [temporary / name / exported.MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
     with without_noise():
@@ -398,12 +381,12 @@ def _outputs(
 def _describe(folder: Path, run: _Run, runtime: str) -> None:
     run_dir = run.trained.path
     lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
-    write_spec(folder, run.spec, lexicon, runtime)
+    exported.write_spec(folder, run.spec, lexicon, runtime)
 
 
 def _published(folder: Path, out: Path) -> None:
     files = [path for path in folder.rglob("*") if path.is_file()]
-    for file in sorted(files, key=lambda path: path.name == SUMS_FILE):
+    for file in sorted(files, key=lambda path: path.name == exported.SUMS_FILE):
         copy = out / file.relative_to(folder)
         make_folder(copy.parent)
         write_whole(copy, file.read_bytes())
@@ -417,7 +400,7 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
 
     def recognise(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
-        return {LOG_PROBS: log_probs, OUTPUT_LENGTHS: config.output_lengths(lengths)}
+        return {LOG_PROBS: log_probs, exported.OUTPUT_LENGTHS: config.output_lengths(lengths)}
 
     return model, recognise
 
@@ -444,7 +427,7 @@ class Kind:
         self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
     ) -> int:
         """Writes all files except model card and hashes; returns the model's size in bytes."""
-        num_bytes = model_bytes(model)
+        num_bytes = exported.model_bytes(model)
         model.rename(folder / model.name)
         _describe(folder, run, self.runtime)
         return num_bytes
@@ -460,7 +443,7 @@ class Kind:
         extra = f"[{self.extra}]" if self.extra else ""
         install = f"pip install '/path/to/tfasr{extra}'  # a clone of tfasr, or its wheel"
         return {
-            "files": f"`{MODEL_FILES[self.runtime]}`",
+            "files": f"`{exported.MODEL_FILES[self.runtime]}`",
             "commands": (install, "tfasr transcribe recording.wav --run_dir ."),
             "streams": spec.can_stream,
             "limits": WORD_LIMITS,
@@ -503,7 +486,7 @@ class _Onnx(Kind):
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
         return (
-            f"`{MODEL_FILES[ONNX]}` takes `features` (float32: "
+            f"`{exported.MODEL_FILES[ONNX]}` takes `features` (float32: "
             f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and "
             f"returns `log_probs` and `output_lengths`{states if spec.streams else ''}. "
             f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at "
@@ -538,7 +521,7 @@ class _Sherpa(_Onnx):
 
 
 class _Litert(Kind):
-    runtime, extra = LITERT, "litert"
+    runtime, extra = exported.LITERT, "litert"
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         from tfasr.exporting.litert import is_stepped
@@ -568,12 +551,12 @@ class _Litert(Kind):
                 "and, as `states_h_0` and so on, the states after each of these frames. The next "
                 "call takes the states after the last frame."
             )
-        file = MODEL_FILES[LITERT]
+        file = exported.MODEL_FILES[exported.LITERT]
         return f"`{file}`, which needs no TensorFlow operators, has the signature {signature}"
 
 
 class _Keras(Kind):
-    runtime = KERAS
+    runtime = exported.KERAS
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         config, num_features = run.acoustics.config, run.acoustics.num_features
@@ -585,7 +568,7 @@ class _Keras(Kind):
     def contents(self, spec: RecogniserSpec) -> str:
         return (
             "Once `tfasr.models.build` is imported, "
-            f"`keras.saving.load_model('{MODEL_FILES[KERAS]}')` "
+            f"`keras.saving.load_model('{exported.MODEL_FILES[exported.KERAS]}')` "
             "returns a Keras model of normalised features (batch, frames, "
             f"{spec.features.num_features}) and lengths (batch) that returns the classes' "
             f"log-probabilities (batch, output frames, {spec.alphabet.num_classes})."
@@ -593,7 +576,7 @@ class _Keras(Kind):
 
 
 class _SavedModel(Kind):
-    runtime = SAVED_MODEL
+    runtime = exported.SAVED_MODEL
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         model, recognise = _portable_model(run)
@@ -621,7 +604,7 @@ class _SavedModel(Kind):
         tf.saved_model.save(module, str(path), signatures)
 
     def contents(self, spec: RecogniserSpec) -> str:
-        file = MODEL_FILES[SAVED_MODEL]
+        file = exported.MODEL_FILES[exported.SAVED_MODEL]
         return (
             f"`{file}` needs only TensorFlow: `tf.saved_model.load('{file}')."
             "signatures['serving_default']` takes `features` (float32: batch, frames, "
@@ -635,7 +618,7 @@ class _SavedModel(Kind):
 KINDS: dict[str, type[Kind]] = {
     ONNX: _Onnx,
     SHERPA: _Sherpa,
-    LITERT: _Litert,
-    KERAS: _Keras,
-    SAVED_MODEL: _SavedModel,
+    exported.LITERT: _Litert,
+    exported.KERAS: _Keras,
+    exported.SAVED_MODEL: _SavedModel,
 }

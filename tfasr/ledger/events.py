@@ -108,15 +108,7 @@ from typing import Any
 import orjson
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import (
-    EVENTS_FILE,
-    HEARTBEAT_FILE,
-    name_in_error,
-    named_in_errors,
-    sync_folder,
-    take_lock,
-    why_unreadable,
-)
+from tfasr.kit import files
 
 # Increase this if older versions of tfasr would misread the events: they reject newer formats.
 LEDGER_FORMAT = 2
@@ -148,10 +140,10 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 def read_ledger(path: str | Path) -> LedgerContent:
     """Reads a ledger like `read_events`, plus its last hash and whether its end was lost."""
     path = Path(path)
-    path = path / EVENTS_FILE if path.is_dir() else path
+    path = path / files.EVENTS_FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(
-            f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
+            f"A run folder must hold {files.EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
     parsed = _whole_lines(_content(path), path, goes_on=False)
@@ -164,7 +156,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
 
 
 def _content(path: Path) -> bytes:
-    cause = why_unreadable(path)
+    cause = files.why_unreadable(path)
     if cause is not None:
         raise UsageError(
             f"A ledger must be a file that fits into memory. Received: {path}, {cause}. Name "
@@ -295,7 +287,7 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 
 def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
     """Yields the values of a ledger's events with a key, last first, parsing only those events."""
-    path = Path(run_dir) / EVENTS_FILE
+    path = Path(run_dir) / files.EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     _check_version(content, path)
     end = content.rfind(b"\n") + 1  # the rest is a line that a crash cut off
@@ -308,7 +300,7 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
 
 def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
     """Returns what `Ledger.mark` returns, for a ledger on disk; None before the first step."""
-    path = Path(run_dir) / EVENTS_FILE
+    path = Path(run_dir) / files.EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     if b'"train_step"' not in content:
         return None
@@ -326,7 +318,7 @@ def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
     """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`."""
     ending = f'{mark["chain"]}"}}\n'.encode()
     try:
-        with (Path(run_dir) / EVENTS_FILE).open("rb") as file:
+        with (Path(run_dir) / files.EVENTS_FILE).open("rb") as file:
             file.seek(mark["bytes"] - len(ending))
             return file.read(len(ending)) == ending
     except (OSError, ValueError):
@@ -396,7 +388,7 @@ class Ledger:
         UsageError: if another process is writing this run.
     """
 
-    def __init__(self, run_dir: str | Path, session: int = 0, *, file: str = EVENTS_FILE):
+    def __init__(self, run_dir: str | Path, session: int = 0, *, file: str = files.EVENTS_FILE):
         self.run_dir = Path(run_dir)
         self.session = session
         self._path = self.run_dir / file
@@ -408,19 +400,19 @@ class Ledger:
             "another --run_dir."
         )
         try:
-            take_lock(self._file.fileno(), self._path, refusal)
+            files.take_lock(self._file.fileno(), self._path, refusal)
             self._continue()
         except BaseException:
             self._file.close()
             raise
-        sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
+        files.sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
         self._synced_bytes: int | None = None  # the next event records it as synced_bytes
-        self._heartbeat = self.run_dir / HEARTBEAT_FILE
+        self._heartbeat = self.run_dir / files.HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
             self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
         self._closed = threading.Event()
-        self._beats = file == EVENTS_FILE  # only the run's own ledger has a heartbeat
+        self._beats = file == files.EVENTS_FILE  # only the run's own ledger has a heartbeat
         # Starts with the first event. An earlier heartbeat would count for the previous
         # session, which would then seem to have lasted until now.
         self._beat: threading.Thread | None = None
@@ -479,7 +471,7 @@ class Ledger:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            name_in_error(error, self._path)
+            files.name_in_error(error, self._path)
             raise
         self._head, self._bytes = head, self._bytes + len(line)
         self._is_whole = True
@@ -510,7 +502,7 @@ class Ledger:
         """Waits until all events are on disk; RunError if the file was removed or replaced."""
         if self.inherited:
             return
-        with self._mutex, named_in_errors(self._path):
+        with self._mutex, files.named_in_errors(self._path):
             if not self._is_whole:
                 self._continue()
             os.fsync(self._file.fileno())

@@ -8,19 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.ledger.intervals import (
-    CODES,
-    INTERVALS,
-    Event,
-    Piece,
-    Pieces,
-    Steps,
-    clock_us,
-    evaluated_epoch,
-    interval_pieces,
-    lost_ranges,
-    session_ranges,
-)
+from tfasr.ledger import intervals
+from tfasr.ledger.intervals import INTERVALS, Event, Piece, Pieces, Steps
 
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 _METADATA = ("session", "epoch_num", "step")
@@ -72,11 +61,11 @@ class Timeline:
 
     @cached_property
     def sessions(self) -> list[range]:
-        return session_ranges(self.keys, self.metadata)
+        return intervals.session_ranges(self.keys, self.metadata)
 
     @cached_property
     def _clock(self) -> tuple[list[int], list[int]]:
-        return clock_us(self.events, self.metadata, self.sessions)
+        return intervals.clock_us(self.events, self.metadata, self.sessions)
 
     @property
     def clock_us(self) -> list[int]:
@@ -108,7 +97,7 @@ class Timeline:
 
     @cached_property
     def lost(self) -> list[range]:
-        return lost_ranges(self.events, self.indices, self.sessions)
+        return intervals.lost_ranges(self.events, self.indices, self.sessions)
 
     @cached_property
     def useful(self) -> list[bool]:
@@ -121,7 +110,7 @@ class Timeline:
     @cached_property
     def evaluated(self) -> list[tuple[float, int]]:
         """The epoch and the index of each event of an evaluation or an epoch's end."""
-        epochs = ((evaluated_epoch(self.metadata[i]), i) for i in self.of(*_CURVE_KEYS))
+        epochs = ((intervals.evaluated_epoch(self.metadata[i]), i) for i in self.of(*_CURVE_KEYS))
         return [(epoch, i) for epoch, i in epochs if epoch is not None and self.useful[i]]
 
     @cached_property
@@ -135,7 +124,8 @@ class Timeline:
         if not self.events:
             nothing = np.zeros(0, dtype=np.int64)
             return Pieces(nothing, nothing, nothing)
-        return interval_pieces(self.events, self.indices, *self._clock, self.sessions, self.lost)
+        read = (self.events, self.indices, *self._clock, self.sessions, self.lost)
+        return intervals.interval_pieces(*read)
 
     def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
         """Returns the run's seconds per interval, exact to the microsecond.
@@ -170,9 +160,10 @@ class Timeline:
 
     def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
         pieces = self._pieces
-        stopped = np.isin(pieces.codes, [CODES[name] for name in excluded])
+        stopped = np.isin(pieces.codes, [intervals.CODES[name] for name in excluded])
         if not within_evaluation:
-            stopped |= (pieces.codes == CODES["overhead"]) & self._evaluating(pieces.starts_us)
+            overhead = pieces.codes == intervals.CODES["overhead"]
+            stopped |= overhead & self._evaluating(pieces.starts_us)
         return stopped
 
     def stood_still(
@@ -186,7 +177,7 @@ class Timeline:
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
         chosen = self._stopped(excluded, within_evaluation) & within
         left_out = {}
-        for name, code in CODES.items():
+        for name, code in intervals.CODES.items():
             of_name = np.flatnonzero(chosen & (pieces.codes == code))
             if of_name.size:
                 lengths = pieces.stops_us[of_name] - pieces.starts_us[of_name]

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading import walk
 from tfasr.errors import UsageError, explained, printable
 from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
+from tfasr.ledger.declared import sha256
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 
@@ -210,7 +210,7 @@ def transcribe_sources(
     return outcome
 
 
-_EMPTY = hashlib.sha256(b"").hexdigest()
+_EMPTY = sha256(b"")
 
 
 class ResultFolder:
@@ -302,7 +302,7 @@ class ResultFolder:
         path = self._paths[source]
         text = self._format.header + self._format.write(source.name, transcript)
         make_folder(path.parent)
-        self._note(path, _hash(text.encode(errors="backslashreplace")))
+        self._note(path, sha256(text.encode(errors="backslashreplace")))
         write_whole(path, text)
 
 
@@ -313,13 +313,9 @@ def _listed_results(path: Path) -> Iterator[tuple[str, str]]:
             yield str(path.parent / result["file"]), result["sha256"]
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _hash_of(path: Path) -> str:
     try:
-        return _hash(path.read_bytes())
+        return sha256(path.read_bytes())
     except OSError:
         return ""
 

@@ -12,6 +12,7 @@ from tfasr.decoding.choice import read_lexicon, require_lexicon_use, words_hash
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import EXPERIMENT_FILE, file_sha256
 from tfasr.kit.process import load_tensorflow
+from tfasr.recognising import spec as exported
 from tfasr.recognising.segments import (
     EndpointRules,
     Segment,
@@ -20,16 +21,7 @@ from tfasr.recognising.segments import (
     cut_segments,
     recognised_in_batches,
 )
-from tfasr.recognising.spec import (
-    SPEC_FILE,
-    Acoustics,
-    RecogniserSpec,
-    StreamResult,
-    Transcript,
-    Word,
-    as_samples,
-    is_exported,
-)
+from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Transcript, Word
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -69,7 +61,7 @@ def load_recogniser(
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     changes = {name: value for name, value in changes.items() if value is not None}
-    if is_exported(run_dir):
+    if exported.is_exported(run_dir):
         if checkpoint != "best":
             raise UsageError(
                 "--checkpoint must be left out for an export, which contains a single one. "
@@ -82,7 +74,7 @@ def load_recogniser(
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
             f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
-            f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {SPEC_FILE}."
+            f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {exported.SPEC_FILE}."
         )
     load_tensorflow()
     from tfasr.recognising.tensorflow_runtimes import open_run
@@ -167,7 +159,7 @@ class Recogniser:
             for number, audio in enumerate(recordings):
                 seconds.append(0.0)
                 try:
-                    blocks = map(as_samples, self.blocks(audio))
+                    blocks = map(exported.as_samples, self.blocks(audio))
                     for segment in cut_segments(blocks, self.sample_rate_hz, count):
                         yield number, segment
                 except ValueError as error:
@@ -196,7 +188,9 @@ class Recogniser:
 
         Arguments and errors as in `transcribe_blocks`; ``batch_size`` is a number of segments.
         """
-        segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
+        segments = cut_segments(
+            map(exported.as_samples, blocks), self.sample_rate_hz, lambda _: None
+        )
         keyed = ((None, segment) for segment in segments)
         for _, words in recognised_in_batches(self.segments, keyed, batch_size):
             yield words

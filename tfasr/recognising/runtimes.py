@@ -13,23 +13,8 @@ import numpy as np
 from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import ALPHABET_FILE
 from tfasr.kit.process import load_tensorflow, quiet_stderr, usable_cores
-from tfasr.recognising.spec import (
-    FEATURES,
-    KERAS,
-    LENGTHS,
-    LITERT,
-    LOG_PROBS,
-    MODEL_FILES,
-    ONNX,
-    SPEC_FILE,
-    Acoustics,
-    RecogniserSpec,
-    State,
-    check_sums,
-    exported_runtime,
-    padded,
-    read_spec,
-)
+from tfasr.recognising import spec as exported
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
 
 NEXT = "next_"  # in ONNX graphs, the outputs' names for the states after a chunk start with this
 # Names of LiteRT signatures: for a few output frames, with states in and out; for one utterance.
@@ -42,9 +27,9 @@ def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
     """Opens a folder that `tfasr export` wrote, replacing decoder fields; UsageError on failure."""
-    check_sums(folder)
-    runtime, spec = exported_runtime(folder), read_spec(folder, decoder_changes)
-    path = folder / MODEL_FILES[runtime]
+    exported.check_sums(folder)
+    runtime, spec = exported.exported_runtime(folder), exported.read_spec(folder, decoder_changes)
+    path = folder / exported.MODEL_FILES[runtime]
     acoustics = open_model(runtime, path, spec)
     _check_fits(acoustics, spec, path)
     return spec, acoustics
@@ -63,17 +48,17 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
         log_probs, fault = None, " ".join(str(error).split())[:300]
     if log_probs is None or log_probs.shape != expected or fault == "NaN":
         raise UsageError(
-            f"{path} must fit {SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} frames of "
-            f"{spec.features.num_features} features must give {_TRIED} output frames of "
+            f"{path} must fit {exported.SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} "
+            f"frames of {spec.features.num_features} features must give {_TRIED} output frames of "
             f"{spec.alphabet.num_classes} classes. Received: {fault}. Export the run again."
         )
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     """Opens a model with a runtime named in `MODEL_FILES`; UsageError on failure."""
-    if runtime == ONNX:
+    if runtime == exported.ONNX:
         return OnnxAcoustics(path)
-    if runtime == LITERT:
+    if runtime == exported.LITERT:
         if STEP in litert_interpreter(path, 1).get_signature_list():
             return LitertAcoustics(path, spec.geometry[1])
         return LitertUtterances(path)
@@ -82,7 +67,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
         load_tensorflow()
     from tfasr.recognising.tensorflow_runtimes import SavedModelAcoustics, open_keras_file
 
-    return open_keras_file(path) if runtime == KERAS else SavedModelAcoustics(path)
+    return open_keras_file(path) if runtime == exported.KERAS else SavedModelAcoustics(path)
 
 
 class OnnxAcoustics:
@@ -174,7 +159,8 @@ class _Litert:
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         utterances = (row[:length] for row, length in zip(features, lengths, strict=True))
-        return padded([self.continued(frames, self.initial_state())[0] for frames in utterances])[0]
+        outputs = [self.continued(frames, self.initial_state())[0] for frames in utterances]
+        return exported.padded(outputs)[0]
 
 
 class LitertAcoustics(_Litert):

@@ -10,23 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import (
-    CPU_FILE,
-    EVENTS_FILE,
-    EXPERIMENT_FILE,
-    GPU_FILE,
-    HEARTBEAT_FILE,
-    LOCK_FILE,
-    PARTIAL_SUFFIX,
-    RECORDER_FILE,
-    RUN_FILE,
-    check_owned,
-    locked,
-    make_folder,
-    object_or_empty,
-    read_object,
-    write_whole,
-)
+from tfasr.kit import files
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
@@ -46,7 +30,7 @@ WRITTEN = {
 }  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
 # Files that every run may have before its first step; those of a failed start are removed.
-WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
+WRITTEN_AT_START = (files.HEARTBEAT_FILE, files.RUN_FILE, files.CPU_FILE, files.GPU_FILE)
 _BLOCK_ORDER = {
     "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
     "decoding": "with e.decoding():", "saving": "with run.saving():",
@@ -67,11 +51,11 @@ class Settings:
 
     def write(self, run_dir: Path) -> None:
         # One value per line, so that the files of two seeds of a configuration differ in one line.
-        write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
+        files.write_whole(run_dir / files.RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def differences(self, run_dir: Path) -> str:
         remedy = "Without it a run cannot be continued: begin a new one."
-        before = read_object(run_dir / RECORDER_FILE, remedy)
+        before = files.read_object(run_dir / files.RECORDER_FILE, remedy)
         return differences(_flat(before), _flat(json.loads(json.dumps(asdict(self)))))
 
 
@@ -158,13 +142,13 @@ def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator
     ``elsewhere`` as the alternative, if another process holds the folder.
     """
     missing = not folder.exists()
-    make_folder(folder)
+    files.make_folder(folder)
     refusal = (
         f"Only one process may {work}. {folder} is being written by another one: wait for it, "
         f"stop it, or choose another {elsewhere}."
     )
     try:
-        with locked(folder / LOCK_FILE, refusal):
+        with files.locked(folder / files.LOCK_FILE, refusal):
             yield
     finally:
         if missing:
@@ -173,7 +157,7 @@ def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
-    return read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
+    return read_events(run_dir) if (run_dir / files.EVENTS_FILE).exists() else []
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
@@ -196,7 +180,7 @@ def remove_start(run_dir: Path, *more: str) -> None:
     """Removes the files that are written before training, then ``more`` files, in this order."""
     for name in (*WRITTEN_AT_START, *more):
         (run_dir / name).unlink(missing_ok=True)
-        (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
+        (run_dir / (name + files.PARTIAL_SUFFIX)).unlink(missing_ok=True)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -232,19 +216,19 @@ def position(run_dir: Path, settings: Settings, step: int | None, longer: str = 
     one; ``longer`` is how a finished run is extended. Raises UsageError if the folder holds a
     different run, one that is finished and isn't extended, or no such step.
     """
-    if (run_dir / EXPERIMENT_FILE).exists():
+    if (run_dir / files.EXPERIMENT_FILE).exists():
         raise UsageError(
             f"A recorder needs a separate folder. {run_dir} contains a run of tfasr train: "
             "choose another."
         )
-    settings_file, ledger = run_dir / RECORDER_FILE, run_dir / EVENTS_FILE
-    owned = "target_window" in object_or_empty(settings_file)
+    settings_file, ledger = run_dir / files.RECORDER_FILE, run_dir / files.EVENTS_FILE
+    owned = "target_window" in files.object_or_empty(settings_file)
     owned = owned and (is_ledger(ledger) or not ledger.exists())
-    names = (*WRITTEN_AT_START, EVENTS_FILE, RECORDER_FILE)
-    check_owned(run_dir, "A recorder's folder", "run of a recorder", names, owned=owned)
+    names = (*WRITTEN_AT_START, files.EVENTS_FILE, files.RECORDER_FILE)
+    files.check_owned(run_dir, "A recorder's folder", "run of a recorder", names, owned=owned)
     events = events_so_far(run_dir)
     if not has_begun(events):
-        remove_start(run_dir, EVENTS_FILE, RECORDER_FILE)
+        remove_start(run_dir, files.EVENTS_FILE, files.RECORDER_FILE)
         _check_step(run_dir, step, 0)
         return Position()
     if changes := settings.differences(run_dir):

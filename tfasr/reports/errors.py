@@ -28,22 +28,9 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
 from tfasr.reports.numbers import RunAnalysis, distinct_names, report_written_to
+from tfasr.scoring import summary
 from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
-from tfasr.scoring.summary import (
-    FEWEST_SPEAKERS,
-    RATES,
-    RESAMPLES,
-    Interval,
-    PairedComparison,
-    RateSummary,
-    SpeakerRow,
-    compare_pairs,
-    probability_text,
-    speaker_rows,
-    summarise_scored,
-    summary_rows,
-    verdict,
-)
+from tfasr.scoring.summary import RATES, Interval, PairedComparison, RateSummary, SpeakerRow
 
 HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 
@@ -91,7 +78,7 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
     comparisons: list[PairedComparison | str] = []
     for other in systems[1:]:
         try:
-            comparisons.append(compare_pairs(systems[0].scored, other.scored))
+            comparisons.append(summary.compare_pairs(systems[0].scored, other.scored))
         except UsageError as error:
             comparisons.append(str(error))
     return ErrorReport(systems, comparisons, worst, notes)
@@ -112,7 +99,7 @@ def best_hypotheses(run: RunAnalysis) -> Path | None:
 
 def _system(name: str, path: Path, notes: list[str]) -> System:
     scored = score(read_transcripts(path))
-    return System(name, path, scored, summarise_scored(scored), notes)
+    return System(name, path, scored, summary.summarise_scored(scored), notes)
 
 
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
@@ -158,12 +145,12 @@ def error_tables(report: ErrorReport) -> list[Table]:
 
 def _rates_table(report: ErrorReport) -> Table:
     notes = [
-        f"95 %: bootstrap interval from {RESAMPLES} resamples of the utterances. It applies to "
-        "other utterances of the same speakers, not to models trained with other seeds. 95 % by "
-        "speaker: resamples whole speakers, so it also applies to other speakers; needs "
-        f"{FEWEST_SPEAKERS} or more. With few utterances or speakers, the intervals are widened "
-        "(expanded percentiles). CER: edits per character of the longer of reference and "
-        "hypothesis.",
+        f"95 %: bootstrap interval from {summary.RESAMPLES} resamples of the utterances. It "
+        "applies to other utterances of the same speakers, not to models trained with other "
+        "seeds. 95 % by speaker: resamples whole speakers, so it also applies to other speakers; "
+        f"needs {summary.FEWEST_SPEAKERS} or more. With few utterances or speakers, the intervals "
+        "are widened (expanded percentiles). CER: edits per character of the longer of reference "
+        "and hypothesis.",
         *(f"{system.name}: {note}." for system in report.systems for note in system.notes),
         *report.notes,
     ]
@@ -193,14 +180,17 @@ def _comparison_table(report: ErrorReport) -> Table:
         if isinstance(comparison, str):
             notes.append(f"{system.name} is not compared with {first}. {comparison}")
         else:
-            notes.append(f"{system.name}: {verdict(comparison, first, system.name, tests)}.")
+            notes.append(
+                f"{system.name}: {summary.verdict(comparison, first, system.name, tests)}."
+            )
     notes.append(
         "WER difference: in percentage points; below 0, the system is better than the first. "
         "Better: share of resamples in which it is better, counting ties half. z and p: "
         "matched-pairs test on the errors of whole utterances. Permutation p: from swapping the "
-        f"two systems' results, speaker by speaker if all are known and there are "
-        f"{FEWEST_SPEAKERS} or more, otherwise utterance by utterance; the verdict uses this p. "
-        "It applies to these hypotheses; models trained with other seeds would give different ones."
+        "two systems' results, speaker by speaker if all are known and there are "
+        f"{summary.FEWEST_SPEAKERS} or more, otherwise utterance by utterance; the verdict uses "
+        "this p. It applies to these hypotheses; models trained with other seeds would give "
+        "different ones."
     )
     if tests > 1:
         notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")
@@ -228,15 +218,15 @@ _COMPARISON: list[Column[tuple[System, PairedComparison | None]]] = [
     _compared("better\n%", "1.by_utterance.probability_of_improvement", percent),
     Column("fewer / more\nerrors in", "", lambda row: None, shown=_fewer_and_more),
     _compared("z", "1.matched_pairs_z", "{:+.2f}".format),
-    _compared("p", "1.matched_pairs_p", probability_text),
-    _compared("permutation\np", "1.permutation_p", probability_text),
+    _compared("p", "1.matched_pairs_p", summary.probability_text),
+    _compared("permutation\np", "1.permutation_p", summary.probability_text),
 ]
 
 
 def _speaker_table(system: System) -> Table:
     # Laid out as by NIST's sclite. If no speaker is known, only the row Sum/Avg is left.
-    by_speaker = speaker_rows(system.scored)
-    sum_row, *others = summary_rows(system.scored, by_speaker)
+    by_speaker = summary.speaker_rows(system.scored)
+    sum_row, *others = summary.summary_rows(system.scored, by_speaker)
     rows = [_speaker_cells(row, "d") for row in [*by_speaker, sum_row]]
     rows += [_speaker_cells(row, ".1f") for row in others]
     return Table(
@@ -322,8 +312,8 @@ def errors_to_html(report: ErrorReport) -> str:
         element = table_element(dataclasses.replace(table, rows=rows))
         sections.append(f"<h2>{escape(table.title)}</h2>{element}")
     for title, text in _alignments(report).items():
-        summary, alignments = escape(title), escape(_left_to_right(text))
-        sections.append(f"<details><summary>{summary}</summary><pre>{alignments}</pre></details>\n")
+        heading, alignments = escape(title), escape(_left_to_right(text))
+        sections.append(f"<details><summary>{heading}</summary><pre>{alignments}</pre></details>\n")
     return "".join(sections)
 
 
@@ -345,7 +335,7 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
         "speakers": [
             {"speaker": row.name, "utterances": row.utterances, "words": row.words,
              "wer": row.rates["errors"] if row.words else None}
-            for row in speaker_rows(system.scored)
+            for row in summary.speaker_rows(system.scored)
         ],
         "substitutions_by_pair": [[*pair, times] for pair, times in confused.substitutions],
         "deletions_by_word": confused.deletions,

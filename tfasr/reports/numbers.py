@@ -17,32 +17,15 @@ import numpy as np
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import object_or_empty
 from tfasr.ledger.intervals import EVALUATION
-from tfasr.reports.charges import (
-    RunCharges,
-    WorkerMachine,
-    WorkerTimes,
-    exchange_of,
-    machines_of,
-    read_worker_files,
-    rounds_of_workers,
-    times_of_workers,
-)
+from tfasr.reports import charges
+from tfasr.reports.charges import RunCharges, WorkerMachine, WorkerTimes
 from tfasr.reports.series import RunSeries, run_series
+from tfasr.tta import policies
 from tfasr.tta.comparison import TESTS
 from tfasr.tta.decomposition import Parts, Throughput, parts_until
 from tfasr.tta.energy import used_joules
 from tfasr.tta.metrics import METRICS, Target, metric_named, written_target
-from tfasr.tta.policies import (
-    PAPER,
-    AccuracyPoint,
-    Bracket,
-    Policy,
-    TimeToAccuracy,
-    at_epoch_ends,
-    bracket,
-    first_sustained,
-    policy_named,
-)
+from tfasr.tta.policies import PAPER, AccuracyPoint, Bracket, Policy, TimeToAccuracy
 from tfasr.tta.run import Run
 
 # what differs, by name: the first run's value and the other's, as text
@@ -261,7 +244,7 @@ def ask(
     if test not in TESTS:
         raise UsageError(f"The test must be one of {', '.join(TESTS)}. Received: {test!r}.")
     written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
-    about = (policy_named(policy), window, tuple(beside))
+    about = (policies.policy_named(policy), window, tuple(beside))
     return Question(written, *about, test=test, **options)
 
 
@@ -314,7 +297,8 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
-        return max((len(at_epoch_ends(points)) for points in self.curves.values()), default=0)
+        curves = map(policies.at_epoch_ends, self.curves.values())
+        return max(map(len, curves), default=0)
 
 
 @dataclass(frozen=True)
@@ -390,8 +374,8 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
     if not any(curves.values()):  # a run of another task, without targets
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
-    files = read_worker_files(run.path)
-    workers = tuple(times_of_workers(files))
+    files = charges.read_worker_files(run.path)
+    workers = tuple(charges.times_of_workers(files))
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
         group=run.name,
@@ -406,9 +390,9 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
             with_utilisation=question.utilisation or question.over_time or bool(question.beside),
         ),
         workers=workers,
-        rounds=tuple(rounds_of_workers(run.timeline)),
-        exchange=exchange_of(workers, run.fact("cluster")),
-        machines=tuple(machines_of(files)),
+        rounds=tuple(charges.rounds_of_workers(run.timeline)),
+        exchange=charges.exchange_of(workers, run.fact("cluster")),
+        machines=tuple(charges.machines_of(files)),
         start=run.fact("start_from") or {},
         **{name: getattr(run, name) for name in same},
     )
@@ -418,11 +402,11 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
     metric, value = target
     clock, window = question.policy, question.own_window
     points = run.accuracy_curve(metric, clock)
-    tta = first_sustained(points, value, metric=metric, window=window)
+    tta = policies.first_sustained(points, value, metric=metric, window=window)
     by_policy: dict[str, float | None] = {}
     for other in question.beside:
         curve = run.accuracy_curve(metric, other)
-        reached = first_sustained(curve, value, metric=metric, window=other.window)
+        reached = policies.first_sustained(curve, value, metric=metric, window=other.window)
         by_policy[other.name] = reached.seconds
     until_s = parts = None
     if tta.reached:
@@ -433,7 +417,7 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
         # Logs of other benchmarks may contain no steps, and then have no factors.
         with suppress(ValueError):
             parts = parts_until(run.timeline, elapsed_s)
-    limits = bracket(points, value, window=window, metric=metric)
+    limits = policies.bracket(points, value, window=window, metric=metric)
     return TargetResult(tta, limits, until_s, parts, by_policy)
 
 

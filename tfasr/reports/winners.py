@@ -9,20 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.display.chart import (
-    Area,
-    Axis,
-    Chart,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    Rule,
-    Segments,
-    log_ticks,
-    run_colour,
-    run_dash,
-)
+from tfasr.display import chart
+from tfasr.display.chart import Area, Axis, Chart, Line, Mark, Panel, Points, Rule, Segments
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
 from tfasr.reports.figures.curves import series_name
@@ -282,7 +270,7 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
     if targets[0] > targets[-1]:  # from easy to hard, as time goes
         limits = limits[::-1]
     label = f"target, {metric_label(metric)}{unit}"
-    x = Axis(label, log=True, limits=limits, ticks=log_ticks(least, most, _STEPS, 10))
+    x = Axis(label, log=True, limits=limits, ticks=chart.log_ticks(least, most, _STEPS, 10))
     y = Axis("times as long", log=True, limits=_limits(shown))
     return Chart(f"profile_{metric}", caption, [Panel(marks, x, y, 300)], wide=True, width=640)
 
@@ -290,25 +278,22 @@ def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
 def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
     result, number = profile.result, profile.number
     look = {
-        "colour": run_colour(number),
+        "colour": chart.run_colour(number),
         "series": series_name(profile.group, profile.sizes[1], number),
     }
     x = result.targets * scale
     marks: list[Mark] = []
     if result.low is not None:
         marks.append(Area(x=x, low=result.low, high=result.high, **look))
-    marks.append(Line(x=x, y=result.ratio, dash=run_dash(number), **look))
+    marks.append(Line(x=x, y=result.ratio, dash=chart.run_dash(number), **look))
     at, ratio = result.verdict_targets * scale, result.ratio[::_BETWEEN]
     if result.together_low is not None:
         ends = {"y0": result.together_low, "y1": result.together_high}
         marks.append(Segments(x0=at, x1=at, width=1.2, **ends, **look))
-    for decided, symbol in ((True, "circle"), (False, "ring")):
-        chosen = [
-            i
-            for i, verdict in enumerate(result.verdicts)
-            if (verdict.sooner is not None) == decided
-        ]
-        if chosen:
+    decided = np.array([verdict.sooner is not None for verdict in result.verdicts])
+    for shown, symbol in ((decided, "circle"), (~decided, "ring")):
+        if shown.any():
+            chosen = np.flatnonzero(shown)
             texts = [_text(profile, i, ratio[i]) for i in chosen]
             place = {"x": at[chosen], "y": ratio[chosen]}
             marks.append(Points(symbol=symbol, size=8, texts=texts, **place, **look))

@@ -14,6 +14,7 @@ from tfasr._version import __version__
 from tfasr.corpora.utterance import SPLITS
 from tfasr.data.manifest import INDEX_FILE, read_index
 from tfasr.errors import UsageError, nearest
+from tfasr.kit import gin
 from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import (
     EVENTS_FILE,
@@ -22,18 +23,6 @@ from tfasr.kit.files import (
     object_or_empty,
     read_object,
     write_whole,
-)
-from tfasr.kit.gin import (
-    GinText,
-    binding_place,
-    bound_names,
-    bound_scopes,
-    fill,
-    find_preset,
-    make,
-    presets_folder,
-    read_gin,
-    registered,
 )
 from tfasr.kit.registry import loaded_plugins, plugins
 from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
@@ -232,24 +221,24 @@ class Plan:
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     """Reads a study's gin file without TensorFlow; a `UsageError` names file and line."""
-    path = find_preset(gin_file)
+    path = gin.find_preset(gin_file)
 
-    def build(lines: GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
-        config = make(StudyConfig, lines)
+    def build(lines: gin.GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
+        config = gin.make(StudyConfig, lines)
         _check_described(config, lines)
         return config, {
-            name: make(ExperimentConfig, lines, scope=name) for name in config.experiments
+            name: gin.make(ExperimentConfig, lines, scope=name) for name in config.experiments
         }
 
-    text = read_gin([str(path)], bindings)
+    text = gin.read_gin([str(path)], bindings)
     for line in text.bindings:
-        if line.parameter and not nearest(line.selector.rpartition(".")[2], registered()):
+        if line.parameter and not nearest(line.selector.rpartition(".")[2], gin.registered()):
             raise UsageError(
                 f"{line.place}: in a study, settings of the training must be in an experiment's "
                 f"bindings. Received: {line.name}. Write NAME/ExperimentConfig.bindings = "
                 f"('{line.name} = ...',) for each experiment that needs it."
             )
-    config, experiments = fill(text, build).configs
+    config, experiments = gin.fill(text, build).configs
     labels = [experiment.label or name for name, experiment in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
@@ -257,7 +246,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
         )
     runs = _runs(config, experiments, path.parent)
-    texts = {str(run.folder): read_gin(run.gin_files, run.bindings).statements for run in runs}
+    texts = {str(run.folder): gin.read_gin(run.gin_files, run.bindings).statements for run in runs}
     statements = {folder: [lines.text for lines in of_run] for folder, of_run in texts.items()}
     for run in runs:
         statements[str(run.folder)] += run.environment
@@ -346,25 +335,25 @@ def _move(folder: Path, run: PlannedRun) -> None:
             old.rename(folder / kind / f"{run.name}{tail}")
 
 
-def _check_described(config: StudyConfig, lines: GinText) -> None:
-    described = bound_scopes(ExperimentConfig, lines)
+def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
+    described = gin.bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
     # One experiment may use the defaults alone. Two would be equal, and if the file also describes
     # an experiment that isn't listed, a name is misspelt.
-    default = ExperimentConfig.__name__ in bound_names(lines) and len(unknown) == 1
+    default = ExperimentConfig.__name__ in gin.bound_names(lines) and len(unknown) == 1
     if unknown and not (default and set(described) <= set(config.experiments)):
         names = ", ".join(described) or "none"
         raise UsageError(
-            f"{binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
+            f"{gin.binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
             f"name experiments that the file describes, with lines such as {unknown[0]}/"
             f"ExperimentConfig.gin_files = ('demo.gin',). Received: {unknown[0]!r}, for which "
             f"nothing is bound. Described: {names}."
         )
     if config.beam_widths_of not in ("", *config.experiments):
         raise UsageError(
-            f"{binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig.beam_widths_of "
-            f"must be one of the experiments {', '.join(config.experiments)}. Received: "
-            f"{config.beam_widths_of!r}."
+            f"{gin.binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig."
+            f"beam_widths_of must be one of the experiments {', '.join(config.experiments)}. "
+            f"Received: {config.beam_widths_of!r}."
         )
 
 
@@ -372,11 +361,11 @@ def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
     # The studies that come with tfasr mean presets, never files next to them of the same name.
-    users = not beside.is_relative_to(presets_folder().resolve())
+    users = not beside.is_relative_to(gin.presets_folder().resolve())
 
     def preset(file: str) -> str:
         near = users and (beside / file).is_file()
-        return str(find_preset(str(beside / file) if near else file))
+        return str(gin.find_preset(str(beside / file) if near else file))
 
     seeds = {name: experiment.seeds or config.seeds for name, experiment in experiments.items()}
     files = {

@@ -39,14 +39,7 @@ from tfasr.reports.write import CARD, CARD_JSON, report
 from tfasr.scoring.errors import read_transcripts
 from tfasr.studies.perform import decision, decision_text, study
 from tfasr.studies.plan import Plan, plan_of
-from tfasr.studies.verify import (
-    Check,
-    judged,
-    must,
-    references_hash,
-    shards_hash,
-    verify_study,
-)
+from tfasr.studies.verify import Check, judged, must, references_hash, shards_hash, verify_study
 from tfasr.tta.comparison import LOOKS
 from tfasr.tta.run import Run, load_run
 

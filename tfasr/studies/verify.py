@@ -11,16 +11,7 @@ from pathlib import Path
 
 from tfasr.data.manifest import check_shards, file_sha256, read_index
 from tfasr.errors import UsageError
-from tfasr.kit.files import (
-    ALPHABET_FILE,
-    CHECKPOINTS_FOLDER,
-    EXPERIMENT_FILE,
-    GIN_GIVEN_FILE,
-    RUN_FILE,
-    hypotheses_file,
-    object_or_empty,
-    read_object,
-)
+from tfasr.kit import files
 from tfasr.kit.gin import DROPPED, read_gin
 from tfasr.ledger.declared import STARTS_FILE, StudyCheck, check_study, declarations
 from tfasr.ledger.events import read_events
@@ -137,11 +128,11 @@ def _evaluations(run: Run) -> dict[float, int]:
 
 def _scores(run: Run) -> _Checked:
     stated, last = run.comparability or {}, _evaluations(run)
-    files = {epoch: hypotheses_file(run.path, epoch) for epoch in last}
-    if not any(path.is_file() for path in files.values()):
+    written = {epoch: files.hypotheses_file(run.path, epoch) for epoch in last}
+    if not any(path.is_file() for path in written.values()):
         return None
     for epoch, index in last.items():
-        rows, scores = read_transcripts(files[epoch]), run.events[index]["value"]
+        rows, scores = read_transcripts(written[epoch]), run.events[index]["value"]
         counts = count_errors([r.reference for r in rows], [r.hypothesis for r in rows]).to_json()
         wrong = [n for n in _COUNTED if n in scores and abs(scores[n] - counts[n]) > 1e-9]
         at = f"epoch {epoch}: the hypotheses"
@@ -167,8 +158,8 @@ def _settings(run: Run) -> _Checked:
         path = run.path / Path(name).name
         must(path.is_file(), f"{name} is missing")
         must(file_sha256(path) == stated, f"{name} was changed after the run wrote it")
-    saved = read_object(run.path / EXPERIMENT_FILE, "Restore it from a copy.")
-    alphabet = object_or_empty(run.path / ALPHABET_FILE)
+    saved = files.read_object(run.path / files.EXPERIMENT_FILE, "Restore it from a copy.")
+    alphabet = files.object_or_empty(run.path / files.ALPHABET_FILE)
     facts = dict(run.comparability or {})
     for name, one, other in (
         ("seed", run.fact("seed"), saved["training"]["seed"]),
@@ -189,7 +180,7 @@ def _settings(run: Run) -> _Checked:
 def _checkpoints(run: Run) -> _Checked:
     hashes, at_hand = run.fact("checkpoints") or {}, 0
     for name, stated in hashes.items():
-        path = run.path / CHECKPOINTS_FOLDER / Path(name).name
+        path = run.path / files.CHECKPOINTS_FOLDER / Path(name).name
         if path.is_file():
             must(file_sha256(path) == stated, f"{name} was changed after the run ended")
             at_hand += 1
@@ -197,7 +188,7 @@ def _checkpoints(run: Run) -> _Checked:
 
 
 def _shards(run: Run, shard_dir: Path | None) -> _Checked:
-    recorded = object_or_empty(run.path / RUN_FILE).get("shard_dir")
+    recorded = files.object_or_empty(run.path / files.RUN_FILE).get("shard_dir")
     folder = shard_dir or Path(str(recorded))
     if shard_dir is None and not folder.is_dir():
         return None
@@ -243,13 +234,13 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     plan = study.plans[declared[-1]["plan"]]
     # An experiment's only run moves to another folder when seeds are added.
     named = [r for p in study.plans.values() for r in p["runs"] if r["folder"] == place][-1]
-    path = run_dir / GIN_GIVEN_FILE
+    path = run_dir / files.GIN_GIVEN_FILE
     lines = [statement.text for statement in read_gin([str(path)]).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
     read_lines = path.read_text(encoding="utf-8").splitlines()
     without_effect = {line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)}
     planned = [s for s in named["statements"] if s.splitlines()[0] not in without_effect]
-    must(lines == planned, f"{GIN_GIVEN_FILE} has other statements than the plan")
+    must(lines == planned, f"{files.GIN_GIVEN_FILE} has other statements than the plan")
     trained, shards = plan["trained"][named["experiment"]], run.fact("shards")
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
     must(run.comparability["decoder"] == trained["decoder"], "the decoder is not the plan's")
@@ -275,7 +266,7 @@ def _report(plan: Plan, folder: Path) -> _Checked:
         return None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     again = json.loads(json.dumps(study_values(chapters(plan, folder), measured)))
-    same = again == read_object(path, "Make it again with tfasr study --resume.")
+    same = again == files.read_object(path, "Make it again with tfasr study --resume.")
     must(same, f"{path.name} has other numbers than the ledgers give")
     return f"every number of {path.name} follows from the ledgers"
 

@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
+from tfasr.kit import gin
 from tfasr.kit.config import config_class, require
-from tfasr.kit.gin import (
-    COMMAND_LINE,
-    UNBOUND,
-    GinText,
-    bound_names,
-    fill,
-    make,
-    presets_folder,
-    read_gin,
-)
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
 HOURS_PER_YEAR = 365.25 * 24
@@ -180,7 +171,7 @@ def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) 
 
 
 def _find(name: str) -> Path:
-    presets = presets_folder()
+    presets = gin.presets_folder()
     shipped = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
     for candidate in (Path(name), *shipped):
         if candidate.is_file():
@@ -195,21 +186,23 @@ def _find(name: str) -> Path:
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
     prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
 
-    def build(lines: GinText) -> HardwareConfig:
-        if bound_names(lines) != {"HardwareConfig"}:
+    def build(lines: gin.GinText) -> HardwareConfig:
+        if gin.bound_names(lines) != {"HardwareConfig"}:
             raise UsageError(
                 f"{path} must describe a machine and bind HardwareConfig alone. Received: "
-                f"{sorted(bound_names(lines))}."
+                f"{sorted(gin.bound_names(lines))}."
             )
         try:
-            return make(HardwareConfig, lines)
+            return gin.make(HardwareConfig, lines)
         except UsageError as error:
             # --price_usd_per_hour is read as a --gin_binding, but the message must not say so.
-            message = str(error).removeprefix(f"{COMMAND_LINE}:1: ").replace(UNBOUND, _UNBOUND)
+            message = (
+                str(error).removeprefix(f"{gin.COMMAND_LINE}:1: ").replace(gin.UNBOUND, _UNBOUND)
+            )
             raise UsageError(f"{path} must describe a machine: {message}") from error
 
     # A description may come from anyone, so reading it must not run code.
-    return fill(read_gin([str(path)], prices), build, imports=False).configs
+    return gin.fill(gin.read_gin([str(path)], prices), build, imports=False).configs
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfasr.tta.metrics import LOWER, metric_named
-from tfasr.tta.policies import (
-    WINDOW,
-    AccuracyPoint,
-    at_epoch_ends,
-    first_sustained,
-    medians,
-)
+from tfasr.tta.policies import WINDOW, AccuracyPoint, at_epoch_ends, first_sustained, medians
 
 # Quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. "latest" (95 %) decides
 # whether there is an interval; "middle" estimates how many evaluations are left. Of runs with a

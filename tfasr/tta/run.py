@@ -22,32 +22,14 @@ from tfasr.display.table import (
     values_of,
 )
 from tfasr.errors import UsageError, explained
-from tfasr.kit.files import (
-    EVENTS_FILE,
-    GIN_GIVEN_FILE,
-    GIN_OPERATIVE_FILE,
-    HYPOTHESES_FOLDER,
-    RUN_FILE,
-    read_object,
-    read_text,
-)
+from tfasr.kit import files
 from tfasr.ledger.events import last_value, read_ledger
 from tfasr.ledger.intervals import Event, evaluated_epoch
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
+from tfasr.tta import policies
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
 from tfasr.tta.metrics import HIGHER, METRICS, Target, check_target, declare, metric_named
-from tfasr.tta.policies import (
-    PAPER,
-    AccuracyPoint,
-    Bracket,
-    Policy,
-    Reading,
-    TimeToAccuracy,
-    evaluations_in,
-    first_sustained,
-    medians,
-    policy_named,
-)
+from tfasr.tta.policies import PAPER, AccuracyPoint, Bracket, Policy, Reading, TimeToAccuracy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,14 +95,11 @@ class Explanation:
         )
 
     def to_json(self) -> dict[str, Any]:
+        names = ("metric", "target", "window", "seconds", "epoch")
         return {
             "run": self.run,
             "policy": self.policy.name,
-            "metric": self.result.metric,
-            "target": self.result.target,
-            "window": self.result.window,
-            "seconds": self.result.seconds,
-            "epoch": self.result.epoch,
+            **{name: getattr(self.result, name) for name in names},
             **asdict(self.bracket),
             "reasons": [values_of(_COLUMNS, reason) for reason in self.reasons],
         }
@@ -135,7 +114,7 @@ class Explanation:
 
 def line_numbers(path: Path) -> list[int] | None:
     """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
-    ledger = path / EVENTS_FILE
+    ledger = path / files.EVENTS_FILE
     if not ledger.is_file():
         return None
     lines = ledger.read_bytes().split(b"\n")
@@ -188,9 +167,9 @@ def _evaluations(
     evidence: _Evidence, readings: list[Reading], result: TimeToAccuracy
 ) -> Iterator[Reason]:
     kind, metric = metric_named(result.metric), result.metric
-    window = evaluations_in(result.window, evidence.timeline.evaluations_per_epoch)
+    window = policies.evaluations_in(result.window, evidence.timeline.evaluations_per_epoch)
     middles = [None] * (window - 1) + list(
-        medians([reading.value for reading in readings], window, kind.worst)
+        policies.medians([reading.value for reading in readings], window, kind.worst)
     )
     for reading, median in zip(readings, middles, strict=False):
         text = f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
@@ -381,7 +360,7 @@ class Run:
         self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
         """Returns a metric over a policy's clock: a point per evaluation that the policy counts."""
-        key = (metric, policy_named(policy))
+        key = (metric, policies.policy_named(policy))
         if key not in self._curves:
             self._curves[key] = key[1].curve(self.timeline, metric)
         return self._curves[key]
@@ -428,10 +407,10 @@ class Run:
                 UsageError: for an unknown policy, an impossible target, or not exactly one.
         """
         metric, value = _one_target("time_to_accuracy", target)
-        clock = policy_named(policy)
+        clock = policies.policy_named(policy)
         points = self.accuracy_curve(metric, clock)
         window = clock.window if window is None else window
-        return first_sustained(points, value, metric=metric, window=window)
+        return policies.first_sustained(points, value, metric=metric, window=window)
 
     def explain(
         self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
@@ -441,7 +420,7 @@ class Run:
         Arguments and errors are those of `time_to_accuracy`.
         """
         (metric, value), line = _one_target("explain", target), self.timeline
-        clock = policy_named(policy)
+        clock = policies.policy_named(policy)
         readings = clock.readings(line, metric)
         result, limits = clock.time_to_accuracy(line, value, metric=metric, window=window)
         evidence = _Evidence(line, clock, clock.times_s(line), line_numbers(self.path))
@@ -459,20 +438,20 @@ class Run:
     @property
     def config(self) -> str | None:
         """The configuration as written (gin), or None if it was not saved."""
-        return _text(self.path / GIN_GIVEN_FILE, _REMEDY_CONFIG)
+        return _text(self.path / files.GIN_GIVEN_FILE, _REMEDY_CONFIG)
 
     @property
     def operative_config(self) -> str | None:
         """The configuration in effect (gin), or None if it was not saved."""
-        return _text(self.path / GIN_OPERATIVE_FILE, _REMEDY_CONFIG)
+        return _text(self.path / files.GIN_OPERATIVE_FILE, _REMEDY_CONFIG)
 
     @property
     def system(self) -> dict[str, Any]:
         """The machine's facts from ``run.json``, or {} if they were not saved."""
-        path = self.path / RUN_FILE
+        path = self.path / files.RUN_FILE
         if not path.is_file():
             return {}
-        facts = read_object(path, _REMEDY)
+        facts = files.read_object(path, _REMEDY)
         system = facts.get("system")
         packages = system.get("packages") if isinstance(system, dict) else None
         if not isinstance(system, dict | None) or not isinstance(packages, dict | None):
@@ -482,7 +461,7 @@ class Run:
     @property
     def hypotheses(self) -> list[Path]:
         """The files with the evaluations' hypotheses, sorted by name."""
-        return sorted((self.path / HYPOTHESES_FOLDER).glob("*.jsonl"))
+        return sorted((self.path / files.HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
         """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, or {} if it is missing."""
@@ -565,7 +544,7 @@ def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
 
 
 def _text(path: Path, remedy: str) -> str | None:
-    return read_text(path, remedy) if path.is_file() else None
+    return files.read_text(path, remedy) if path.is_file() else None
 
 
 def _float(cell: str) -> float:
@@ -602,6 +581,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
     empty or broken.
     """
     path = Path(path)
+    events_file = path / files.EVENTS_FILE
     try:
         if not path.is_dir():
             raise UsageError(
@@ -611,7 +591,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         ledger = read_ledger(path)
         if not ledger.events:
             raise ValueError(
-                f"The ledger {path / EVENTS_FILE} has no events: the run has not started yet."
+                f"The ledger {events_file} has no events: the run has not started yet."
             )
         name = name or path.resolve().name
         run = Run(path, name, ledger.events, ledger.cut, ledger_hash=ledger.chain)
@@ -619,7 +599,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         if wrong is not None:
             index, kind = wrong
             raise ValueError(
-                f"In line {line_numbers(path)[index]} of {path / EVENTS_FILE} {kind}. Leave the "
+                f"In line {line_numbers(path)[index]} of {events_file} {kind}. Leave the "
                 "run out, or restore the line."
             )
         declare(run.declared_metrics, path)
@@ -627,18 +607,18 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         twice = second_writer(run.timeline)
         if twice is not None:
             raise ValueError(
-                f"Two processes wrote {path / EVENTS_FILE} at once ({twice}), so its times can't "
+                f"Two processes wrote {events_file} at once ({twice}), so its times can't "
                 "be trusted. Train again into an empty folder."
             )
     except RecursionError as error:
-        ledger = path / EVENTS_FILE
-        raise UsageError(f"A line of {ledger} is not an event: it is nested too deeply.") from error
+        text = f"A line of {events_file} is not an event: it is nested too deeply."
+        raise UsageError(text) from error
     except UsageError:
         raise
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         raise UsageError(str(error) if missing else explained(error)[0]) from error
     except ValueError as error:
-        where = "" if str(path) in str(error) else f"{path / EVENTS_FILE}: "
+        where = "" if str(path) in str(error) else f"{events_file}: "
         raise UsageError(f"{where}{error}") from error
     return run

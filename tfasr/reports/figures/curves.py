@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfasr.display import chart
 from tfasr.display.chart import (
-    OTHER_COLOUR,
     Area,
     Axis,
     Chart,
@@ -19,8 +19,6 @@ from tfasr.display.chart import (
     Rects,
     Rule,
     run_colour,
-    run_dash,
-    shortened,
 )
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results, colours, group_members
@@ -47,7 +45,7 @@ class Band:
 
     @property
     def label(self) -> str:
-        return series_name(shortened(self.name), self.runs, self.number)
+        return series_name(chart.shortened(self.name), self.runs, self.number)
 
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
@@ -151,12 +149,12 @@ def band_marks(bands: Sequence[Band]) -> list[Mark]:
     for band in bands:
         everything = band.number == EVERYTHING
         look = {
-            "colour": OTHER_COLOUR if everything else run_colour(band.number),
+            "colour": chart.OTHER_COLOUR if everything else run_colour(band.number),
             "series": series_name(band.name, band.runs, band.number),
         }
         if band.low is not None and band.high is not None:
             marks.append(Area(x=band.x, low=band.low, high=band.high, **look))
-        dash = "solid" if everything else run_dash(band.number)
+        dash = "solid" if everything else chart.run_dash(band.number)
         marks.append(Line(x=band.x, y=band.middle, dash=dash, **look))
     return marks
 
@@ -444,7 +442,7 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
         return []
     marks: list[Mark] = []
     for name, number, speeds in drawn:
-        look = {"colour": run_colour(number), "dash": run_dash(number), "width": 1.2}
+        look = {"colour": run_colour(number), "dash": chart.run_dash(number), "width": 1.2}
         marks.append(Line(x=speeds.x["minutes"], y=speeds.y, series=name, **look))
     ends = [float(speeds.x["minutes"][-1]) for *_, speeds in drawn]
     highest = max(float(speeds.y.max()) for *_, speeds in drawn)

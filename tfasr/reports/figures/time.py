@@ -10,25 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.display.chart import (
-    INK,
-    INTERVAL_COLOURS,
-    INTERVAL_LABELS,
-    Axis,
-    Chart,
-    Labels,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    Rects,
-    Rule,
-    Segments,
-    device_colour,
-    rows_axis,
-    run_colour,
-    shortened,
-)
+from tfasr.display import chart
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rects, Rule, Segments
 from tfasr.errors import UsageError
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
@@ -156,17 +139,17 @@ def interval_chart(report: Report, results: Results) -> Chart:
         minutes = np.array([run.intervals_s[name] for run in runs]) / 60
         if not minutes.any():
             continue
-        label = INTERVAL_LABELS[name].replace("\n", " ")
+        label = chart.INTERVAL_LABELS[name].replace("\n", " ")
         pairs = zip(runs, minutes, strict=True)
         texts = [f"{run.name}\n{label}: {value:.3g} min" for run, value in pairs]
-        look = {"colour": INTERVAL_COLOURS[name], "series": label, "texts": texts}
+        look = {"colour": chart.INTERVAL_COLOURS[name], "series": label, "texts": texts}
         marks.append(Rects(x0=starts, x1=starts + minutes, y0=rows - 0.33, y1=rows + 0.33, **look))
         starts = starts + minutes
     if not marks:
         raise NotDrawnError("Where the time went: no run recorded any time.")
     more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
     x = Axis("minutes", limits=(0.0, 1.03 * float(starts.max()) or 1.0))
-    names = rows_axis([shortened(run.name, 20) for run in runs])
+    names = chart.rows_axis([chart.shortened(run.name, 20) for run in runs])
     panel = Panel(marks, x, names, 30.0 + 30 * len(runs))
     return Chart("intervals", f"Where the time of the whole run went{more}", [panel])
 
@@ -196,7 +179,7 @@ def _panels(window: UtilisationWindow) -> list[Panel]:
     bare = Axis("", limits=(0.0, window.length_s), ticks=[])
     start_s = window.start_s  # shown in seconds, or in minutes from 120 s on
     moment = f"{start_s:.0f} s" if start_s < 120 else f"minute {start_s / 60:.1f}"
-    title = f"{shortened(window.run, 40)}, from {moment}"
+    title = f"{chart.shortened(window.run, 40)}, from {moment}"
     panels = []
     for kind in ("CPU", "GPU"):
         names = [name for name in window.devices if name.startswith(kind)]
@@ -212,7 +195,7 @@ def _panels(window: UtilisationWindow) -> list[Panel]:
 
 def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
     seconds, percent = window.devices[name]
-    colour = device_colour(number) if name.startswith("GPU") else INK
+    colour = chart.device_colour(number) if name.startswith("GPU") else chart.INK
     # The load of the training process is part of the machine's load.
     dash = "dotted" if name == CPU_COLUMNS["process_percent"] else "solid"
     return Line(x=seconds, y=percent, colour=colour, dash=dash, width=1.2, series=name)
@@ -222,7 +205,7 @@ def _phase_rects(window: UtilisationWindow) -> list[Mark]:
     marks: list[Mark] = []
     edges, reached = window.edges_s, np.zeros(window.edges_s.size - 1)
     for name, share in window.phases.items():
-        label = INTERVAL_LABELS[name].replace("\n", " ")
+        label = chart.INTERVAL_LABELS[name].replace("\n", " ")
         low, high = reached, reached + share
         reached = high
         same = (np.abs(np.diff(low)) < _SEEN) & (np.abs(np.diff(high)) < _SEEN)
@@ -232,7 +215,7 @@ def _phase_rects(window: UtilisationWindow) -> list[Mark]:
         first, last = first[seen], last[seen]
         if first.size:
             texts = [f"{label}: {share[place]:.0%} from {edges[place]:.3g} s" for place in first]
-            look = {"colour": INTERVAL_COLOURS[name], "series": label, "texts": texts}
+            look = {"colour": chart.INTERVAL_COLOURS[name], "series": label, "texts": texts}
             x = {"x0": edges[first], "x1": edges[last]}
             marks.append(Rects(**x, y0=low[first], y1=high[first], **look))
     return marks
@@ -265,14 +248,16 @@ def bracket_chart(report: Report, results: Results) -> Chart:
         if row and result.target != rows[row - 1][1].target:
             marks.append(Rule(value=row - 0.5, dash="solid"))
         names = [report.runs[run].name for run in result.members]
-        marks += _brackets(row, run_colour(number), result, names, x.limits)
+        marks += _brackets(row, chart.run_colour(number), result, names, x.limits)
         median = result.statistics.median_s
         if median is not None and len(result.brackets) > 1:
             text = f"{result.group}\nmedian: {median / 60:.4g} min"
             at = {"x0": [median / 60], "x1": [median / 60], "texts": [text]}
             marks.append(Segments(y0=[row - 0.44], y1=[row + 0.44], **at))
-    labels = [f"{target_label(*group.target)}  {shortened(group.group, 20)}" for _, group in rows]
-    panel = Panel(marks, x, rows_axis(labels), 28.0 + 34 * len(rows))
+    labels = [
+        f"{target_label(*group.target)}  {chart.shortened(group.group, 20)}" for _, group in rows
+    ]
+    panel = Panel(marks, x, chart.rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
 
 
@@ -376,7 +361,7 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
     y = {"y0": [row - _HALF for row in joints], "y1": [row + 1 + _HALF for row in joints]}
     marks.append(Segments(x0=reached[1:], x1=reached[1:], **y, width=0.8))
     ends = [max(pair) for pair in zip(starts, stops, strict=True)]
-    marks.append(Labels(x=ends, y=range(len(names)), words=words))
+    marks.append(chart.Labels(x=ends, y=range(len(names)), words=words))
     low, high = min(reached), max(reached)
     margin = max(1.05, (high / low) ** 0.12)
     bottom, top = low / margin, high * margin**3
@@ -384,4 +369,4 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
     ticks = _TICKS if top / bottom >= _NARROW else _FINE if top / bottom > _FLAT else _FINEST
     shown = [tick for tick in ticks if bottom <= tick <= top]
     x = Axis("times as long", log=True, limits=(bottom, top), ticks=shown)
-    return Chart(name, caption, [Panel(marks, x, rows_axis(names), 270)])
+    return Chart(name, caption, [Panel(marks, x, chart.rows_axis(names), 270)])
