@@ -278,16 +278,19 @@ def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp
     assert "language model train.arpa" in (tmp_path / "with" / "scores.md").read_text()
 
 
-def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys):
+def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys, monkeypatch):
     words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
     rows = {}
-    # The run's own folder has the training utterances, if --shard_dir has none.
     only_validation = tmp_path / "elsewhere"
     shutil.copytree(SHARDS / "validation", only_validation / "validation")
+    without_training = ["--prior_weight", 0.5, "--shard_dir", only_validation]
+    assert evaluate(*words, *without_training) == 2  # nor does the run's own folder exist
+    assert "must hold the prepared split 'train'" in capsys.readouterr().err
+    monkeypatch.setattr("tfasr.training.trained.recorded_shard_dir", lambda run_dir: SHARDS)
     for name, more in {
         "without": [],
         "with": ["--prior_weight", 0.5],
-        "elsewhere": ["--prior_weight", 0.5, "--shard_dir", only_validation],
+        "elsewhere": without_training,
     }.items():
         out = ["--format", "json", "--out", tmp_path / name]
         texts = ["--hypotheses", tmp_path / f"{name}.jsonl"]
