@@ -128,8 +128,6 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
         Source: A. Defazio et al., The Road Less Scheduled, 2024, Algorithm 1.
         """
 
-        product_type: str | None = None
-
         def update_step(self, gradient, variable, learning_rate) -> None:
             momentum, velocity = states_of(self, variable, "momentums", "velocities")
             cast = functools.partial(tf.cast, dtype=variable.dtype)
