@@ -118,6 +118,21 @@ def test_reading_begins_with_the_iterator_and_not_with_the_dataset():
     assert [x.numpy() for x in batches.iterator(TrainingState(epoch=2))] == [2.0]
 
 
+def test_the_loop_does_not_wait_while_reading_is_begun():
+    class HeldSource(SlowSource):
+        released = threading.Event()
+
+        def training(self, *position):
+            assert self.released.wait(timeout=10)
+            return super().training(*position)
+
+    source = HeldSource()
+    batches = EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1))
+    batches.prefetch(2)
+    source.released.set()
+    assert [x.numpy() for x in batches.iterator(TrainingState(epoch=2))] == [2.0]
+
+
 def test_nothing_is_begun_after_the_last_epoch():
     source = SlowSource()
     EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1)).prefetch(4)

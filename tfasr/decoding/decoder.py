@@ -144,12 +144,12 @@ class GreedyDecoder:
 class PriorDivision:
     """Decodes class probabilities divided by the classes' priors to the power ``weight``.
 
-    A CTC model's probabilities contain how frequent each class is in its training text, which a
-    dictionary and a language model know better. ``log_priors`` are the logarithms of the classes'
-    mean probabilities, float32 ``(classes,)``. Scores are those of the quotients.
+    A CTC model prefers classes that are frequent in its training text. A dictionary and a language
+    model know that already, so it would count twice. ``log_priors`` are the natural logarithms of
+    the classes' mean probabilities, float32 ``(classes,)``. Scores are those of the quotients.
 
-    Source: A. Zeyer, R. Schlueter, H. Ney, Why does CTC result in peaky behavior?, 2021, on label
-        priors.
+    Source: A. Zeyer, R. Schlueter, H. Ney, Why does CTC result in peaky behavior?, 2021 (arXiv
+        2105.14849), on label priors.
     """
 
     decoder: Decoder
