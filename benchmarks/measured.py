@@ -304,6 +304,21 @@ FIGURES = {
         5,
     ),
 }
+# Their rows are taken by hand from what the command writes on a machine without TensorFlow.
+ON_A_GPU = {
+    name: Figure(
+        what,
+        (f"benchmarks/gpu/run --out results --data packed --pieces {piece}",),
+        lambda printed, work: printed,
+        (*STEP, "tfasr/bench/steppers.py", "benchmarks/gpu"),
+        minutes,
+    )
+    for name, what, piece, minutes in (
+        ("gpu_step_paper", "training step, paper's model, 16 x 1670 frames", "steps", 9),
+        ("gpu_step_an4", "training step, `an4` size, 16 x 300 frames", "steps", 9),
+        ("gpu_an4_time", "AN4 to dev CER 15 %, recipe of `fast/an4.gin`, TF32", "an4", 9),
+    )
+}
 # Strings are matched too: what looks like a comment within one isn't. Comments have no group.
 _STRING = r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'(?!\w))|"""
 _CPP = re.compile(_STRING + r"//[^\n]*|/\*[\s\S]*?\*/")
@@ -359,7 +374,7 @@ def read_results() -> list[dict[str, Any]]:
 
 def is_stale(row: dict[str, Any]) -> bool:
     """Returns whether the code that a figure measures has changed since."""
-    return row["code"] != code_hash(FIGURES[row["name"]].code)
+    return row["code"] != code_hash((FIGURES | ON_A_GPU)[row["name"]].code)
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -381,7 +396,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         lines += ["", f"### {name}", ""]
         lines += _items(row for row in others if row["processor"] == name)
     lines += ["", "## Commands", "", "```sh"]
-    for figure in FIGURES.values():
+    for figure in [*FIGURES.values(), *ON_A_GPU.values()]:
         lines += [f"# {figure.what.partition(' ([')[0]}"]
         lines += [_shown(command) for command in figure.commands[:1]]
         lines += ["# and so on: benchmarks/measured.py --list"] * (len(figure.commands) > 1)
@@ -393,7 +408,7 @@ def _items(rows: Iterable[dict[str, Any]]) -> list[str]:
     for row in rows:
         mark = ", *stale*" if is_stale(row) else ""
         when = f"({row['date']}, {row['commit']}{mark})"
-        text = f"- **{FIGURES[row['name']].what}**: {row['figure']} {when}"
+        text = f"- **{(FIGURES | ON_A_GPU)[row['name']].what}**: {row['figure']} {when}"
         options = {"subsequent_indent": "  ", "break_on_hyphens": False, "break_long_words": False}
         lines += textwrap.wrap(text, _WIDTH, **options)
     return lines

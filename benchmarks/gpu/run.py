@@ -112,7 +112,7 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
     options = {n: places.get(v, v) if n == "folder" else v for n, v in options.items()}
     content = json.dumps({"kind": task["kind"], **options})
     variables = environment(on_gpu=True) | {"KERAS_BACKEND": task["backend"]}
-    if task["kind"] != "steps":  # whose processes have each their own
+    if task["kind"] not in ("steps", "ceilings"):  # which set each precision on their own
         variables |= precision_environment(options.get("precision"), task["backend"])
     if task["kind"] == "trained":  # seed 1 compiles, the others find its programs
         variables["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)

@@ -167,3 +167,35 @@ def test_on_other_backends_it_is_keras_own(backend):
         """,
         KERAS_BACKEND=backend,
     )
+
+
+def test_on_jax_cudnn_gets_float32_alone():
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed")
+    run_python(
+        """
+        import keras, numpy as np
+        import jax.experimental.rnn
+        from tfasr.layers.lstm import LSTM
+
+        given = []
+
+        def cudnn(inputs, *_, **__):
+            given.append(str(inputs.dtype))
+            raise TypeError("no GPU here")
+
+        jax.default_backend = lambda: "gpu"  # as Keras asks
+        jax.experimental.rnn.lstm = cudnn
+        inputs = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
+        for dtype in ("float32", "mixed_bfloat16", "mixed_float16"):
+            layer = LSTM(4, return_sequences=True, dtype=dtype)
+            outputs = np.array(layer(inputs), "float32")
+            keras.layers.Bidirectional(LSTM(4, dtype=dtype))(inputs)
+            if dtype == "float32":
+                weights, expected = layer.get_weights(), outputs
+            layer.set_weights(weights)
+            np.testing.assert_allclose(np.array(layer(inputs), "float32"), expected, atol=0.02)
+        assert given and set(given) == {"float32"}, given
+        """,
+        KERAS_BACKEND="jax",
+    )

@@ -7,16 +7,21 @@ from tfasr.layers.fused_call import has_gpu, run_fused
 KERNELS = ("auto", "fused", "cudnn", "generic")
 
 
+def _lacks_cudnn(dtype: str) -> bool:
+    # JAX passes cuDNN only float32, and raises when compiling: too late for Keras's own loop.
+    return keras.backend.backend() == "jax" and dtype in ("bfloat16", "float16")
+
+
 @keras.saving.register_keras_serializable(package="tfasr")
 class LSTM(keras.layers.LSTM):
     """A `keras.layers.LSTM` that trains with a hand-written gradient on CPUs.
 
     Arguments, weights, results, masking, states and saved weights are those of `keras.layers.LSTM`,
-    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel. Keras's code
-    runs on JAX and PyTorch, and for anything that the fused kernel doesn't support (activations
-    other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second derivatives raise
-    NotImplementedError. Under mixed precision, matmuls run in the compute dtype, states and gates
-    in float32.
+    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel, on JAX only
+    in float32. Keras's code runs on JAX and PyTorch, and for anything that the fused kernel doesn't
+    support (activations other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second
+    derivatives raise NotImplementedError. Under mixed precision, matmuls run in the compute dtype,
+    states and gates in float32.
 
     ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop.
     Creating or calling the layer raises ValueError if that implementation doesn't support it.
@@ -35,6 +40,8 @@ class LSTM(keras.layers.LSTM):
         self.last_kernel: str | None = None
         if kernel in ("cudnn", "generic"):
             self.use_cudnn = kernel == "cudnn"
+        elif self.use_cudnn == "auto" and _lacks_cudnn(self.compute_dtype):
+            self.use_cudnn = False
         reasons = self._reasons_against_fused()
         if kernel == "fused" and reasons:
             raise ValueError(

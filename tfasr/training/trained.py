@@ -135,7 +135,10 @@ class TrainedRun:
         progress: Progress = no_progress,
     ) -> EvaluationResult:
         if not 0 <= prior_weight <= 1:
-            raise UsageError(f"--prior_weight must lie in 0..1. Received: {prior_weight}.")
+            raise UsageError(
+                f"--prior_weight must lie in 0..1. Received: {prior_weight}. Leave it out to decode"
+                " the model's own probabilities; 0.5 is a good first try."
+            )
         if lexicon is None:
             words = self.lexicon(decoder)
         else:
