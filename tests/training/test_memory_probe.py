@@ -36,7 +36,9 @@ from tfasr.training.memory import (
     synthetic_batch,
     try_on_device,
 )
+from tfasr.training.run import open_run
 from tfasr.training.train import train
+from tfasr.training.workers.team import Team
 
 GIB = 2**30
 
@@ -307,3 +309,18 @@ def test_a_limit_of_address_space_is_what_is_available():
         [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True
     )
     assert 50 * 2**20 < int(finished.stdout) <= 100 * 2**20
+
+
+@pytest.mark.parametrize(("parts", "replicas", "largest"), [(1, 1, 12), (2, 1, 6), (1, 3, 4)])
+def test_an_evaluation_reads_twice_what_a_device_trains_on_at_a_time(
+    shard_dir, tmp_path, parts, replicas, largest
+):
+    held = experiment(batch=6, parts=parts)
+    held = dataclasses.replace(
+        held,
+        pipeline=dataclasses.replace(held.pipeline, num_buckets=1),
+        training=dataclasses.replace(held.training, num_replicas=replicas),
+    )
+    batches = open_run(held, shard_dir, tmp_path, Team()).sources["validation"].evaluation()
+    sizes = [len(batch["positions"]) for batch in batches]
+    assert sizes == [largest] * (24 // largest)

@@ -30,8 +30,6 @@ _FEATURES = ("features", "second_features")
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
 _MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
-# An evaluation's batches may be larger than training's, which keep their activations for gradients.
-_EVALUATED_FACTOR = 2
 _SECOND_SEEDS = 4  # the second view's masks; those below are the first's, tempo and vocal tract
 # If the tempo changes, about so many utterances' lengths decide the buckets.
 _ENOUGH_LENGTHS = 100_000
@@ -272,6 +270,7 @@ class BatchSource:
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus". The
     model's ``output_lengths`` are required if the tempo changes, because a fast utterance must keep
     enough output frames for its labels. ``boundaries`` are the padded training batches' lengths.
+    ``evaluated`` is the size of evaluation batches, by default the global batch size.
 
     Raises:
         UsageError: if the split has other features, or an utterance too long for fixed batches.
@@ -287,6 +286,7 @@ class BatchSource:
         output_lengths: Callable[[Any], Any] | None = None,
         *,
         second_view: bool = False,
+        evaluated: int | None = None,
     ):
         check_features(split, features)
         self.split = split
@@ -294,6 +294,7 @@ class BatchSource:
         self._features = features
         self._pipeline = pipeline
         self._second_view = second_view
+        self._evaluated = evaluated or pipeline.global_batch_size
         self._augmentation = augmentation or AugmentationConfig()
         if features.normalisation == "corpus" and statistics is None:
             raise UsageError(
@@ -356,7 +357,7 @@ class BatchSource:
 
     @do_not_convert
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
-        """Returns each utterance once, in batches of up to twice the global batch size.
+        """Returns each utterance once, in batches of up to ``evaluated`` utterances.
 
         A worker with a ``share`` gets every ``count``-th shard.
         """
@@ -371,7 +372,7 @@ class BatchSource:
                 return tf.reduce_any(wanted == position["position"])
 
             records = records.filter(within)
-        padding = replace(self._padding, batch_size=_EVALUATED_FACTOR * self._padding.batch_size)
+        padding = replace(self._padding, batch_size=self._evaluated)
         return (
             padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))

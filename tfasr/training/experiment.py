@@ -287,6 +287,16 @@ class Experiment:
         name = self.training.second_decoder
         return dataclasses.replace(self.decoder, name=name) if name else None
 
+    @property
+    def evaluated_utterances(self) -> int:
+        """Utterances of an evaluation batch: twice those that a device trains on at a time.
+
+        Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
+        """
+        training = self.training
+        parts = training.num_replicas * training.gradient_accumulation_steps
+        return 2 * -(-self.pipeline.global_batch_size // parts)
+
     def continued(self, run_dir: Path) -> "Experiment":
         """Returns these configs, with the old behaviour for settings that the saved run lacks."""
         path = run_dir / EXPERIMENT_FILE
