@@ -55,14 +55,14 @@ class Figure:
         commands: with ``{an4}``, ``{librispeech}``, ``{decoding}`` for data, ``{shards}`` for AN4's
             shards, ``{work}`` for a folder; the figure is read from the last line that they print
             or from the files that they write.
-        read: returns the figure from what the commands printed and the folder.
+        read: returns the figure from what the commands printed and the folder; None if by hand.
         code: files and folders whose change makes the figure stale.
-        minutes: about, on two cores.
+        minutes: about, on two cores or a GPU.
     """
 
     what: str
     commands: tuple[str, ...]
-    read: Callable[[str, Path], str]
+    read: Callable[[str, Path], str] | None
     code: tuple[str, ...]
     minutes: float
 
@@ -304,19 +304,15 @@ FIGURES = {
         5,
     ),
 }
-# Their rows are taken by hand from what the command writes on a machine without TensorFlow.
+_GPU_CODE = (*STEP, "tfasr/bench/steppers.py", "benchmarks/gpu", "gin/fast/an4.gin")
+_GPU_RUN = "benchmarks/gpu/run --out results --data packed --pieces"
+# Measured where TensorFlow isn't; rows are taken by hand from what the commands write.
 ON_A_GPU = {
-    name: Figure(
-        what,
-        (f"benchmarks/gpu/run --out results --data packed --pieces {piece}",),
-        lambda printed, work: printed,
-        (*STEP, "tfasr/bench/steppers.py", "benchmarks/gpu"),
-        minutes,
-    )
-    for name, what, piece, minutes in (
-        ("gpu_step_paper", "training step, paper's model, 16 x 1670 frames", "steps", 9),
-        ("gpu_step_an4", "training step, `an4` size, 16 x 300 frames", "steps", 9),
-        ("gpu_an4_time", "AN4 to dev CER 15 %, recipe of `fast/an4.gin`, TF32", "an4", 9),
+    name: Figure(what, (f"{_GPU_RUN} {piece}",), None, _GPU_CODE, 9)
+    for name, what, piece in (
+        ("gpu_step_paper", "training step, paper's model, 16 x 1670 frames", "steps"),
+        ("gpu_step_an4", "training step, `an4` size, 16 x 300 frames", "steps"),
+        ("gpu_an4_time", "AN4 to dev CER 15 %, recipe of `fast/an4.gin`, TF32", "an4"),
     )
 }
 # Strings are matched too: what looks like a comment within one isn't. Comments have no group.
@@ -380,13 +376,13 @@ def is_stale(row: dict[str, Any]) -> bool:
 def page(rows: list[dict[str, Any]]) -> str:
     """Returns docs/measured.md."""
     intro = (
-        "`make measured CORPORA=FOLDER` measures every figure below on your machine, in one run "
-        "with its peers, and writes this page. Trust the ratios; seconds depend on the machine. A "
-        "figure is marked *stale* if the code that it measures has changed since. "
-        "`benchmarks/measured.py` says what the folder must contain."
+        "`make measured CORPORA=FOLDER` measures every figure below, except a GPU's, on your "
+        "machine, in one run with its peers, and writes this page. Trust the ratios; seconds "
+        "depend on the machine. A figure is marked *stale* if the code that it measures has "
+        "changed since. `benchmarks/measured.py` says what the folder must contain."
     )
     lines = ["# What was measured", "", *textwrap.wrap(intro, _WIDTH, break_on_hyphens=False)]
-    current = [row for row in rows if not is_stale(row)]
+    current = [row for row in rows if row["name"] in FIGURES and not is_stale(row)]
     here = [row for row in current if row["processor"] == current[0]["processor"]]
     if here:
         lines += ["", f"## {here[0]['processor']}", "", *_items(here)]

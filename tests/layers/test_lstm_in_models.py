@@ -169,7 +169,7 @@ def test_on_other_backends_it_is_keras_own(backend):
     )
 
 
-def test_on_jax_cudnn_gets_float32_alone():
+def test_on_jax_cudnn_only_gets_float32():
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
     run_python(
@@ -196,6 +196,12 @@ def test_on_jax_cudnn_gets_float32_alone():
             layer.set_weights(weights)
             np.testing.assert_allclose(np.array(layer(inputs), "float32"), expected, atol=0.02)
         assert given and set(given) == {"float32"}, given
+        try:
+            LSTM(4, kernel="cudnn", dtype="mixed_bfloat16")
+        except ValueError as error:
+            assert "kernel='auto'" in str(error)
+        else:
+            raise AssertionError("kernel='cudnn' was taken")
         """,
         KERAS_BACKEND="jax",
     )

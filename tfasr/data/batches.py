@@ -270,7 +270,7 @@ class BatchSource:
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus". The
     model's ``output_lengths`` are required if the tempo changes, because a fast utterance must keep
     enough output frames for its labels. ``boundaries`` are the padded training batches' lengths.
-    ``evaluated`` is the size of evaluation batches, by default the global batch size.
+    ``evaluated`` is the size of evaluation batches, by default twice the global batch size.
 
     Raises:
         UsageError: if the split has other features, or an utterance too long for fixed batches.
@@ -294,7 +294,7 @@ class BatchSource:
         self._features = features
         self._pipeline = pipeline
         self._second_view = second_view
-        self._evaluated = evaluated or pipeline.global_batch_size
+        self._evaluated = evaluated or 2 * pipeline.global_batch_size
         self._augmentation = augmentation or AugmentationConfig()
         if features.normalisation == "corpus" and statistics is None:
             raise UsageError(
@@ -372,7 +372,8 @@ class BatchSource:
                 return tf.reduce_any(wanted == position["position"])
 
             records = records.filter(within)
-        padding = replace(self._padding, batch_size=self._evaluated)
+        frames = self._training_padding.equal_frames_of
+        padding = replace(self._padding, batch_size=self._evaluated, equal_frames_of=frames)
         return (
             padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))

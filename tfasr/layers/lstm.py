@@ -8,7 +8,7 @@ KERNELS = ("auto", "fused", "cudnn", "generic")
 
 
 def _lacks_cudnn(dtype: str) -> bool:
-    # JAX passes cuDNN only float32, and raises when compiling: too late for Keras's own loop.
+    # JAX can't pass it 16 bits, and raises when compiling: too late for Keras to use its own loop.
     return keras.backend.backend() == "jax" and dtype in ("bfloat16", "float16")
 
 
@@ -17,8 +17,8 @@ class LSTM(keras.layers.LSTM):
     """A `keras.layers.LSTM` that trains with a hand-written gradient on CPUs.
 
     Arguments, weights, results, masking, states and saved weights are those of `keras.layers.LSTM`,
-    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel, on JAX only
-    in float32. Keras's code runs on JAX and PyTorch, and for anything that the fused kernel doesn't
+    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel, on JAX not
+    in 16 bits. Keras's code runs on JAX and PyTorch, and for anything that the fused kernel doesn't
     support (activations other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second
     derivatives raise NotImplementedError. Under mixed precision, matmuls run in the compute dtype,
     states and gates in float32.
@@ -40,7 +40,12 @@ class LSTM(keras.layers.LSTM):
         self.last_kernel: str | None = None
         if kernel in ("cudnn", "generic"):
             self.use_cudnn = kernel == "cudnn"
-        elif self.use_cudnn == "auto" and _lacks_cudnn(self.compute_dtype):
+        if self.use_cudnn is not False and _lacks_cudnn(self.compute_dtype):
+            if self.use_cudnn is True:
+                raise ValueError(
+                    "kernel='cudnn' must be used in float32 on JAX, whose call of cuDNN lacks 16 "
+                    f"bits. Received: {self.compute_dtype}. Pass kernel='auto' or another dtype."
+                )
             self.use_cudnn = False
         reasons = self._reasons_against_fused()
         if kernel == "fused" and reasons:

@@ -295,7 +295,7 @@ class Experiment:
         """
         training = self.training
         parts = training.num_replicas * training.gradient_accumulation_steps
-        return 2 * -(-self.pipeline.global_batch_size // parts)
+        return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
     def continued(self, run_dir: Path) -> "Experiment":
         """Returns these configs, with the old behaviour for settings that the saved run lacks."""

@@ -194,7 +194,7 @@ def open_run(
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
     options = {"second_view": experiment.training.views > 1}
-    options["evaluated"] = experiment.evaluated_utterances
+    options["evaluated"] = -(-experiment.evaluated_utterances // team.workers.count)
     sources = {
         name: BatchSource(split, *configs, statistics, lengths, **options)
         for name, split in splits.items()

@@ -139,7 +139,7 @@ class TrainedRun:
         if not 0 <= prior_weight <= 1:
             raise UsageError(
                 f"--prior_weight must lie in 0..1. Received: {prior_weight}. Leave it out to decode"
-                " the model's own probabilities; 0.5 is a good first try."
+                " the model's own probabilities; 0.5 is a good first try with a language model."
             )
         if lexicon is None:
             words = self.lexicon(decoder)
