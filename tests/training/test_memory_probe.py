@@ -311,16 +311,22 @@ def test_a_limit_of_address_space_is_what_is_available():
     assert 50 * 2**20 < int(finished.stdout) <= 100 * 2**20
 
 
-@pytest.mark.parametrize(("parts", "replicas", "largest"), [(1, 1, 12), (2, 1, 6), (1, 3, 4)])
+@pytest.mark.parametrize(
+    ("parts", "replicas", "workers", "largest"),
+    [(1, 1, 1, 12), (2, 1, 1, 6), (1, 3, 1, 4), (1, 1, 3, 4)],
+)
 def test_an_evaluation_reads_twice_what_a_device_trains_on_at_a_time(
-    shard_dir, tmp_path, parts, replicas, largest
+    shard_dir, tmp_path, parts, replicas, workers, largest
 ):
     held = experiment(batch=6, parts=parts)
     held = dataclasses.replace(
         held,
-        pipeline=dataclasses.replace(held.pipeline, num_buckets=1),
+        pipeline=dataclasses.replace(
+            held.pipeline, num_buckets=1, global_batch_size=3, batch_size_schedule=((2, 6),)
+        ),
         training=dataclasses.replace(held.training, num_replicas=replicas),
     )
-    batches = open_run(held, shard_dir, tmp_path, Team()).sources["validation"].evaluation()
+    team = Team(SimpleNamespace(rank=0, count=workers))
+    batches = open_run(held, shard_dir, tmp_path, team).sources["validation"].evaluation()
     sizes = [len(batch["positions"]) for batch in batches]
     assert sizes == [largest] * (24 // largest)
