@@ -1,7 +1,8 @@
 """Fixtures that several tests share."""
 
 import logging
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,19 @@ _LONGEST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in _LONGEST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Adds what a failed command printed to its error, which names the command alone."""
+    try:
+        return (yield)
+    except subprocess.CalledProcessError as error:
+        for output in (error.stdout, error.stderr):
+            if output:
+                text = output if isinstance(output, str) else output.decode(errors="replace")
+                error.add_note(text[-4000:])
+        raise
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import shutil
 import struct
 import sys
 import threading
+import time
 import warnings
 
 import keras
@@ -131,6 +132,21 @@ def test_the_loop_does_not_wait_while_reading_is_begun():
     batches.prefetch(2)
     source.released.set()
     assert [x.numpy() for x in batches.iterator(TrainingState(epoch=2))] == [2.0]
+
+
+def test_the_loop_waits_while_reading_is_begun_for_several_devices():
+    """TensorFlow may fail to create their iterator while another thread's comes to its end."""
+
+    class NoStrategy:
+        def distribute_datasets_from_function(self, function):
+            time.sleep(0.2)
+            begun.append(function(None))
+            return begun[0]
+
+    begun = []
+    training = TrainingConfig(epochs=3, num_replicas=2)
+    EpochBatches(SlowSource(), training, NoStrategy()).prefetch(2)
+    assert begun
 
 
 def test_nothing_is_begun_after_the_last_epoch():
