@@ -23,6 +23,7 @@ import datetime
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -158,17 +159,19 @@ def _demo(printed: str, work: Path) -> str:
     return re.search(verdict, " ".join(printed.split()))[0]
 
 
+_SHARDS = {"shards": "an4.gin", "unit_shards": "fast/an4_accurate.gin"}
 _TRAIN = "{python} -m tfasr.cli train --shard_dir {shards} --no_memory_probe"
 _EVALUATE = "{python} -m tfasr.cli evaluate --split validation"
 
 
-def _trained(gin_file: str, seeds: Iterable[int]) -> tuple[str, ...]:
+def _trained(gin_file: str, seeds: Iterable[int], shards: str = "{shards}") -> tuple[str, ...]:
     """Returns commands that train once per seed and score all runs with both decoders."""
+    train = _TRAIN.replace("{shards}", shards)
     bindings = {seed: shlex.quote(f"TrainingConfig.seed = {seed}") for seed in seeds}
     runs = " ".join(f"--run_dir {{work}}/run-{seed}" for seed in seeds)
     return (
         *(
-            f"{_TRAIN} --gin_file {gin_file} --gin_binding {binding} --run_dir {{work}}/run-{seed}"
+            f"{train} --gin_file {gin_file} --gin_binding {binding} --run_dir {{work}}/run-{seed}"
             for seed, binding in bindings.items()
         ),
         f"{_EVALUATE} {runs} --decoder greedy --out {{work}}/greedy",
@@ -235,7 +238,7 @@ FIGURES = {
     "an4_accurate": Figure(
         "AN4, `fast/an4_accurate.gin`, 48 epochs: dev WER, means of five seeds "
         "(chosen on this split: [on an untouched one](recipes.md#an4s-lowest-error-rates))",
-        _trained("fast/an4_accurate.gin", range(1, 6)),
+        _trained("fast/an4_accurate.gin", range(1, 6), "{unit_shards}"),
         _error_rates,
         TRAINING,
         35,
@@ -437,7 +440,8 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
     if again:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    places = {"python": sys.executable, "work": folder, "shards": work / "shards"}
+    places = {"python": sys.executable, "work": folder}
+    places |= {shards: work / shards for shards in _SHARDS}
     places |= {part: corpora / part for part in ("an4", "librispeech", "decoding")}
     printed = ""
     for command in figure.commands:
@@ -462,10 +466,10 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
 
 
 def _prepare_an4(corpora: Path, work: Path) -> None:
-    for split, manifest in _PREPARED.items():
+    for (shards, gin_file), split in itertools.product(_SHARDS.items(), _PREPARED):
         command = [sys.executable, "-m", "tfasr.cli", "prepare", "--corpus", "tsv"]
-        command += ["--corpus_dir", corpora / "an4", "--manifest", f"splits/{manifest}"]
-        command += ["--split", split, "--shard_dir", work / "shards"]
+        command += ["--corpus_dir", corpora / "an4", "--manifest", f"splits/{_PREPARED[split]}"]
+        command += ["--split", split, "--shard_dir", work / shards, "--gin_file", gin_file]
         subprocess.run(command, cwd=ROOT, check=True)
 
 
@@ -487,7 +491,7 @@ def main() -> None:
         if not flags.corpora or not flags.corpora.is_dir():
             parser.error(f"--corpora must be a folder. Received: {flags.corpora}.")
         here, work = processor(), flags.work.resolve()
-        if not (work / "shards").exists():
+        if not all((work / shards).exists() for shards in _SHARDS):
             _prepare_an4(flags.corpora.resolve(), work)
         for name in flags.only:
             rows = read_results()

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -79,7 +79,8 @@ class Alphabet:
         units: sub-word units and their scores in sentencepiece's notation, including every single
             character; empty if the classes are characters.
         units_kind: how a word is cut into units: "unigram" for the best sum of scores, "bpe" for
-            merging the neighbours with the best score until none can be merged.
+            merging the neighbours with the best score until none can be merged, "word" for the
+            whole word or, if that isn't a unit, its characters.
         mapping: pairs of a text to replace in transcripts and its replacement.
         keep_case: whether transcripts keep upper case.
         punctuation: what happens to punctuation that isn't in the alphabet: "refused" rejects it
@@ -96,7 +97,7 @@ class Alphabet:
     characters: str = ENGLISH
     separator: str | None = "_"
     units: tuple[tuple[str, float], ...] = ()
-    units_kind: Literal["unigram", "bpe"] = "unigram"
+    units_kind: Literal["unigram", "bpe", "word"] = "unigram"
     mapping: tuple[tuple[str, str], ...] = ()
     keep_case: bool = False
     punctuation: Literal["refused", "dropped", "kept"] = "refused"
@@ -126,7 +127,7 @@ class Alphabet:
         missing, foreign = signs - set(names), set("".join(names)) - signs
         crossing = {n for n in names if WORD_START in n[1:] or not n}
         double = len(names) - len(set(names))
-        if missing or foreign or crossing or double or self.units_kind not in ("unigram", "bpe"):
+        if missing or foreign or crossing or double or self.units_kind not in self._cuts:
             raise ValueError(
                 f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
                 "unit must occur once and lie within a word. Received: "
@@ -160,6 +161,11 @@ class Alphabet:
     def separator_id(self) -> int:
         """The class of the separator, or -1 without one."""
         return -1 if self.units or self.separator is None else self._ids[self.separator]
+
+    @property
+    def spelled_classes(self) -> list[list[int]]:
+        """For each class but the blank, the classes of its characters."""
+        return [[self._ids[character] for character in symbol] for symbol in self.symbols]
 
     @cached_property
     def word_starts(self) -> tuple[bool, ...]:
@@ -255,8 +261,13 @@ class Alphabet:
         if not self.units:
             return [self._ids[character] for character in self.spell(text)]
         start = WORD_START if " " in self._writable else ""
-        cut = self._best_units if self.units_kind == "unigram" else self._merged_units
+        cut = self._cuts[self.units_kind]
         return [self._ids[name] for word in text.split() for name in cut(start + word)]
+
+    @property
+    def _cuts(self) -> dict[str, Callable[[str], list[str]]]:
+        cuts = {"unigram": self._best_units, "bpe": self._merged_units}
+        return cuts | {"word": lambda word: [word] if word in self._ids else list(word)}
 
     @cached_property
     def _scores(self) -> tuple[dict[str, float], int]:

@@ -50,7 +50,7 @@ def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
     command = "{python} -c \"print('41 of 42')\""
     figure = measured.Figure("made up", (command,), lambda out, work: out.strip(), ("Makefile",), 1)
     monkeypatch.setattr(measured, "FIGURES", {"made": figure})
-    (tmp_path / "work" / "shards").mkdir(parents=True)
+    monkeypatch.setattr(measured, "_SHARDS", {})
     arguments = ["measured.py", "--corpora", str(tmp_path), "--work", str(tmp_path / "work")]
     monkeypatch.setattr(sys, "argv", arguments)
     measured.main()

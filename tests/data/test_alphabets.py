@@ -215,6 +215,21 @@ def test_units_spell_every_text(sentencepiece, kind, source):
     assert again == alphabet == Alphabet.from_json(json.loads(json.dumps(alphabet.to_json())))
 
 
+def test_frequent_words_are_units_and_others_are_spelled():
+    texts = ["b five five", "five b oh", "oh two b b"]
+    alphabet = made(texts, source="auto", units=13, units_kind="word")  # ten are characters
+    assert [alphabet.symbols[i] for i in alphabet.encode("b five oh two")] == [
+        *("▁b", "▁five", "▁oh", "▁", "t", "w", "o"),
+    ]
+    for text in [*texts, "bob"]:
+        assert alphabet.decode(alphabet.encode(text)) == text
+    assert alphabet == Alphabet.from_json(json.loads(json.dumps(alphabet.to_json())))
+    with pytest.raises(UsageError, match="more than the alphabet's 10 characters"):
+        made(texts, source="auto", units=10, units_kind="word")
+    with pytest.raises(UsageError, match="needs spaces"):
+        made(["你好 世界", "世界"], source="auto", units=9, units_kind="word")
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind):
     texts = ["grüß gott welt", "über mut tut selten gut", "die straße geht dir gut"] * 9
@@ -295,7 +310,7 @@ def test_fuzzed_strings_go_through_alphabet_and_units_without_loss(
         keep = {"keep_case": number % 2 == 0, "keep_punctuation": number % 4 < 2}
         plain = made(texts, source="auto", **keep)
         units = len(plain.characters) + 10
-        kind = ("unigram", "bpe")[number // 2 % 2]
+        kind = ("unigram", "bpe", "word")[number % 3]
         cut = made(texts, source="auto", units=units, units_kind=kind, **keep)
         assert cut.characters == plain.characters
         for text in texts:

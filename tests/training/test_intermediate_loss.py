@@ -69,6 +69,54 @@ def test_losses_are_the_last_layers_and_gradients_those_of_both(layers, middle):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+WORDS = ("five", "oh", "b")
+UNITS = tuple((unit, 0.0) for unit in [f"\u2581{word}" for word in WORDS] + list("\u2581befhiov"))
+UNIT_ALPHABET = Alphabet(" befhiov", None, UNITS, "word")
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_the_middle_layer_can_learn_the_characters_of_units(views):
+    texts = ["five oh", "b b", "oh five five", "five five five five"]
+    one = experiment(0.4, intermediate_labels="characters", consistency_weight=0.2 * (views - 1))
+    model = build_model(one, UNIT_ALPHABET, compiled=True)
+    frames = int(next(n for n in range(10, 200) if model.output_lengths(n) == 12))
+    batch = synthetic_batch(one, 4, frames) | as_batch(map(UNIT_ALPHABET.encode, texts))
+    if views == 2:
+        batch["second_features"] = batch["features"]
+    losses, minimised = model.training_losses(batch)
+
+    inputs, lengths = (batch["features"], batch["feature_lengths"]), tf.fill([4], 12)
+    last, middle = model.recogniser.call_with_intermediate(*inputs, training=True)
+    spelled = as_batch([UNIT_ALPHABET.symbols.index(c) for c in text] for text in (
+        *("\u2581five\u2581oh", "\u2581b\u2581b", "\u2581oh\u2581five"), "b",
+    ))  # fmt: skip
+    usual = ctc_loss(last, lengths, batch["labels"], batch["label_lengths"]).numpy()
+    other = ctc_loss(middle, lengths, spelled["labels"], spelled["label_lengths"]).numpy()
+    np.testing.assert_allclose(losses, usual, rtol=1e-4)
+    # The third text's 13 characters and the fourth's 20 don't fit into 12 frames.
+    other[2:] = usual[2:]
+    np.testing.assert_allclose(minimised, 0.6 * usual + 0.4 * other, rtol=1e-4)
+    _, gradients = model.loss_gradients(batch)
+    assert all(np.isfinite(value).all() for value in values(gradients))
+
+
+def as_batch(texts):
+    rows = tf.ragged.constant([list(labels) for labels in texts], dtype=tf.int32)
+    return {"labels": rows.to_tensor(), "label_lengths": tf.cast(rows.row_lengths(), tf.int32)}
+
+
+def test_characters_are_their_own_characters():
+    same, characters = (
+        build_model(experiment(0.4, intermediate_labels=labels), Alphabet(), compiled=True)
+        for labels in ("same", "characters")
+    )
+    batch = synthetic_batch(experiment(0.4), 3, 60, length_spread=0.4)
+    for found, expected in zip(
+        *(m.training_losses(batch) for m in (characters, same)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_a_conformers_blocks_are_its_layers():
     config = ConformerConfig(width=8, num_blocks=3, num_heads=2, conv_kernel=4, dropout=0.0)
     one = of(config)

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", help="default: the one that the run was trained with")
     add("--split", **several, help="a prepared split; repeatable, one column each")
     add_decoder_arguments(add)
-    priors = "divide probabilities by their means in training to this power, say 0.4; default: 0"
+    priors = "divide probabilities by their means in training to this power, say 0.5; default: 0"
     add("--prior_weight", type=float, default=0.0, help=priors)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")

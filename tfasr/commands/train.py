@@ -217,7 +217,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keep_case", action="store_true", default=None, help="keep upper case")
     add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
     add("--units", metavar="N", help="sub-word units: how many, or a sentencepiece model's file")
-    add("--units_kind", choices=("unigram", "bpe"), help="default: unigram")
+    add("--units_kind", choices=("unigram", "bpe", "word"), help="default: unigram")
     bad = "fail if a larger share of the utterances is unusable (too long ones don't count); "
     add("--max_bad_fraction", type=float, default=0.01, help=f"{bad}default: %(default)s")
     add("--num_workers", type=int, help="default: all cores")

@@ -41,7 +41,8 @@ class AlphabetConfig:
         keep_case: whether upper case is kept.
         keep_punctuation: whether "auto" keeps punctuation marks and symbols.
         units: number of sub-word units to train on the training transcripts; 0 for characters.
-        units_kind: how units are trained: "unigram" or "bpe".
+        units_kind: "unigram" or "bpe", which sentencepiece trains, or "word": the most frequent
+            words and all characters, in which other words are spelled.
         units_model: a sentencepiece model file whose units to use instead; "" for none.
     """
 
@@ -50,7 +51,7 @@ class AlphabetConfig:
     keep_case: bool = False
     keep_punctuation: bool = False
     units: int = 0
-    units_kind: Literal["unigram", "bpe"] = "unigram"
+    units_kind: Literal["unigram", "bpe", "word"] = "unigram"
     units_model: str = ""
 
     def check(self) -> None:
@@ -187,9 +188,26 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(pairs.items()))
 
 
+def _usable(alphabet: Alphabet, texts: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """Yields the training transcripts that can be written in the alphabet."""
+    plain = map(alphabet.normalise, texts())
+    return (text for text in plain if text and not alphabet.foreign_characters(text))
+
+
+def _require_room(alphabet: Alphabet, config: AlphabetConfig) -> None:
+    least = len(alphabet.unit_characters)
+    if config.units <= least:
+        raise UsageError(
+            f"--units must be more than the alphabet's {least} characters, which are all units too."
+            f" Received: {config.units}."
+        )
+
+
 def _with_units(
     alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
 ) -> Alphabet:
+    if config.units and config.units_kind == "word":
+        return _with_words(alphabet, config, texts)
     with optional_package("sentencepiece", "--units", "'tfasr[units]'"):
         import sentencepiece
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -218,31 +236,40 @@ def _with_units(
         raise UsageError(f"{source} doesn't fit the alphabet. {error} {remedy}") from error
 
 
+def _with_words(
+    alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+) -> Alphabet:
+    """Makes units of the most frequent words, scored by their numbers, and of all characters."""
+    if " " not in alphabet.characters:
+        raise UsageError(
+            "--units_kind word needs spaces between words. Received: text without. Use unigram."
+        )
+    _require_room(alphabet, config)
+    words = Counter(word for text in _usable(alphabet, texts) for word in text.split())
+    characters = sorted(alphabet.unit_characters)
+    kept = words.most_common(config.units - len(characters))
+    counted_words = ((WORD_START + word, float(count)) for word, count in kept)
+    units = (*counted_words, *((character, 0.0) for character in characters))
+    return replace(alphabet, units=units, units_kind="word")
+
+
 def _trained_units(
     sentencepiece: Any,
     alphabet: Alphabet,
     config: AlphabetConfig,
     texts: Callable[[], Iterable[str]],
 ) -> bytes:
-    plain = map(alphabet.normalise, texts())
-    usable = (text for text in plain if text and not alphabet.foreign_characters(text))
-    spaced = " " in alphabet.characters
-    writable = set(alphabet.characters) - {alphabet.separator, " "}
-    if config.units <= len(writable) + spaced:
-        raise UsageError(
-            f"--units must be more than the alphabet's {len(writable) + spaced} characters, which "
-            f"are all units too. Received: {config.units}."
-        )
+    _require_room(alphabet, config)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=usable,
+            sentence_iterator=_usable(alphabet, texts),
             model_writer=model,
             vocab_size=config.units + 1,  # one more for unknown text
             model_type=config.units_kind,
             character_coverage=1.0,
             normalization_rule_name="identity",
-            add_dummy_prefix=spaced,
+            add_dummy_prefix=" " in alphabet.characters,
             bos_id=-1,
             eos_id=-1,
             num_threads=1,

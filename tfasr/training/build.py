@@ -231,6 +231,7 @@ def build_model(
         training.gradient_accumulation_steps,
         training.intermediate_loss_weight,
         training.consistency_weight,
+        alphabet.spelled_classes if training.intermediate_labels == "characters" else (),
     )
     if compiled:
         if training.intermediate_loss_weight:

@@ -162,7 +162,8 @@ class CtcModel(keras.Model):
     Keras callbacks can work on it; `tfasr.training.step.TimedStep` takes the steps. With an
     ``intermediate_loss_weight`` the recogniser needs
     `tfasr.models.recurrent.Network.call_with_intermediate`; with a ``consistency_weight`` batches
-    need ``second_features``.
+    need ``second_features``. ``middle_labels`` are, for each class but the blank, the classes that
+    replace it in the middle layer's loss, see `TrainingConfig.intermediate_labels`.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class CtcModel(keras.Model):
         accumulation_steps: int = 1,
         intermediate_loss_weight: float = 0.0,
         consistency_weight: float = 0.0,
+        middle_labels: Sequence[Sequence[int]] = (),
     ):
         super().__init__(name="ctc_model")
         self.recogniser = recogniser
@@ -179,6 +181,7 @@ class CtcModel(keras.Model):
         self.accumulation_steps = accumulation_steps
         self.intermediate_loss_weight = intermediate_loss_weight
         self.consistency_weight = consistency_weight
+        self._middle_labels = middle_labels
         self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of local rounds
         self._step: Callable | None = None
         self.built = True
@@ -196,7 +199,7 @@ class CtcModel(keras.Model):
         """Returns the CTC losses in training and the losses to minimise, both ``(batch,)``."""
         if self.consistency_weight:
             return self._consistent_losses(batch)
-        losses, *middle = (self._ctc_losses(batch, logits) for logits in self._all_logits(batch))
+        losses, *middle = self._all_losses(batch, self._all_logits(batch))
         return losses, self._minimised(losses, *middle)
 
     def _all_logits(self, batch: Batch) -> tuple[tf.Tensor, ...]:
@@ -219,13 +222,33 @@ class CtcModel(keras.Model):
         views["features"] = tf.concat([batch["features"], batch["second_features"]], axis=0)
         valid = tf.sequence_mask(self.output_lengths(batch["feature_lengths"]), dtype=tf.float32)
         of_utterances, minimised = [], []
-        for logits in self._all_logits(views):
-            losses = tf.add_n(tf.split(self._ctc_losses(views, logits), 2)) / 2
+        all_logits = self._all_logits(views)
+        for logits, losses in zip(all_logits, self._all_losses(views, all_logits), strict=True):
+            losses = tf.add_n(tf.split(losses, 2)) / 2
             frames = divergences(*tf.split(tf.cast(logits, tf.float32), 2))
             apart = tf.reduce_sum(frames[:, : tf.shape(valid)[1]] * valid, axis=1)
             of_utterances.append(losses)
             minimised.append(losses + self.consistency_weight * apart / 2)
         return of_utterances[0], self._minimised(*minimised)
+
+    def _all_losses(self, batch: Batch, all_logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the CTC losses ``(batch,)`` of what `_all_logits` returned."""
+        if len(all_logits) == 1 or not self._middle_labels:
+            return [self._ctc_losses(batch, logits) for logits in all_logits]
+        ragged = {"row_splits_dtype": tf.int32}
+        of_classes = tf.ragged.constant(self._middle_labels, dtype=tf.int32, **ragged)
+        labels, lengths = batch["labels"], batch["label_lengths"]
+        own = tf.RaggedTensor.from_tensor(labels, lengths=lengths, **ragged)
+        replaced = tf.gather(of_classes, own).merge_dims(1, 2)
+        labels, lengths = replaced.to_tensor(), replaced.row_lengths()
+        # There may be too few frames for these labels, though enough for the utterance's own.
+        pairs = tf.sequence_mask(tf.maximum(lengths - 1, 0), tf.shape(labels)[1] - 1)
+        repeated = pairs & (labels[:, 1:] == labels[:, :-1])
+        needed = lengths + tf.math.count_nonzero(repeated, axis=1, dtype=tf.int32)
+        fits = needed <= self.output_lengths(batch["feature_lengths"])
+        middle = batch | {"labels": labels, "label_lengths": tf.where(fits, lengths, 1)}
+        losses = self._ctc_losses(batch, all_logits[0])
+        return [losses, tf.where(fits, self._ctc_losses(middle, all_logits[1]), losses)]
 
     def _ctc_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
         lengths = self.output_lengths(batch["feature_lengths"])

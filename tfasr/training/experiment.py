@@ -75,6 +75,10 @@ class TrainingConfig:
             outputs with the same last layer: 0.3 minimises 0.3 of it plus 0.7 of the usual loss.
             For models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
             losses and the cost of inference do not change.
+        intermediate_labels: "same" computes it from the same labels, "characters" from those that
+            sub-word units consist of. Utterances with too few output frames for so many characters
+            have their usual loss instead. Source: R. Sanabria and F. Metze, Hierarchical multitask
+            learning with CTC, SLT 2018.
         consistency_weight: 0 trains on each utterance once per epoch. Above 0 a step sees it twice,
             with different masks and dropout. It minimises the mean of both CTC losses, plus this
             weight times how far the two disagree: half the sum, over frames, of the
@@ -169,6 +173,7 @@ class TrainingConfig:
     initial_blank_bias: float = 0.0
     zero_output_layer: bool = False
     intermediate_loss_weight: float = 0.0
+    intermediate_labels: Literal["same", "characters"] = "same"
     consistency_weight: float = 0.0
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
