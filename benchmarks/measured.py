@@ -53,9 +53,9 @@ class Figure:
 
     Attributes:
         what: is measured, in the words of the page.
-        commands: with ``{an4}``, ``{librispeech}``, ``{decoding}`` for data, ``{shards}`` for AN4's
-            shards, ``{work}`` for a folder; the figure is read from the last line that they print
-            or from the files that they write.
+        commands: with ``{an4}``, ``{librispeech}``, ``{decoding}`` for data, ``{shards}`` and
+            ``{unit_shards}`` for AN4's shards, ``{work}`` for a folder; the figure is read from the
+            last line that they print or from the files that they write.
         read: returns the figure from what the commands printed and the folder; None if by hand.
         code: files and folders whose change makes the figure stale.
         minutes: about, on two cores or a GPU.
@@ -240,7 +240,7 @@ FIGURES = {
         "(chosen on this split: [on an untouched one](recipes.md#an4s-lowest-error-rates))",
         _trained("fast/an4_accurate.gin", range(1, 6), "{unit_shards}"),
         _error_rates,
-        TRAINING,
+        (*TRAINING, "tfasr/alphabet.py", "gin/an4.gin", "gin/fast/an4_accurate.gin"),
         35,
     ),
     "search": Figure(
@@ -491,8 +491,7 @@ def main() -> None:
         if not flags.corpora or not flags.corpora.is_dir():
             parser.error(f"--corpora must be a folder. Received: {flags.corpora}.")
         here, work = processor(), flags.work.resolve()
-        if not all((work / shards).exists() for shards in _SHARDS):
-            _prepare_an4(flags.corpora.resolve(), work)
+        _prepare_an4(flags.corpora.resolve(), work)  # skips what is there
         for name in flags.only:
             rows = read_results()
             mine = [row for row in rows if (row["name"], row["processor"]) == (name, here)]

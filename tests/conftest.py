@@ -22,14 +22,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
-    """Adds what a failed command printed to its error, which names the command alone."""
+    """Prints the output of a failed command, whose error only names the command."""
     try:
         return (yield)
     except subprocess.CalledProcessError as error:
         for output in (error.stdout, error.stderr):
             if output:
                 text = output if isinstance(output, str) else output.decode(errors="replace")
-                error.add_note(text[-4000:])
+                print(text[-4000:])
         raise
 
 

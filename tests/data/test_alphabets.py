@@ -226,6 +226,8 @@ def test_frequent_words_are_units_and_others_are_spelled():
     assert alphabet == Alphabet.from_json(json.loads(json.dumps(alphabet.to_json())))
     with pytest.raises(UsageError, match="more than the alphabet's 10 characters"):
         made(texts, source="auto", units=10, units_kind="word")
+    with pytest.raises(ValueError, match="unigram or bpe without a number of units"):
+        made(texts, units_kind="word")
     with pytest.raises(UsageError, match="needs spaces"):
         made(["你好 世界", "世界"], source="auto", units=9, units_kind="word")
 

@@ -16,7 +16,7 @@ from tfasr.ledger.events import read_events
 from tfasr.models.conformer import ConformerConfig
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
 from tfasr.models.separable_conv import SeparableConvConfig
-from tfasr.training.build import build_model
+from tfasr.training.build import build_model, check_splits
 from tfasr.training.ctc import ctc_loss, divergences
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.memory import synthetic_batch
@@ -69,6 +69,7 @@ def test_losses_are_the_last_layers_and_gradients_those_of_both(layers, middle):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+CHARACTERS = {"intermediate_labels": "characters"}
 WORDS = ("five", "oh", "b")
 UNITS = tuple((unit, 0.0) for unit in [f"\u2581{word}" for word in WORDS] + list("\u2581befhiov"))
 UNIT_ALPHABET = Alphabet(" befhiov", None, UNITS, "word")
@@ -76,25 +77,26 @@ UNIT_ALPHABET = Alphabet(" befhiov", None, UNITS, "word")
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_the_middle_layer_can_learn_the_characters_of_units(views):
-    texts = ["five oh", "b b", "oh five five", "five five five five"]
-    one = experiment(0.4, intermediate_labels="characters", consistency_weight=0.2 * (views - 1))
+    texts = ["five oh", "b b", "five hoobbe", "five five five five", "five fivobe"]
+    one = experiment(0.4, **CHARACTERS, consistency_weight=0.2 * (views - 1))
     model = build_model(one, UNIT_ALPHABET, compiled=True)
     frames = int(next(n for n in range(10, 200) if model.output_lengths(n) == 12))
-    batch = synthetic_batch(one, 4, frames) | as_batch(map(UNIT_ALPHABET.encode, texts))
+    batch = synthetic_batch(one, 5, frames) | as_batch(map(UNIT_ALPHABET.encode, texts))
     if views == 2:
         batch["second_features"] = batch["features"]
     losses, minimised = model.training_losses(batch)
 
-    inputs, lengths = (batch["features"], batch["feature_lengths"]), tf.fill([4], 12)
+    inputs, lengths = (batch["features"], batch["feature_lengths"]), tf.fill([5], 12)
     last, middle = model.recogniser.call_with_intermediate(*inputs, training=True)
-    spelled = as_batch([UNIT_ALPHABET.symbols.index(c) for c in text] for text in (
-        *("\u2581five\u2581oh", "\u2581b\u2581b", "\u2581oh\u2581five"), "b",
-    ))  # fmt: skip
+    spelled = as_batch(
+        [UNIT_ALPHABET.symbols.index(c) for c in "".join(f"\u2581{w}" for w in text.split())]
+        for text in ["five oh", "b b", "b", "b", "five fivobe"]
+    )
     usual = ctc_loss(last, lengths, batch["labels"], batch["label_lengths"]).numpy()
     other = ctc_loss(middle, lengths, spelled["labels"], spelled["label_lengths"]).numpy()
     np.testing.assert_allclose(losses, usual, rtol=1e-4)
-    # The third text's 13 characters and the fourth's 20 don't fit into 12 frames.
-    other[2:] = usual[2:]
+    # The third text's 12 characters need two blanks between equal ones, the fourth has 20.
+    other[2:4] = usual[2:4]
     np.testing.assert_allclose(minimised, 0.6 * usual + 0.4 * other, rtol=1e-4)
     _, gradients = model.loss_gradients(batch)
     assert all(np.isfinite(value).all() for value in values(gradients))
@@ -105,16 +107,11 @@ def as_batch(texts):
     return {"labels": rows.to_tensor(), "label_lengths": tf.cast(rows.row_lengths(), tf.int32)}
 
 
-def test_characters_are_their_own_characters():
-    same, characters = (
-        build_model(experiment(0.4, intermediate_labels=labels), Alphabet(), compiled=True)
-        for labels in ("same", "characters")
-    )
-    batch = synthetic_batch(experiment(0.4), 3, 60, length_spread=0.4)
-    for found, expected in zip(
-        *(m.training_losses(batch) for m in (characters, same)), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+def test_characters_need_units_and_a_loss():
+    with pytest.raises(UsageError, match="intermediate_labels.*needs shards with units.*--units"):
+        check_splits({"train": open_split(SHARDS, "train")}, experiment(0.4, **CHARACTERS))
+    with pytest.raises(ValueError, match="same without an intermediate loss"):
+        TrainingConfig(**CHARACTERS)
 
 
 def test_a_conformers_blocks_are_its_layers():
@@ -137,9 +134,13 @@ def test_a_run_records_and_evaluates_as_without(tmp_path, precision):
     assert again.loss == scores["loss"]
 
 
-def test_dropout_and_parts_of_a_batch_go_with_it():
-    one = experiment(0.3, dropout=0.4, gradient_accumulation_steps=2)
-    model, batch = built(one), synthetic_batch(one, 4, 60)
+@pytest.mark.parametrize("labels", ["same", "characters"])
+def test_dropout_and_parts_of_a_batch_go_with_it(labels):
+    parts = {"gradient_accumulation_steps": 2, "intermediate_labels": labels}
+    one = experiment(0.3, dropout=0.4, **parts)
+    alphabet = UNIT_ALPHABET if labels == "characters" else Alphabet()
+    model = build_model(one, alphabet, compiled=True)
+    batch = synthetic_batch(one, 4, 60) | as_batch([[0, 1], [2], [1, 1, 0], [5]])
     losses, gradients = model.loss_gradients(batch)
     assert losses.shape == (4,)
     assert all(np.isfinite(value).all() for value in values(gradients))

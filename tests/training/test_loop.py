@@ -135,7 +135,7 @@ def test_the_loop_does_not_wait_while_reading_is_begun():
 
 
 def test_the_loop_waits_while_reading_is_begun_for_several_devices():
-    """TensorFlow may fail to create their iterator while another thread's comes to its end."""
+    """TensorFlow may fail to create their iterator while another thread's iterator ends."""
 
     class NoStrategy:
         def distribute_datasets_from_function(self, function):

@@ -113,9 +113,8 @@ def staged_step(
 ) -> Callable[[], tuple[np.ndarray, float]]:
     """Returns a function that takes a training step on one batch, with times for each module.
 
-    It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest. The
-    update is last: 0, and its seconds with the exchange of gradients. The rest of the first step is
-    mostly tracing.
+    It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest: in the
+    first step mostly tracing. The update is last: 0, and its seconds with the gradients' exchange.
 
     The graph reads the clock after every forward and backward pass. Each pass waits for the reading
     before it, and each reading for its pass. So the intervals don't overlap, and add up to the

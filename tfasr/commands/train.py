@@ -229,9 +229,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_prepare(arguments: argparse.Namespace) -> None:
-    """``tfasr prepare``: turns a corpus's audio and transcripts into shards of features and
-    labels.
-    """
+    """``tfasr prepare``: turns a corpus into shards of features and labels."""
     from tfasr.data.packing import cluster_executor
     from tfasr.data.prepare_corpus import prepare
     from tfasr.training.from_gin import load_config

@@ -40,9 +40,9 @@ class AlphabetConfig:
             nothing after the tab drops the text. "" for none.
         keep_case: whether upper case is kept.
         keep_punctuation: whether "auto" keeps punctuation marks and symbols.
-        units: number of sub-word units to train on the training transcripts; 0 for characters.
-        units_kind: "unigram" or "bpe", which sentencepiece trains, or "word": the most frequent
-            words and all characters, in which other words are spelled.
+        units: number of sub-word units to make from the training transcripts; 0 for characters.
+        units_kind: "unigram" or "bpe", which sentencepiece trains, or "word": at most so many of
+            the most frequent words and all characters, in which other words are spelled.
         units_model: a sentencepiece model file whose units to use instead; "" for none.
     """
 
@@ -58,6 +58,8 @@ class AlphabetConfig:
         require(bool(self.source), self, "source", "english, auto or a file")
         require(self.units >= 0, self, "units", "a number of units, or 0 for characters")
         require(not (self.units and self.units_model), self, "units_model", "empty with units")
+        counted = self.units > 0 or self.units_kind != "word"
+        require(counted, self, "units_kind", "unigram or bpe without a number of units")
         if self.source != "auto":
             require(not self.keep_punctuation, self, "keep_punctuation", "unset without auto")
         if self.source == "english":
@@ -239,17 +241,17 @@ def _with_units(
 def _with_words(
     alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
 ) -> Alphabet:
-    """Makes units of the most frequent words, scored by their numbers, and of all characters."""
+    """Makes units of the most frequent words, scored by their counts, and of all characters."""
     if " " not in alphabet.characters:
         raise UsageError(
-            "--units_kind word needs spaces between words. Received: text without. Use unigram."
+            "--units_kind word needs spaces between words. The training text has none. Use unigram."
         )
     _require_room(alphabet, config)
     words = Counter(word for text in _usable(alphabet, texts) for word in text.split())
     characters = sorted(alphabet.unit_characters)
-    kept = words.most_common(config.units - len(characters))
-    counted_words = ((WORD_START + word, float(count)) for word, count in kept)
-    units = (*counted_words, *((character, 0.0) for character in characters))
+    most_frequent = words.most_common(config.units - len(characters))
+    whole = ((WORD_START + word, float(count)) for word, count in most_frequent)
+    units = (*whole, *((character, 0.0) for character in characters))
     return replace(alphabet, units=units, units_kind="word")
 
 

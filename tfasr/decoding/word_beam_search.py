@@ -145,9 +145,8 @@ class WordBeamSearch:
         """Returns the best hypothesis of each utterance.
 
         ``log_probs``: float32 ``(batch, time, classes)``, natural logarithms, blank last. -inf is
-        allowed, and frames beyond an utterance's length may contain anything. Raises ValueError if
-        a valid frame has NaN or a logarithm above 1e-4 (0 plus rounding), and for wrong shapes and
-        types.
+        allowed, and frames beyond an utterance's length may contain anything. Raises ValueError for
+        wrong shapes or types, or a valid frame with NaN or a logarithm above 1e-4 (rounding).
         """
         return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
 

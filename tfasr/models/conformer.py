@@ -91,8 +91,7 @@ class ConformerBlock(keras.layers.Layer):
     def call(self, inputs, valid, training=False):
         """Returns the block's outputs, of the inputs' shape ``(batch, time, width)``.
 
-        ``valid``: booleans ``(batch, time)``, False for padding. ``training`` turns on dropout and
-        batch statistics.
+        ``valid``: booleans ``(batch, time)``, False for padding; ``training`` as in Keras.
         """
         first, attention, convolution, second, last = self.norms
         hidden = inputs + 0.5 * self._feed_forward(0, first(inputs), training)

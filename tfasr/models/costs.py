@@ -63,8 +63,7 @@ def model_costs(
 
     Operations of convolutions and matmuls are exact, those of element-wise work estimated.
     ``bytes_per_number``, 4 or 2, is for activations and weights; loss and update always use 4.
-    Recurrent weights of at most ``cache_bytes`` are read once per pass, larger ones at every output
-    frame.
+    Recurrent weights of at most ``cache_bytes`` are read once per pass, larger ones each frame.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps

@@ -56,8 +56,7 @@ class Acoustics(Protocol):
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Returns a stream's next log-probabilities ``(output frames, classes)`` and new state.
 
-        Features ``(frames, num_features)`` start with the first frame that the next output frame
-        sees.
+        ``features`` ``(frames, num_features)`` begin where the next output frame's input begins.
         """
 
 

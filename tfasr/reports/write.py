@@ -295,8 +295,7 @@ def compare(
             configuration. All others are compared with the first.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
-        policy: how time is counted and when a target is met: a `tfasr.tta.policies.Policy` or its
-            name.
+        policy: a `tfasr.tta.policies.Policy` or its name: how time counts and when a target is met.
         window: the evaluations whose median must meet a target; by default the policy's.
         force: compare runs whose results are not comparable.
         test: which test decides who is faster; choose it before you see the runs. "groups"

@@ -137,7 +137,14 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
         raise UsageError(f"All splits must be prepared with one alphabet. Received: {alphabets}.")
     for name, split in splits.items():
         _check_paths(name, split, experiment.model)
-    return Alphabet.from_json(next(iter(alphabets.values())))
+    alphabet = Alphabet.from_json(next(iter(alphabets.values())))
+    if experiment.training.intermediate_labels == "characters" and not alphabet.units:
+        raise UsageError(
+            "TrainingConfig.intermediate_labels = 'characters' needs shards with units. Prepare "
+            "them with the preset's --gin_file or --units, or bind it to 'same'. Received: "
+            f"characters in {splits['train'].folder if 'train' in splits else list(splits)}."
+        )
+    return alphabet
 
 
 def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabet) -> None:

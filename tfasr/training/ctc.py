@@ -238,14 +238,14 @@ class CtcModel(keras.Model):
         ragged = {"row_splits_dtype": tf.int32}
         of_classes = tf.ragged.constant(self._middle_labels, dtype=tf.int32, **ragged)
         labels, lengths = batch["labels"], batch["label_lengths"]
-        own = tf.RaggedTensor.from_tensor(labels, lengths=lengths, **ragged)
-        replaced = tf.gather(of_classes, own).merge_dims(1, 2)
+        unpadded = tf.RaggedTensor.from_tensor(labels, lengths=lengths, **ragged)
+        replaced = tf.gather(of_classes, unpadded).merge_dims(1, 2)
         labels, lengths = replaced.to_tensor(), replaced.row_lengths()
         # There may be too few frames for these labels, though enough for the utterance's own.
         pairs = tf.sequence_mask(tf.maximum(lengths - 1, 0), tf.shape(labels)[1] - 1)
         repeated = pairs & (labels[:, 1:] == labels[:, :-1])
         needed = lengths + tf.math.count_nonzero(repeated, axis=1, dtype=tf.int32)
-        fits = needed <= self.output_lengths(batch["feature_lengths"])
+        fits = needed <= tf.cast(self.output_lengths(batch["feature_lengths"]), tf.int32)
         middle = batch | {"labels": labels, "label_lengths": tf.where(fits, lengths, 1)}
         losses = self._ctc_losses(batch, all_logits[0])
         return [losses, tf.where(fits, self._ctc_losses(middle, all_logits[1]), losses)]

@@ -75,10 +75,10 @@ class TrainingConfig:
             outputs with the same last layer: 0.3 minimises 0.3 of it plus 0.7 of the usual loss.
             For models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
             losses and the cost of inference do not change.
-        intermediate_labels: "same" computes it from the same labels, "characters" from those that
-            sub-word units consist of. Utterances with too few output frames for so many characters
-            have their usual loss instead. Source: R. Sanabria and F. Metze, Hierarchical multitask
-            learning with CTC, SLT 2018.
+        intermediate_labels: what the middle layer learns: the "same" labels, or the "characters" of
+            sub-word units. An utterance with too few output frames for its characters keeps the
+            last layer's loss in their place. Source: R. Sanabria and F. Metze, Hierarchical
+            multitask learning with CTC, SLT 2018.
         consistency_weight: 0 trains on each utterance once per epoch. Above 0 a step sees it twice,
             with different masks and dropout. It minimises the mean of both CTC losses, plus this
             weight times how far the two disagree: half the sum, over frames, of the
@@ -243,6 +243,8 @@ class TrainingConfig:
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
         require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
+        weighted = self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"
+        require(weighted, self, "intermediate_labels", "same without an intermediate loss")
         within = 0 <= self.consistency_weight < math.inf
         require(within, self, "consistency_weight", "at least 0, and finite")
         for name in ("give_up_after_hours", "stop_after_hours"):

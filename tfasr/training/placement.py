@@ -287,8 +287,7 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
 
     It receives dicts of ``epoch``, ``checkpoint`` and ``hypotheses`` (the file to write), and
     yields for each ``epoch``, ``values`` (`EvaluationResult.scores`), ``work`` (seconds by
-    ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so far. No ``processors`` means all
-    of them.
+    ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so far. No ``processors``: all.
     """
     # Ctrl-C reaches all processes of a terminal; the training decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

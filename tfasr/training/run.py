@@ -64,8 +64,8 @@ class EpochBatches:
         """Starts to read an epoch's batches, unless the run ends before it."""
         if epoch <= self.training.epochs:
             reading = self._thread.submit(self._reading, TrainingState(epoch=epoch))
-            # Wait for an iterator for several devices: if an evaluation's comes to its end while it
-            # is created, TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39).
+            # If an evaluation's iterator ends while one for several devices is being created,
+            # TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39), so wait.
             if self.training.num_replicas > 1:
                 wait([reading])
             self._prefetched = epoch, reading

@@ -183,8 +183,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
 def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team]:
     """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
 
-    Workers that train ``in_rounds`` are connected only with the chief, which continues without
-    lost workers.
+    With ``in_rounds``, workers are connected only with the chief, which goes on without lost ones.
 
     Call it before anything else: even making an optimizer begins TensorFlow's work. Raises
     UsageError if TensorFlow has already begun to work in this process; RunError, with its name, if
