@@ -465,11 +465,12 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
     }
 
 
-def _prepare_an4(corpora: Path, work: Path) -> None:
-    for (shards, gin_file), split in itertools.product(_SHARDS.items(), _PREPARED):
+def _prepare_an4(corpora: Path, work: Path, needed: Iterable[str]) -> None:
+    for shards, split in itertools.product(needed, _PREPARED):
         command = [sys.executable, "-m", "tfasr.cli", "prepare", "--corpus", "tsv"]
         command += ["--corpus_dir", corpora / "an4", "--manifest", f"splits/{_PREPARED[split]}"]
-        command += ["--split", split, "--shard_dir", work / shards, "--gin_file", gin_file]
+        command += ["--split", split, "--shard_dir", work / shards]
+        command += ["--gin_file", _SHARDS[shards]]
         subprocess.run(command, cwd=ROOT, check=True)
 
 
@@ -491,7 +492,9 @@ def main() -> None:
         if not flags.corpora or not flags.corpora.is_dir():
             parser.error(f"--corpora must be a folder. Received: {flags.corpora}.")
         here, work = processor(), flags.work.resolve()
-        _prepare_an4(flags.corpora.resolve(), work)  # skips what is there
+        commands = [command for name in flags.only for command in FIGURES[name].commands]
+        needed = [s for s in _SHARDS if any(f"{{{s}}}" in command for command in commands)]
+        _prepare_an4(flags.corpora.resolve(), work, needed)  # again: skips what is there
         for name in flags.only:
             rows = read_results()
             mine = [row for row in rows if (row["name"], row["processor"]) == (name, here)]

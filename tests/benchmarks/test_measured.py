@@ -50,7 +50,6 @@ def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
     command = "{python} -c \"print('41 of 42')\""
     figure = measured.Figure("made up", (command,), lambda out, work: out.strip(), ("Makefile",), 1)
     monkeypatch.setattr(measured, "FIGURES", {"made": figure})
-    monkeypatch.setattr(measured, "_SHARDS", {})
     arguments = ["measured.py", "--corpora", str(tmp_path), "--work", str(tmp_path / "work")]
     monkeypatch.setattr(sys, "argv", arguments)
     measured.main()

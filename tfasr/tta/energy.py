@@ -98,7 +98,7 @@ def energy_use(
 ) -> EnergyUse | None:
     """Returns a run's energy by interval, or None if nothing was measured.
 
-    A span's energy is spread evenly over its time. ``until_us`` on the run's clock ends the count.
+    A span's energy is spread evenly over its time; what comes after ``until_us`` is left out.
     """
     joules = dict.fromkeys(INTERVALS, 0.0)
     known_us = dict.fromkeys(INTERVALS, 0)
