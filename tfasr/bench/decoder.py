@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -309,13 +308,13 @@ def decoder_table(rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: i
     """
     columns = [
         Column("decoder", "", _label),
-        Column("beam width", "", itemgetter("beam_width"), missing="none"),
-        Column("evaluation, s", "", itemgetter("evaluation_s"), _seconds),
-        Column("CPU s per audio-hour", "", itemgetter("cpu_s_per_audio_hour"), _seconds),
-        Column("wall s per audio-hour", "", itemgetter("wall_s_per_audio_hour"), _seconds),
-        Column("WER, %", "", itemgetter("wer"), fixed(2, 100)),
-        Column("CER, %", "", itemgetter("cer"), fixed(2, 100)),
-        Column("peak memory, MiB", "", itemgetter("peak_memory_mib"), fixed(0)),
+        Column("beam width", "", "beam_width", missing="none"),
+        Column("evaluation, s", "", "evaluation_s", _seconds),
+        Column("CPU s per audio-hour", "", "cpu_s_per_audio_hour", _seconds),
+        Column("wall s per audio-hour", "", "wall_s_per_audio_hour", _seconds),
+        Column("WER, %", "", "wer", fixed(2, 100)),
+        Column("CER, %", "", "cer", fixed(2, 100)),
+        Column("peak memory, MiB", "", "peak_memory_mib", fixed(0)),
     ]
     if load.forward_s is None:
         del columns[2]  # the evaluation
@@ -366,7 +365,7 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
         curves.setdefault(_label(row), []).append(row)
     seconds, wer = (
         {name: list(map(value, rows)) for name, rows in curves.items()}
-        for value in (itemgetter("cpu_s_per_audio_hour"), lambda row: 100 * row["wer"])
+        for value in (lambda row: row["cpu_s_per_audio_hour"], lambda row: 100 * row["wer"])
     )
     most = max(map(max, wer.values())) or 1.0
     low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))

@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import itemgetter
 from typing import Any
 
 import keras
@@ -341,10 +340,10 @@ def _search_table(search: Search) -> Table:
         return row["reason"] or ("fastest" if fastest else "cliff" if row["cliff"] else "")
 
     columns = [
-        Column("batch", "", itemgetter("batch")),
-        Column("ms per\nutterance", "", itemgetter("utterance_s"), milliseconds),
-        Column("audio s/s", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
-        Column("epoch, s", "", itemgetter("epoch_s"), fixed(0)),
+        Column("batch", "", "batch"),
+        Column("ms per\nutterance", "", "utterance_s", milliseconds),
+        Column("audio s/s", "", "audio_s_per_s", "{:.4g}".format),
+        Column("epoch, s", "", "epoch_s", fixed(0)),
         Column("fate", "", verdict),
     ]
     lengths = ", ".join(map(str, search.lengths_s))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -285,22 +284,22 @@ def _request(row: Mapping[str, Any]) -> str:
 
 
 _REQUESTS = [
-    Column("backend", "", itemgetter("backend")),
+    Column("backend", "", "backend"),
     Column("request", "", _request),
-    Column("requests", "", itemgetter("requests")),
-    Column("p50\nms", "", itemgetter("p50_s"), milliseconds),
-    Column("p90\nms", "", itemgetter("p90_s"), milliseconds),
+    Column("requests", "", "requests"),
+    Column("p50\nms", "", "p50_s", milliseconds),
+    Column("p90\nms", "", "p90_s", milliseconds),
     Column(
         "p99\nms", "", lambda r: r["p99_s"] if r["requests"] >= _FOR_P99 else None, milliseconds
     ),
-    Column("x real\ntime", "", itemgetter("audio_s_per_s"), fixed(0)),
+    Column("x real\ntime", "", "audio_s_per_s", fixed(0)),
 ]
 _PROCESSES = [
-    Column("backend", "", itemgetter("backend")),
-    Column("cold start\ns", "", itemgetter("cold_start_s"), fixed(2)),
-    Column("load\ns", "", itemgetter("load_s"), fixed(2)),
-    Column("peak memory\nMiB", "", itemgetter("peak_memory_bytes"), fixed(0, 2**-20)),
-    Column("weights\nMB", "", itemgetter("model_bytes"), fixed(2, 1e-6)),
+    Column("backend", "", "backend"),
+    Column("cold start\ns", "", "cold_start_s", fixed(2)),
+    Column("load\ns", "", "load_s", fixed(2)),
+    Column("peak memory\nMiB", "", "peak_memory_bytes", fixed(0, 2**-20)),
+    Column("weights\nMB", "", "model_bytes", fixed(2, 1e-6)),
 ]
 
 

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from operator import itemgetter
 from typing import Any
 
 from tfasr.bench.workload import Context, Result, Workload, seconds_of
@@ -213,18 +212,18 @@ def _size(row: Mapping[str, Any]) -> str:
 _MS = fixed(1, 1000)
 _COLUMNS = [
     Column("batch x\nframes", "", _size),
-    Column("precision", "", itemgetter("precision")),
-    Column("forward\nms", "", itemgetter("forward_s"), _MS),
-    Column("backward\nms", "", itemgetter("backward_s"), _MS),
-    Column("update\nms", "", itemgetter("update_s"), _MS),
-    Column("step\nms", "", itemgetter("step_s"), _MS),
-    Column("audio s\nper s", "", itemgetter("audio_s_per_s"), fixed(0)),
-    Column("utterances\nper s", "", itemgetter("utterances_per_s"), fixed(1)),
-    Column("GFLOP\nper s", "", itemgetter("flops_per_s"), fixed(0, 1e-9)),
-    Column("ceiling\nGFLOP per s", "", itemgetter("ceiling_flops_per_s"), fixed(0, 1e-9)),
-    Column("utilisation\n%", "", itemgetter("model_flops_utilisation"), fixed(1, 100)),
-    Column("peak memory\nMiB", "", itemgetter("peak_memory_bytes"), fixed(0, 2**-20)),
-    Column("compile\ns", "", itemgetter("compile_s"), fixed(1)),
+    Column("precision", "", "precision"),
+    Column("forward\nms", "", "forward_s", _MS),
+    Column("backward\nms", "", "backward_s", _MS),
+    Column("update\nms", "", "update_s", _MS),
+    Column("step\nms", "", "step_s", _MS),
+    Column("audio s\nper s", "", "audio_s_per_s", fixed(0)),
+    Column("utterances\nper s", "", "utterances_per_s", fixed(1)),
+    Column("GFLOP\nper s", "", "flops_per_s", fixed(0, 1e-9)),
+    Column("ceiling\nGFLOP per s", "", "ceiling_flops_per_s", fixed(0, 1e-9)),
+    Column("utilisation\n%", "", "model_flops_utilisation", fixed(1, 100)),
+    Column("peak memory\nMiB", "", "peak_memory_bytes", fixed(0, 2**-20)),
+    Column("compile\ns", "", "compile_s", fixed(1)),
 ]
 
 

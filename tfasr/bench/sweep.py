@@ -267,50 +267,37 @@ def _cost(values: dict[str, Any], precision: str) -> str:
 
 def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]:
     """Returns the tables of a sweep's ``results``; inference had so many calls for each size."""
-    per_utterance = Column("ms per\nutterance", "", itemgetter("utterance_s"), milliseconds)
+    per_utterance = Column("ms per\nutterance", "", "utterance_s", milliseconds)
     of_modes = {
         "inference": (
             f"Latency of a batch with {values['frames']} frames per utterance, {calls} "
             f"calls after {warmup} warm-up calls. Each precision runs in its own process.",
-            Column("p50\nms", "", itemgetter("p50_s"), milliseconds),
-            Column("p90\nms", "", itemgetter("p90_s"), milliseconds),
-            Column("p99\nms", "", itemgetter("p99_s"), milliseconds),
+            Column("p50\nms", "", "p50_s", milliseconds),
+            Column("p90\nms", "", "p90_s", milliseconds),
+            Column("p99\nms", "", "p99_s", milliseconds),
             per_utterance,
         ),
         "training": (
             f"Medians of whole training steps after {warmup} warm-up steps of each size. "
             "Batches grow as long as they fit into memory. Errors are those of inference in the "
             "same precision.",
-            Column("step\nms", "", itemgetter("p50_s"), milliseconds),
+            Column("step\nms", "", "p50_s", milliseconds),
             per_utterance,
             Column("utterances/s", "", _utterances_per_s, "{:.4g}".format),
         ),
     }
     named = [
         Column("precision", "", lambda row: PRECISIONS[row["precision"]].label),
-        Column("batch", "", itemgetter("batch")),
+        Column("batch", "", "batch"),
     ]
     cost = "relative\nlogit error" if values["errors"] is None else "WER\n%"
     others = [
-        Column("audio\ns/s", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
-        Column("times\nfloat32", "", itemgetter("speedup_over_float32"), fixed(2)),
+        Column("audio\ns/s", "", "audio_s_per_s", "{:.4g}".format),
+        Column("times\nfloat32", "", "speedup_over_float32", fixed(2)),
         Column(cost, "", lambda row: _cost(values, row["precision"])),
         Column("peak\nMiB", "", lambda r: r["device_memory_mib"] or r["peak_memory_mib"], fixed(0)),
         Column("cliff", "", lambda row: row["reason"] or ("cliff" if row["cliff"] else "")),
     ]
-    tables = []
-    for mode, (note, *times) in of_modes.items():
-        title, notes = f"{mode.title()} over batch sizes and precisions", _common_notes(values)
-        if rows := _of(values, mode):
-            tables.append(table_of(title, [*named, *times, *others], rows, [note, *notes]))
-    return [*tables, _error_table(values)] if values["errors"] is not None else tables
-
-
-def _utterances_per_s(row: dict[str, Any]) -> float | None:
-    return row["utterance_s"] and 1 / row["utterance_s"]
-
-
-def _common_notes(values: dict[str, Any]) -> list[str]:
     notes = [
         "Cliff: an utterance takes longer than in a smaller batch. Peak: the most GPU memory used "
         "or, without a GPU, the most memory of the process up to this size.",
@@ -323,7 +310,16 @@ def _common_notes(values: dict[str, Any]) -> list[str]:
             "root mean square, with random weights. It can't predict word errors; for those use "
             "--run_dir."
         )
-    return notes
+    tables = []
+    for mode, (note, *times) in of_modes.items():
+        if rows := _of(values, mode):
+            title = f"{mode.title()} over batch sizes and precisions"
+            tables.append(table_of(title, [*named, *times, *others], rows, [note, *notes]))
+    return [*tables, _error_table(values)] if values["errors"] is not None else tables
+
+
+def _utterances_per_s(row: dict[str, Any]) -> float | None:
+    return row["utterance_s"] and 1 / row["utterance_s"]
 
 
 def _error_table(values: dict[str, Any]) -> Table:
@@ -352,8 +348,8 @@ def axes_rows(times: Sequence[AxesTimes], frame_s: float) -> list[dict[str, Any]
 
 _FRAMEWORK = Column("framework", "", lambda row: RUNTIMES[row["runtime"]])
 _MEDIANS = [
-    Column("inference\nms", "", itemgetter("inference_median_s"), milliseconds),
-    Column("training step\nms", "", itemgetter("training_median_s"), milliseconds),
+    Column("inference\nms", "", "inference_median_s", milliseconds),
+    Column("training step\nms", "", "training_median_s", milliseconds),
 ]
 
 
@@ -367,14 +363,14 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
         return step_s and exact_s and exact_s / step_s
 
     columns = [
-        Column("network", "", itemgetter("network")),
+        Column("network", "", "network"),
         _FRAMEWORK,
-        Column("frames", "", itemgetter("frames")),
-        Column("parameters\nmillions", "", itemgetter("parameters"), fixed(2, 1e-6)),
+        Column("frames", "", "frames"),
+        Column("parameters\nmillions", "", "parameters", fixed(2, 1e-6)),
         *_MEDIANS,
-        Column("audio s/s\nin training", "", itemgetter("audio_s_per_s"), "{:.4g}".format),
+        Column("audio s/s\nin training", "", "audio_s_per_s", "{:.4g}".format),
         Column("times TensorFlow\ngraph", "", times_graph, fixed(2)),
-        Column("first step\ns", "", itemgetter("first_s"), fixed(1)),
+        Column("first step\ns", "", "first_s", fixed(1)),
     ]
     notes = [
         f"Medians of batches of {rows[0]['batch']} utterances in float32, without the first "
@@ -549,12 +545,8 @@ def _axes(
 
 
 # Read by libraries when they load: OpenMP, MKL, TensorFlow's two thread pools.
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-)
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_THREADS += ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -> list[AxesTimes]:

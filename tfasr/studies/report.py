@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 
 from tfasr.display.chart import Chart
@@ -96,7 +95,7 @@ def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
 
 def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
     columns = [
-        Column(heading, name, itemgetter(name), text)
+        Column(heading, name, name, text)
         for heading, name, text in (
             ("", "run", str),
             ("beam width", "beam_width", str),

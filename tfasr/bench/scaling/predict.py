@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +295,8 @@ def prediction_table(
     prediction: fit.WorkerPrediction, rows: Sequence[dict[str, Any]], target: str, missed
 ) -> Table:
     columns = [
-        Column("workers", "", itemgetter("workers")),
-        Column("global\nbatch", "", itemgetter("global_batch")),
+        Column("workers", "", "workers"),
+        Column("global\nbatch", "", "global_batch"),
         Column("rows per\nworker", "", _rows_per_worker, "{:.4g}".format),
         *_both("steps/s", "steps_per_s"),
         Column("exchange\n%", "", lambda row: row["exchange_s"] / row["step_s"], fixed(0, 100)),
@@ -327,7 +326,7 @@ def _both(heading: str, name: str, scale: float = 1.0, form: str = ".3g") -> lis
     def ends(row: dict[str, Any]) -> str:
         return f"{text(row[f'{name}_low'])} to {text(row[f'{name}_high'])}"
 
-    return [Column(heading, "", itemgetter(name), text), Column("interval", "", ends)]
+    return [Column(heading, "", name, text), Column("interval", "", ends)]
 
 
 def _notes(prediction: fit.WorkerPrediction, missed: Sequence[str]) -> list[str]:

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
@@ -44,18 +43,18 @@ def label(row: dict[str, Any]) -> str:
 
 _SCALING = [
     Column("scaling", "", label),
-    Column("devices", "", itemgetter("devices")),
-    Column("batch per\ndevice", "", itemgetter("per_device_batch")),
-    Column("steps", "", itemgetter("steps")),
-    Column("step\nms", "", itemgetter("step_s"), milliseconds),
-    Column("mean step\nms", "", itemgetter("mean_step_s"), milliseconds),
-    Column("input wait\nms", "", itemgetter("input_wait_s"), milliseconds),
+    Column("devices", "", "devices"),
+    Column("batch per\ndevice", "", "per_device_batch"),
+    Column("steps", "", "steps"),
+    Column("step\nms", "", "step_s", milliseconds),
+    Column("mean step\nms", "", "mean_step_s", milliseconds),
+    Column("input wait\nms", "", "input_wait_s", milliseconds),
     Column("use\n%", "", lambda row: _use_of(row), fixed(0)),
-    Column("utterances/s", "", itemgetter("utterances_per_s"), "{:.4g}".format),
-    Column("speed-up", "", itemgetter("speedup"), fixed(2)),
-    Column("efficiency\n%", "", itemgetter("efficiency"), percent),
-    Column("predicted\nstep ms", "", itemgetter("predicted_s"), milliseconds),
-    Column("error\n%", "", itemgetter("prediction_error"), lambda x: f"{100 * x:+.0f}"),
+    Column("utterances/s", "", "utterances_per_s", "{:.4g}".format),
+    Column("speed-up", "", "speedup", fixed(2)),
+    Column("efficiency\n%", "", "efficiency", percent),
+    Column("predicted\nstep ms", "", "predicted_s", milliseconds),
+    Column("error\n%", "", "prediction_error", lambda x: f"{100 * x:+.0f}"),
 ]
 
 
