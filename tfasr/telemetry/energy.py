@@ -87,7 +87,7 @@ class CounterSampler:
 
     def __init__(self, name: str, every_s: float):
         self.held = contextlib.ExitStack()
-        self.library = self.held.enter_context(nvml())
+        self.library, _ = self.held.enter_context(nvml())
         self.counters = rapl_counters(POWERCAP)
         with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
             self.counters += gpu_counters(self.library)

@@ -169,7 +169,7 @@ class UtilisationSampler:
                 file.add(now_ms, psutil.cpu_percent(), f"{tree.percent():.1f}")
 
     def _sample_gpus(self) -> None:
-        with nvml() as library:
+        with nvml() as (library, _):
             if library is None:
                 return
             handles = gpu_handles(library)

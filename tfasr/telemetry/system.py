@@ -1,10 +1,11 @@
 """Describes GPUs through NVML, and the machine and software of a run; None means unknown."""
 
+import contextlib
 import os
 import platform
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,23 @@ _NVIDIA = "0x10de"
 _DISPLAY = ("0x0300", "0x0302")
 
 
-class nvml:  # noqa: N801 - a context manager, read as one
-    """Opens NVML, or returns None and puts the reason into ``problem``."""
+@contextlib.contextmanager
+def nvml() -> Iterator[tuple[Any, str]]:
+    """Opens NVML; yields ``pynvml`` and "", or None and the reason."""
+    problem = ""
+    try:
+        import pynvml
 
-    def __init__(self):
-        self._library = None
-        self.problem = ""
-
-    def __enter__(self):
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-        except ImportError:
-            self.problem = "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'"
-        except Exception as error:  # noqa: BLE001 - NVML's error class exists only once it loads
-            self.problem = f"NVML does not start: {error}"
-        else:
-            self._library = pynvml
-        return self._library
-
-    def __exit__(self, *_):
-        if self._library is not None:
-            self._library.nvmlShutdown()
+        pynvml.nvmlInit()
+    except ImportError:
+        problem = "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'"
+    except Exception as error:  # noqa: BLE001 - NVML's error class exists only once it loads
+        problem = f"NVML does not start: {error}"
+    try:
+        yield None if problem else pynvml, problem
+    finally:
+        if not problem:
+            pynvml.nvmlShutdown()
 
 
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
@@ -47,10 +42,9 @@ def describe_gpus() -> tuple[list[dict[str, Any]], str]:
 
     ``nvlinks`` counts active links; ``energy`` is "counter", "power" or None.
     """
-    opened = nvml()
-    with opened as library:
+    with nvml() as (library, problem):
         if library is None:
-            return [], opened.problem
+            return [], problem
         count = _ask(library.nvmlDeviceGetCount) or 0
         driver = _text(_ask(library.nvmlSystemGetDriverVersion))
         return [_describe(library, index, driver) for index in range(count)], ""
