@@ -13,7 +13,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
 from tfasr.reports.groups import run_folders
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
-from tfasr.reports.watching import Watch, Watched, line, screen
+from tfasr.reports.watching import Watch, line, screen
 from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs, load_log
@@ -30,9 +30,8 @@ def add_target_arguments(
     metric = f"such as cer=0.10, a fraction; {targets}"
     add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
     rule = "how time is counted and when a target is met; default: paper"
-    rule += (
-        "" if policy else "; if given, tables show all policies, and JSON has one object a group"
-    )
+    if policy is None:
+        rule += "; if given, tables show all policies, and JSON has one object a group"
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
     median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
     add("--window", type=int, help=median)
@@ -208,7 +207,7 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
             if printed.get(run.path) != news:
                 printed[run.path] = news
                 print(line(run), flush=True)
-        if once or not _any_goes_on(runs):
+        if once or not any(run.goes_on for run in runs):
             return
         time.sleep(every_s)
 
@@ -218,11 +217,7 @@ def _live(watch: Watch, every_s: float) -> None:
 
     runs = watch.look()
     with Live(screen(runs), auto_refresh=False) as live:
-        while _any_goes_on(runs):
+        while any(run.goes_on for run in runs):
             time.sleep(every_s)
             runs = watch.look()
             live.update(screen(runs), refresh=True)
-
-
-def _any_goes_on(runs: list[Watched]) -> bool:
-    return any(run.goes_on for run in runs)

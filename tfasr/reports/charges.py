@@ -241,19 +241,11 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
         names = [name for name, place in places.items() if place not in taken]
         taken |= {places[name]: rank for name in names}
         samples = list(_samples(events))
+        hostname = str(value.get("hostname", ""))
+        percents = (_mean(samples, f"{part}_percent") for part in ("cpu", "process", "gpu"))
         offsets = _offsets_s(_steps_s(events), chief_s) if rank else None
-        machines.append(
-            WorkerMachine(
-                rank,
-                str(value.get("hostname", "")),
-                _mean(samples, "cpu_percent"),
-                _mean(samples, "process_percent"),
-                _mean(samples, "gpu_percent"),
-                tuple(names),
-                min(shared, default=None),
-                tuple(_energy(samples, names, offsets)),
-            )
-        )
+        energy = (tuple(names), min(shared, default=None), tuple(_energy(samples, names, offsets)))
+        machines.append(WorkerMachine(rank, hostname, *percents, *energy))
     return machines
 
 
@@ -405,9 +397,8 @@ class Machines:
         if price_usd_per_hour is not None and not 0 <= price_usd_per_hour < math.inf:
             message = "--price_usd_per_hour must be a number of at least 0."
             raise UsageError(f"{message} Received: {price_usd_per_hour}.")
-        self._price = (
-            {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
-        )
+        stated = {"price_usd_per_hour": price_usd_per_hour}
+        self._price = {} if price_usd_per_hour is None else stated
         self._by_name: dict[str, HardwareConfig] = {}
         for text in asked:
             name, _, file = text.rpartition("=") if not Path(text).is_file() else ("", "", text)

@@ -17,6 +17,7 @@ from tfasr.display.chart import INK, Axis, Chart, Line, Mark, Panel, Points, Rul
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of, to_json_text
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, RUN_FILE, object_or_empty
+from tfasr.reports.figures.time import FASTER, SLOWER
 from tfasr.reports.groups import configuration, run_folders
 from tfasr.reports.numbers import (
     difference_text,
@@ -369,9 +370,6 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
         f"--since must name a commit or a date of the history. Received: {since!r}. The history "
         f"goes from {entries[0].mark} to {entries[-1].mark}."
     )
-
-
-SLOWER, FASTER = "#d9660d", "#1f9e6e"
 
 
 def history_table(history: History) -> Table:

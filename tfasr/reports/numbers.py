@@ -376,6 +376,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     files = charges.read_worker_files(run.path)
     workers = tuple(charges.times_of_workers(files))
+    sampled = question.utilisation or question.over_time or bool(question.beside)
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
         group=run.name,
@@ -385,10 +386,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
         curves={metric: points for metric, points in curves.items() if points},
         series=run_series(run, question.policy) if question.over_time else None,
         notes=_notes(run, any(curves.values())),
-        facts=facts_of(
-            run,
-            with_utilisation=question.utilisation or question.over_time or bool(question.beside),
-        ),
+        facts=facts_of(run, with_utilisation=sampled),
         workers=workers,
         rounds=tuple(charges.rounds_of_workers(run.timeline)),
         exchange=charges.exchange_of(workers, run.fact("cluster")),

@@ -502,20 +502,21 @@ def report(
             return wrong
     machines = Machines(hardware, price_usd_per_hour)
     analysed = load_report(logs, question, machines=machines, many=many)
-    results = group_results(analysed)
     wrong, appendix = "", ""
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
         shown = _tables(analysed, True, power, source)
-        _write(analysed, results, Path(out), shown, appendix, owned=owned)
+        _write(analysed, Path(out), shown, appendix, owned=owned)
     if errors:
         return wrong
     if cards:
         values = card(analysed)
         return to_json_text(values) if output_format == CARD_JSON else card_to_markdown(values)
     if output_format == JSON:
-        return to_json(analysed) if policy is None else groups_to_json(analysed, results)
+        if policy is None:
+            return to_json(analysed)
+        return groups_to_json(analysed, group_results(analysed))
     return WRITERS.call(output_format, _tables(analysed, full, power, source))
 
 
@@ -536,18 +537,13 @@ def _tables(report: Report, full: bool, power: bool, source: PublishedSource | N
 
 
 def _write(
-    report: Report,
-    results: Results,
-    out: Path,
-    shown: Sequence[Table],
-    appendix: str,
-    *,
-    owned: bool,
+    report: Report, out: Path, shown: Sequence[Table], appendix: str, *, owned: bool
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.figures.registry import report_charts
     from tfasr.reports.page import write_page
 
+    results = group_results(report)
     charts, left_out = report_charts(report, results)
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]

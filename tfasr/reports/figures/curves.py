@@ -93,10 +93,9 @@ def spread_text(bands: Sequence[Band]) -> str:
         return ""
     spread = "all runs"
     if max(sizes) >= FEWEST_FOR_QUANTILES:
-        ranges = (
-            " (all runs of groups of fewer than 20)" if min(sizes) < FEWEST_FOR_QUANTILES else ""
-        )
-        spread = f"5–95 % of the runs{ranges}"
+        spread = "5–95 % of the runs"
+        if min(sizes) < FEWEST_FOR_QUANTILES:
+            spread += " (all runs of groups of fewer than 20)"
     return (
         f"lines are medians of a group's runs, bands contain {spread}; both end where fewer than "
         "half of the runs continue"
@@ -301,22 +300,17 @@ def _evaluation_points(
     members = group_members(report.runs)
     marks: list[Mark] = []
     for number, run in zip(colours(report), report.runs, strict=True):
-        points = run.curves.get(metric, [])
         curve = _evaluations(run, metric, axis, scale)
         if number >= MOST_GROUPS or curve is None:
             continue
         runs = len(members[run.group])
-        marks.append(
-            Points(
-                x=list(curve[0]), y=list(curve[1]), colour=run_colour(number),
-                series=series_name(run.group, runs, number), size=4.5 if runs == 1 else 3,
-                texts=[
-                    f"{run.name}\nepoch {p.epoch}, {p.elapsed_s / 60:.4g} min\n"
-                    f"{p.value * scale:.4g}{unit}"
-                    for p in points
-                ],
-            )
-        )  # fmt: skip
+        texts = [
+            f"{run.name}\nepoch {p.epoch}, {p.elapsed_s / 60:.4g} min\n{p.value * scale:.4g}{unit}"
+            for p in run.curves[metric]
+        ]
+        look = {"colour": run_colour(number), "series": series_name(run.group, runs, number)}
+        look |= {"size": 4.5 if runs == 1 else 3, "texts": texts}
+        marks.append(Points(x=list(curve[0]), y=list(curve[1]), **look))
     return marks
 
 

@@ -208,10 +208,7 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
     minutes = minutes_of(report)
 
     def seconds(heading: str, name: str, of_run: Callable[[RunAnalysis], float]) -> Column:
-        def shown(run: RunAnalysis) -> str:
-            return minutes(of_run(run))
-
-        return Column(f"{heading}\nmin", name, lambda run: round(of_run(run), 6), shown=shown)
+        return Column(f"{heading}\nmin", name, lambda run: round(of_run(run), 6), minutes)
 
     def interval(name: str) -> Column[RunAnalysis]:
         def share(run: RunAnalysis) -> str:
