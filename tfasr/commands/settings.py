@@ -44,9 +44,8 @@ class Setting:
         changed = value is not None and self.default not in ("", value)
         kind = self.type if value is None else ""
         first = re.split(r"(?<=[^.\d])\. |; ", _KERAS_TYPE.sub("", self.meaning))[0].rstrip(".")
-        comment = ": ".join(
-            filter(None, (f"instead of {self.default}" if changed else kind, first))
-        )
+        parts = (f"instead of {self.default}" if changed else kind, first)
+        comment = ": ".join(filter(None, parts))
         return f"{binding:<{width}}  # {comment}".rstrip(" #")
 
 
@@ -100,18 +99,12 @@ def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> G
     section = re.search(r"^(?:Attributes|Args):\n((?:(?: .*)?\n)+)", f"{doc}\n", re.M)
     entries = re.split(r"^ {4}(\w+): ", section[1] if section else "", flags=re.M)[1:]
     meanings = dict(zip(entries[::2], map(_one_line, entries[1::2]), strict=True))
-    settings = [
-        Setting(
-            f"{node.name}.{name}",
-            kind,
-            # gin refers to a function as @name.
-            constants.get(
-                default, f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
-            ),
-            meanings.get(name) or comment,
-        )
-        for name, kind, default, comment in _fields(node, lines)
-    ]
+    settings = []
+    for name, kind, default, comment in _fields(node, lines):
+        # gin refers to a function as @name.
+        plain = f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
+        more = (constants.get(default, plain), meanings.get(name) or comment)
+        settings.append(Setting(f"{node.name}.{name}", kind, *more))
     return Group(doc.split("\n")[0], tuple(settings))
 
 
@@ -131,9 +124,8 @@ def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, st
 def _comment(item: ast.AnnAssign, lines: list[str]) -> str:
     """The comment behind a field, or in the lines above it."""
     behind = lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
-    above = takewhile(
-        lambda line: line.startswith("#"), map(str.strip, lines[item.lineno - 2 :: -1])
-    )
+    before = map(str.strip, lines[item.lineno - 2 :: -1])
+    above = takewhile(lambda line: line.startswith("#"), before)
     return _one_line(behind or " ".join(reversed([line[1:] for line in above])))
 
 

@@ -175,9 +175,7 @@ class Chart:
         for panel in self.panels:
             for mark in panel.marks:
                 # An area shows the spread of a line; the legend shows the line.
-                if mark.series and (
-                    mark.series not in entries or isinstance(entries[mark.series], Area)
-                ):
+                if mark.series and isinstance(entries.get(mark.series), Area | None):
                     entries[mark.series] = mark
         return entries
 

@@ -233,10 +233,8 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
         load = _file if name.endswith(".py") else _module
         try:
             _loaded[name] = load(name, asked_at)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, UsageError):  # a registry's error names file and line
             raise
-        except UsageError as error:  # of a registry: it names file and line
-            raise UsageError(str(error)) from error
         except BaseException as error:
             place, cause = blamed(error)
             raise UsageError(

@@ -199,13 +199,8 @@ def numbers(values: list[Any]) -> np.ndarray:
     try:
         return np.array(values, dtype=float)
     except OverflowError:
-        return np.array(
-            [
-                math.nan if type(value) is int and abs(value) > _LARGEST else value
-                for value in values
-            ],
-            float,
-        )
+        fitting = (v if type(v) is float or abs(v) <= _LARGEST else math.nan for v in values)
+        return np.array(list(fitting), dtype=float)
 
 
 @dataclass(frozen=True)

@@ -276,9 +276,8 @@ def compare_pairs(
     )  # fmt: skip
     ends = _ends(first), _ends(second)
     scores = pair_scores(*ends)
-    all_reached = (
-        comparison.ratio_of_middles is not None
-    )  # all reached the target, none at its first evaluation
+    # All reached the target, none at its first evaluation.
+    all_reached = comparison.ratio_of_middles is not None
     if test == "always_valid":
         sides = evidence(scores)
         most = sides.mean(axis=0).argmax()

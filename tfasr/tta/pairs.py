@@ -17,9 +17,7 @@ _SHIFTS = 801  # how many shifts `evidence_interval` tries
 Ends = tuple[np.ndarray, np.ndarray]
 
 
-def paired_difference(
-    first: Ends, second: Ends, *, confidence: float = CONFIDENCE
-) -> MeanDifference:
+def paired_difference(first: Ends, second: Ends) -> MeanDifference:
     """Returns the mean of second minus first, on logarithms, with its paired t test and interval.
 
     ``first`` and ``second`` are logarithms of the brackets' ends. The spread is at least what
@@ -35,7 +33,7 @@ def paired_difference(
     error = np.sqrt(np.maximum(spread**2, hidden) / n)
     share = np.divide(spread, width, out=np.full_like(width, np.inf), where=width > 0)
     bound = np.maximum(sum(m.bound for m in means), width * np.exp(-2 * (np.pi * share) ** 2))
-    return MeanDifference.of(shift, error, bound, n - 1, confidence)
+    return MeanDifference.of(shift, error, bound, n - 1, CONFIDENCE)
 
 
 def pair_scores(first: Ends, second: Ends) -> np.ndarray:

@@ -83,16 +83,11 @@ class Explanation:
 
     def table(self) -> Table:
         target, window = _value(self.result.metric, self.result.target), self.result.window
-        changed = window != self.policy.window
-        notes = (
-            [f"The window was set to {window} instead of {self.policy.window}."] if changed else []
-        )
-        return table_of(
-            f"{self.run}: time to {_label(self.result.metric)} {target}, policy {self.policy.name}",
-            _COLUMNS,
-            self.reasons,
-            [f"The rule: {self.policy.rule}. Source: {self.policy.source}.", *notes],
-        )
+        title = f"{self.run}: time to {_label(self.result.metric)} {target}"
+        notes = [f"The rule: {self.policy.rule}. Source: {self.policy.source}."]
+        if window != self.policy.window:
+            notes.append(f"The window was set to {window} instead of {self.policy.window}.")
+        return table_of(f"{title}, policy {self.policy.name}", _COLUMNS, self.reasons, notes)
 
     def to_json(self) -> dict[str, Any]:
         names = ("metric", "target", "window", "seconds", "epoch")
@@ -243,9 +238,8 @@ def _conclusion(
         yield evidence.reason("bracket", f"the last evaluation that misses{about}", miss)
     if hit is None:
         reason = f"longer than {limits.read_s:.3f} s" if readings else "no evaluation counts"
-        yield evidence.reason(
-            "result", f"never: {reason}", readings[-1].index if readings else None
-        )
+        last = readings[-1].index if readings else None
+        yield evidence.reason("result", f"never: {reason}", last)
         return
     index = readings[hit].index
     ends = f"{limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
