@@ -285,15 +285,8 @@ def export(
         folder.mkdir()
         written_bytes = kind.fill(folder, run, paths[-1], source, of_written)
         rates = summarise_scored(of_written.scored)
-        card = model_card(
-            run.trained.path,
-            run.spec,
-            kind.form(run.spec),
-            split=split,
-            rates=rates,
-            int8=int8,
-            data_licence=data_licence,
-        )
+        about = {"split": split, "rates": rates, "int8": int8, "data_licence": data_licence}
+        card = model_card(run.trained.path, run.spec, kind.form(run.spec), **about)
         write_whole(folder / exported.CARD_FILE, card)
         exported.write_sums(folder)
         if to != SHERPA:

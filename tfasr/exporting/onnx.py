@@ -283,21 +283,15 @@ def quantised(graph: bytes) -> bytes:
     onnx_runtime()  # before the import below, to switch off telemetry
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory() as folder, _without_advice():
-        float32, int8 = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
-        float32.write_bytes(graph)
-        types = {"op_types_to_quantize": _INT8_OPERATORS, "weight_type": QuantType.QInt8}
-        quantize_dynamic(float32, int8, per_channel=False, **types)
-        return int8.read_bytes()
-
-
-@contextlib.contextmanager
-def _without_advice() -> Iterator[None]:
-    """Hides ONNX Runtime's advice to optimise the graph before quantising."""
     root = logging.getLogger()
-    root.disabled = True  # only for what is logged without another logger's name
+    root.disabled = True  # hides ONNX Runtime's advice to optimise the graph before quantising
     try:
-        yield
+        with tempfile.TemporaryDirectory() as folder:
+            float32, int8 = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
+            float32.write_bytes(graph)
+            types = {"op_types_to_quantize": _INT8_OPERATORS, "weight_type": QuantType.QInt8}
+            quantize_dynamic(float32, int8, per_channel=False, **types)
+            return int8.read_bytes()
     finally:
         root.disabled = False
 
@@ -432,17 +426,10 @@ def _recurrent_layer(
         writer.states += [(state, weights.units) for state in states]
         inputs += states
         outputs += [NEXT + state for state in states]
-    writer.nodes.append(
-        helper.make_node(
-            weights.operator,
-            inputs,
-            outputs,
-            name=name,
-            hidden_size=weights.units,
-            direction="bidirectional" if two_ways else "forward",
-            **weights.attributes,
-        )
-    )
+    direction = "bidirectional" if two_ways else "forward"
+    about = {"name": name, "hidden_size": weights.units, "direction": direction}
+    node = helper.make_node(weights.operator, inputs, outputs, **about, **weights.attributes)
+    writer.nodes.append(node)
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
     by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])
     return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))
@@ -474,15 +461,10 @@ def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) ->
     pointwise = np.asarray(convolution.weights[-1].numpy(), np.float64)
     if len(convolution.weights) == 2:  # separable; otherwise a dense layer
         depthwise = np.asarray(convolution.weights[0].numpy())
-        hidden = writer.convolved(
-            writer.add("Mul", hidden, mask),
-            depthwise.transpose(1, 2, 0),
-            None,
-            layer.around,
-            strides=list(convolution.strides),
-            dilations=list(convolution.dilation_rate),
-            group=depthwise.shape[1],
-        )
+        steps = {"strides": list(convolution.strides), "dilations": list(convolution.dilation_rate)}
+        masked, kernel = writer.add("Mul", hidden, mask), depthwise.transpose(1, 2, 0)
+        groups = depthwise.shape[1]
+        hidden = writer.convolved(masked, kernel, None, layer.around, group=groups, **steps)
         pointwise = pointwise[0]
     kernel, bias = Affine.of(layer.normalisation).behind(pointwise)
     return writer.convolved(hidden, kernel.T[:, :, None], bias, (0, 0))

@@ -53,13 +53,9 @@ def recurrent_weights(layer: Any) -> RecurrentWeights:
     gates = _GATES[operator]
     if bias.ndim == 1:  # Keras's LSTM has one bias for inputs and recurrence
         bias = np.stack([bias, np.zeros_like(bias)])
-    return RecurrentWeights(
-        operator,
-        layer.units,
-        _in_order(kernel, gates).T[None],
-        _in_order(recurrent_kernel, gates).T[None],
-        _in_order(bias, gates).reshape(1, -1),
-    )
+    kernels = (_in_order(array, gates).T[None] for array in (kernel, recurrent_kernel))
+    bias = _in_order(bias, gates).reshape(1, -1)
+    return RecurrentWeights(operator, layer.units, *kernels, bias)
 
 
 def _in_order(array: np.ndarray, gates: tuple[int, ...]) -> np.ndarray:
