@@ -75,15 +75,9 @@ def run(args: argparse.Namespace) -> int:
         if args.out is None:
             return 0
     names = ("out", "policy", "window", "power", "force", "profile", "hardware", "errors", "worst")
-    text = report(
-        args.run_dirs,
-        output_format=args.format,
-        targets=args.target,
-        price_usd_per_hour=args.price_usd_per_hour,
-        many=True,
-        beside=args.beside,
-        **{name: getattr(args, name) for name in names},
-    )
+    names += ("price_usd_per_hour", "beside")
+    options = {name: getattr(args, name) for name in names} | {"targets": args.target}
+    text = report(args.run_dirs, output_format=args.format, many=True, **options)
     if not args.explain:
         sys.stdout.write(text)
     if args.out is not None:

@@ -44,14 +44,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     from tfasr.studies.perform import DECISION_FILE, study
 
-    page = study(
-        arguments.gin_file,
-        run_dir=folder,
-        shard_dir=arguments.shard_dir,
-        bindings=arguments.gin_binding,
-        resume=arguments.resume,
-        until=arguments.until,
-    )
+    options = {name: getattr(arguments, name) for name in ("shard_dir", "resume", "until")}
+    page = study(arguments.gin_file, run_dir=folder, bindings=arguments.gin_binding, **options)
     print((page.parent / "report.txt").read_text(encoding="utf-8"), end="")
     if arguments.until:
         print(f"\n{(folder / DECISION_FILE).read_text(encoding='utf-8')}", end="")
@@ -82,15 +76,10 @@ def run_record(arguments: argparse.Namespace) -> None:
     needed["--run_dir"] = arguments.run_dir
     if missing := [name for name, value in needed.items() if not value]:
         raise UsageError(f"tfasr record needs {', '.join(missing)}; see tfasr help record.")
-    submission = record(
-        arguments.track,
-        arguments.gin_file,
-        run_dir=Path(arguments.run_dir),
-        shard_dir=arguments.shard_dir and Path(arguments.shard_dir),
-        bindings=arguments.gin_binding,
-        records=records,
-        resume=arguments.resume,
-    )
+    shards = arguments.shard_dir and Path(arguments.shard_dir)
+    places = {"run_dir": Path(arguments.run_dir), "shard_dir": shards, "records": records}
+    options = {"bindings": arguments.gin_binding, "resume": arguments.resume}
+    submission = record(arguments.track, arguments.gin_file, **places, **options)
     print((submission / "card.md").read_text(encoding="utf-8"))
     print(f"The submission: {submission.resolve()}")
 
