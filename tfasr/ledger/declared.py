@@ -217,10 +217,10 @@ def check_study(folder: Path) -> StudyCheck:
             check.problems.append(f"{name} is damaged: {error}")
             continue
         if mark is None:
-            gone = f"{name} is missing: it was begun, and its ledger is gone"
-            (check.problems if run in marks else check.waiting).append(
-                gone if run in marks else name
-            )
+            if run in marks:
+                check.problems.append(f"{name} is missing: it was begun, and its ledger is gone")
+            else:
+                check.waiting.append(name)
             continue
         check.found += 1
         check.runs[run] = run_dir
@@ -231,9 +231,8 @@ def check_study(folder: Path) -> StudyCheck:
     declared_folders = {folder / place for place in folders.values()}
     for path in sorted((folder / "runs").rglob(EVENTS_FILE)):
         if path.parent not in declared_folders:
-            check.problems.append(
-                f"{path.parent.relative_to(folder)} is extra: no plan declares it"
-            )
+            extra = path.parent.relative_to(folder)
+            check.problems.append(f"{extra} is extra: no plan declares it")
     return check
 
 

@@ -386,14 +386,9 @@ class Recorder:
             self._model = Comparable(Path(comparable_with), dict(comparability or {}))
             facts = {**(facts or {}), "comparable_with": self._model.fact()}
             comparability = None
-        self._settings = settings_of(
-            targets,
-            metrics or {},
-            target_window=target_window,
-            facts={**sizes, "seed": seed, **(facts or {})},
-            comparability=comparability,
-            config=config,
-        )
+        facts = {**sizes, "seed": seed, **(facts or {})}
+        stated = {"facts": facts, "comparability": comparability, "config": config}
+        self._settings = settings_of(targets, metrics or {}, target_window=target_window, **stated)
         self._wanted_step, self._longer = resumed_from_step, longer
         self._utilisation = utilisation
         self._own_process = own_process

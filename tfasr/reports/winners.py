@@ -177,10 +177,8 @@ def _of_metric(report: Report, members: dict[str, list[int]], metric: str) -> li
                 )
         sizes = (len(reference), len(indices))
         profiles.append(GroupProfile(metric, first, group, number, sizes, profile, reason))
-    compared = [
-        verdict for profile in profiles if profile.result for verdict in profile.result.verdicts
-    ]
-    tests = iter(adjusted(compared))
+    known = [profile.result for profile in profiles if profile.result is not None]
+    tests = iter(adjusted([verdict for result in known for verdict in result.verdicts]))
     for place, profile in enumerate(profiles):
         if profile.result is not None:
             verdicts = [next(tests) for _ in profile.result.verdicts]
@@ -226,9 +224,8 @@ def _stretches(profile: GroupProfile) -> str:
 
 
 def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
-    return {
-        metric: list(of_metric) for metric, of_metric in groupby(profiles, attrgetter("metric"))
-    }
+    by_metric = groupby(profiles, attrgetter("metric"))
+    return {metric: list(of_metric) for metric, of_metric in by_metric}
 
 
 _MOST_GROUPS = 4
@@ -334,16 +331,10 @@ def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Tab
     for metric, of_metric in profiles_of_groups(profiles).items():
         compared = [profile for profile in of_metric if profile.result is not None]
         rows = [_row(profile, n) for profile in compared for n in range(VERDICT_TARGETS)]
-        tables.append(
-            table_of(
-                f"Winner by target: {metric_label(metric)}, times of {of_metric[0].first} = 1",
-                _columns(report),
-                rows,
-                [*map(profile_finding, of_metric), _METHOD],
-                colours=[runs[row["group"]] for row in rows],
-                name=f"profile_{metric}",
-            )
-        )
+        title = f"Winner by target: {metric_label(metric)}, times of {of_metric[0].first} = 1"
+        notes = [*map(profile_finding, of_metric), _METHOD]
+        look = {"name": f"profile_{metric}", "colours": [runs[row["group"]] for row in rows]}
+        tables.append(table_of(title, _columns(report), rows, notes, **look))
     return tables
 
 

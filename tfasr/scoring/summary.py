@@ -339,14 +339,10 @@ def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> Ra
     of_words = [c.word_edits for c in counts], [c.words for c in counts]
     of_characters = [c.character_edits for c in counts], [c.longer_characters for c in counts]
     blocks = speaker_blocks(speakers) if speakers else None
-    return RateSummary(
-        sum(counts, ErrorCounts()),
-        rate_interval(*of_words),
-        rate_interval(*of_characters),
-        blocks and rate_interval(*of_words, blocks=blocks),
-        blocks and rate_interval(*of_characters, blocks=blocks),
-        blocks and len(set(blocks)),
-    )
+    intervals = [rate_interval(*edits) for edits in (of_words, of_characters)]
+    for edits in (of_words, of_characters):
+        intervals.append(blocks and rate_interval(*edits, blocks=blocks))
+    return RateSummary(sum(counts, ErrorCounts()), *intervals, blocks and len(set(blocks)))
 
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:

@@ -313,10 +313,8 @@ class _Race:
         stated = self.stated["files"]
         paths = (path for path in self.folder.rglob("*") if path.is_file())
         present = {path.relative_to(self.folder).as_posix() for path in paths} - {SUBMISSION_FILE}
-        must(
-            present == stated.keys(),
-            f"files are missing or extra: {sorted(present ^ stated.keys())}",
-        )
+        odd = sorted(present ^ stated.keys())
+        must(not odd, f"files are missing or extra: {odd}")
         changed = [name for name in stated if file_sha256(self.folder / name) != stated[name]]
         must(not changed, f"changed after the submission was written: {', '.join(changed)}")
         return f"{len(stated)} files as they were written"
@@ -348,16 +346,12 @@ class _Race:
 
     def check_rules(self) -> str:
         config, track = self.plan.config, self.track
-        must(
-            config.experiments == (REIGNING, CHALLENGER),
-            f"the experiments are not {REIGNING} and {CHALLENGER}",
-        )
+        sides = (REIGNING, CHALLENGER)
+        must(config.experiments == sides, f"the experiments are not {' and '.join(sides)}")
         must(config.seeds == _SEEDS, "the seeds are not the track's")
         must(self.sealed["until"] == "decided", "the study was not run until decided")
-        must(
-            (config.level, config.policy) == (track.level, track.clock),
-            "level or clock are not the track's",
-        )
+        same = (config.level, config.policy) == (track.level, track.clock)
+        must(same, "level or clock are not the track's")
         for side, experiment in self.plan.experiments.items():
             must(not experiment.environment, f"{side} had its own environment variables")
             must(not experiment.seeds, f"{side} had its own seeds")
@@ -459,9 +453,8 @@ def records_table(records: Path) -> str:
         track = load_track(name, records)
         about = f"Track `{name}`: {track.kind}, {track.division} division."
         lines += [f"\n## {track.title}\n\n{about}", _TABLE]
-        lines.append(
-            f"| {', '.join(Path(file).stem for file in track.baseline)} | baseline | | | |"
-        )
+        baseline = ", ".join(Path(file).stem for file in track.baseline)
+        lines.append(f"| {baseline} | baseline | | | |")
         for each in submissions(records, name):
             link, ends = f"[{each['folder']}]({name}/{each['folder']}/card.md)", each["interval"]
             ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"

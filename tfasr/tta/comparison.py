@@ -444,9 +444,7 @@ def levels_of(test: str, looks: Sequence[int], level: float = LEVEL) -> tuple[fl
 
 
 def run_until_decided(
-    train: Callable[[str, int], Bracket],
-    looks: Sequence[int] | None = None,
-    test: str = "groups",
+    train: Callable[[str, int], Bracket], looks: Sequence[int] | None = None, test: str = "groups"
 ) -> Decision:
     """Trains runs of two groups until a decision is reached, and returns it.
 

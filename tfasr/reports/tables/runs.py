@@ -6,6 +6,7 @@ Values are in SI units and fractions; unknown values and times of targets never 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -63,10 +64,7 @@ _THROUGHPUT = (
 )
 
 # The first columns of a table with a row for each run
-RUN: list[Column[RunAnalysis]] = [
-    Column("Run", "run", "name"),
-    Column("", "group", "group"),
-]
+RUN: list[Column[RunAnalysis]] = [Column("Run", "run", "name"), Column("", "group", "group")]
 # Columns of the steady speed, for runs and their tables
 SPEEDS: list[Column[RunAnalysis]] = [
     Column("utterances/s", "utterances_per_s", "throughput.utterances_per_s", three_digits),
@@ -337,14 +335,14 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         notes += [finding(results[0], result)] if result is not results[0] else []
         notes += [_power(result)] if power else []
         notes += _spread(report, result)
-    return table_of(
-        f"{target_label(*results[0].target)} over the runs of each configuration",
-        group_columns(report),
-        results,
-        [*notes, *_verdicts(results)],
-        colours=[result.members[0] for result in results],
-        name=f"groups_{target_name(results[0].target)}",
-    )
+    notes += _verdicts(results)
+    title = f"{target_label(*results[0].target)} over the runs of each configuration"
+    return table_of(title, group_columns(report), results, notes, **_of_groups("groups", results))
+
+
+def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
+    colours = [result.members[0] for result in results]
+    return {"colours": colours, "name": f"{kind}_{target_name(results[0].target)}"}
 
 
 def _verdicts(results: Sequence[GroupResult]) -> list[str]:
@@ -464,16 +462,9 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
         ]
         if single:
             notes.append(f"Of these times {single}, above all in statistical efficiency.")
-        tables.append(
-            table_of(
-                f"Why: {target_label(*decomposed[0].target)}, factors of the time of {first}",
-                _FACTORS,
-                decomposed,
-                notes,
-                colours=[result.members[0] for result in decomposed],
-                name=f"why_{target_name(decomposed[0].target)}",
-            )
-        )
+        title = f"Why: {target_label(*decomposed[0].target)}, factors of the time of {first}"
+        look = _of_groups("why", decomposed)
+        tables.append(table_of(title, _FACTORS, decomposed, notes, **look))
     return tables
 
 
