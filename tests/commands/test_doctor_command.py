@@ -303,6 +303,8 @@ def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys,
     assert "priors to the power 0.5" in (tmp_path / "with" / "scores.md").read_text()
     assert evaluate(*words, "--prior_weight", 1.5) == 2
     assert "must lie in 0..1. Received: 1.5" in capsys.readouterr().err
+    assert evaluate(*words, "--middle_weight", 1) == 2  # the run has no intermediate loss
+    assert "Received: 1.0, word_beam, a run with 0. Leave" in capsys.readouterr().err
 
 
 def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, capsys):

@@ -21,7 +21,9 @@ from tfasr.decoding.decoder import (
     BeamSearchDecoder,
     DecoderKind,
     GreedyDecoder,
+    MiddleRescoring,
     PriorDivision,
+    ctc_log_probs,
 )
 from tfasr.decoding.word_beam_search import MAX_COUNT, BigramCounts, WordBeamSearch
 from tfasr.errors import UsageError
@@ -121,15 +123,53 @@ def test_a_config_names_the_decoder():
         DecoderConfig(name="best")
 
 
-def best_by_all_paths(log_probs):
-    """Returns the most probable labels and the logarithm of their probability."""
+def by_all_paths(log_probs):
+    """Returns the logarithm of the probability of all labels that have a path."""
     frames, classes = log_probs.shape
     totals = collections.defaultdict(lambda: -np.inf)
     for path in itertools.product(range(classes), repeat=frames):
         labels = tuple(n for n, _ in itertools.groupby(path) if n != classes - 1)
         score = log_probs[range(frames), path].astype(np.float64).sum()
         totals[labels] = np.logaddexp(totals[labels], score)
-    return max(totals.items(), key=lambda item: item[1])
+    return totals
+
+
+def best_by_all_paths(log_probs):
+    return max(by_all_paths(log_probs).items(), key=lambda item: item[1])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10000), st.integers(0, 5))
+def test_probabilities_of_labels_are_the_sums_of_their_paths(seed, frames):
+    log_probs = log_probs_of(seed, frames, 4)
+    totals = by_all_paths(log_probs)
+    labels = [labels for n in range(4) for labels in itertools.product(range(3), repeat=n)]
+    found = ctc_log_probs(log_probs, labels)
+    np.testing.assert_allclose(found, [totals[one] for one in labels], rtol=1e-5, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10000), st.floats(0.1, 2), st.booleans())
+def test_the_middle_layer_scores_the_best_hypotheses_again(seed, weight, divided):
+    last, middle = log_probs_of(seed, 2, 2, 5, 4)
+    alphabet = Alphabet("ab ", None)
+    search = WordBeamSearch(alphabet, ["a", "ab", "bb"], beam_width=64)
+    if divided:
+        search = PriorDivision(search, log_probs_of(seed + 1, 4), 0.5)
+    lengths, swapped = np.array([5, 3]), [[1], [0, 2], [2]]
+    rescoring = MiddleRescoring(search, alphabet, swapped, weight)
+    found = rescoring.decode(np.concatenate([last, middle], axis=-1), lengths)
+    rows = zip(search.decode_n_best(last, lengths, 64), middle, lengths, found, strict=True)
+    for hypotheses, log_probs, length, best in rows:
+        totals = by_all_paths(log_probs[:length])
+
+        def score(hypothesis, totals=totals):
+            labels = [m for label in alphabet.encode(hypothesis.text) for m in swapped[label]]
+            return hypothesis.score + weight * totals[tuple(labels)]
+
+        wanted = max(hypotheses, key=score)
+        assert best.score == pytest.approx(score(wanted), abs=1e-4)
+        assert best.text in {h.text for h in hypotheses if score(h) > score(wanted) - 1e-4}
 
 
 @settings(deadline=None, max_examples=40)

@@ -1,6 +1,7 @@
 """What training minimises besides the CTC loss: a middle layer's loss, and two views' distance."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import tensorflow as tf
 
 from tests.tones import SHARDS, tones_experiment
 from tfasr.alphabet import Alphabet
+from tfasr.cli import parse
+from tfasr.cli import run as run_command
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.batches import BatchSource, Share
 from tfasr.data.shards import open_split
@@ -130,8 +133,24 @@ def test_a_run_records_and_evaluates_as_without(tmp_path, precision):
     run_dir = tmp_path / "run"
     train(experiment(0.5, precision=precision, epochs=1), shard_dir=SHARDS, run_dir=run_dir)
     (scores,) = (e["value"] for e in read_events(run_dir) if e["key"] == "tracked_stats")
-    again = evaluate(run_dir=run_dir, split="validation", shard_dir=SHARDS, checkpoint="last")
+    options = {"split": "validation", "shard_dir": SHARDS, "checkpoint": "last"}
+    again = evaluate(run_dir=run_dir, **options)
     assert again.loss == scores["loss"]
+    alone, twice = (
+        evaluate(run_dir=run_dir, decoder="word_beam", middle_weight=weight, **options)
+        for weight in (0, 100)
+    )
+    assert twice.loss == pytest.approx(alone.loss, rel=1e-5)  # the last layer's
+    assert [h.text for h in alone.hypotheses] != [h.text for h in twice.hypotheses]
+    words = ["--run_dir", run_dir, "--split", "validation", "--shard_dir", SHARDS]
+    words += ["--decoder", "word_beam", "--middle_weight", 0.5, "--out", tmp_path / "scores"]
+    assert run_command(parse(["tfasr", "evaluate", *map(str, words)])) == 0
+    (row,) = json.loads((tmp_path / "scores" / "scores.json").read_text())["rows"]
+    assert row["middle_weight"] == 0.5
+    assert "middle layer's score times 0.5" in (tmp_path / "scores" / "scores.md").read_text()
+    for wrong in ({"decoder": "greedy"}, {"decoder": "word_beam", "middle_weight": -1}):
+        with pytest.raises(UsageError, match="--middle_weight must be at least 0, with the dec"):
+            evaluate(run_dir=run_dir, **options | {"middle_weight": 1} | wrong)
 
 
 @pytest.mark.parametrize("labels", ["same", "characters"])

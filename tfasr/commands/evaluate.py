@@ -70,6 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_decoder_arguments(add)
     priors = "divide probabilities by their means in training to this power, say 0.5; default: 0"
     add("--prior_weight", type=float, default=0.0, help=priors)
+    middle = "for word_beam: how much the middle layer's score of a text counts, say 1; default: 0"
+    add("--middle_weight", type=float, default=0.0, help=middle)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
     files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
@@ -134,6 +136,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 lexicon=arguments.lexicon,
                 language_model=model,
                 prior_weight=arguments.prior_weight,
+                middle_weight=arguments.middle_weight,
                 checkpoint=arguments.checkpoint,
                 progress=functools.partial(progress, f"{name}, {split}: evaluated"),
             )
@@ -188,8 +191,7 @@ def _decoder(
     about = {"decoder": decoder.name, "beam_width": width, "checkpoint": arguments.checkpoint}
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
-    if arguments.prior_weight:
-        about["prior_weight"] = arguments.prior_weight
+    about |= {n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))}
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus}

@@ -1,14 +1,16 @@
 """The interface of decoders, the greedy decoder and TensorFlow's prefix beam search."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tfasr.alphabet import Alphabet, words
 from tfasr.errors import needed
+
+RESCORED_HYPOTHESES = 64
 
 
 @dataclass(frozen=True)
@@ -152,14 +154,79 @@ class PriorDivision:
         2105.14849), on label priors.
     """
 
-    decoder: Decoder
+    decoder: Any  # a `Decoder`; for `decode_n_best`, one that has this method
     log_priors: np.ndarray
     weight: float
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        return self.decoder.decode(self._divided(log_probs), lengths)
+
+    def decode_n_best(
+        self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
+    ) -> list[list[Hypothesis]]:
+        return self.decoder.decode_n_best(self._divided(log_probs), lengths, n_best)
+
+    def _divided(self, log_probs: np.ndarray) -> np.ndarray:
         quotients = log_probs - np.float32(self.weight) * self.log_priors
         quotients -= np.logaddexp.reduce(quotients, axis=-1, keepdims=True)
-        return self.decoder.decode(np.minimum(quotients, 0), lengths)
+        return np.minimum(quotients, 0)
+
+
+@dataclass(frozen=True)
+class MiddleRescoring:
+    """Chooses among word beam search's best hypotheses by the outputs of a middle layer too.
+
+    A hypothesis's score is the search's plus ``weight`` times the logarithm of its CTC probability
+    in the middle layer. ``search`` has the method ``decode_n_best`` of `WordBeamSearch`.
+    ``middle_labels`` are, for each class but the blank, the classes that the middle layer learnt in
+    its place. ``log_probs`` have the classes of the last layer, then the middle layer's.
+    """
+
+    search: Any
+    alphabet: Alphabet
+    middle_labels: Sequence[Sequence[int]]
+    weight: float
+
+    def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        last, middle = np.split(log_probs, 2, axis=-1)
+        found = self.search.decode_n_best(last, lengths, RESCORED_HYPOTHESES)
+        return [
+            self._best(hypotheses, frames[:count])
+            for hypotheses, frames, count in zip(found, middle, lengths, strict=True)
+        ]
+
+    def _best(self, hypotheses: list[Hypothesis], log_probs: np.ndarray) -> Hypothesis:
+        labels = [
+            [label for unit in self.alphabet.encode(h.text) for label in self.middle_labels[unit]]
+            for h in hypotheses
+        ]
+        of_middle = ctc_log_probs(log_probs, labels)
+        scores = [h.score + self.weight * m for h, m in zip(hypotheses, of_middle, strict=True)]
+        best = int(np.argmax(scores))
+        return Hypothesis(hypotheses[best].text, float(scores[best]))
+
+
+def ctc_log_probs(log_probs: np.ndarray, labels: Sequence[Sequence[int]]) -> np.ndarray:
+    """Returns the logarithm of each label sequence's CTC probability, -inf if it has no path.
+
+    ``log_probs`` are one utterance's valid frames ``(time, classes)``, blank last.
+    """
+    blank = log_probs.shape[1] - 1
+    lengths = np.array([len(of_one) for of_one in labels])
+    # Columns: a wall, the start, and the labels with blanks between and around them.
+    states = np.full((len(labels), 2 * lengths.max(initial=0) + 3), blank)
+    for row, of_one in zip(states, labels, strict=True):
+        row[3 : 3 + 2 * len(of_one) : 2] = of_one
+    leaps = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    reached = np.full(states.shape, -np.inf)
+    reached[:, 1] = 0
+    for frame in log_probs:
+        leapt = np.where(leaps, reached[:, :-2], -np.inf)
+        stepped = np.logaddexp(reached[:, 2:], reached[:, 1:-1])
+        reached[:, 2:] = np.logaddexp(stepped, leapt) + frame[states[:, 2:]]
+        reached[:, 1] = -np.inf
+    rows = np.arange(len(labels))
+    return np.logaddexp(reached[rows, 2 * lengths + 2], reached[rows, 2 * lengths + 1])
 
 
 class GreedyUtterance:

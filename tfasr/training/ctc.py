@@ -190,24 +190,27 @@ class CtcModel(keras.Model):
         """Returns logits, see `tfasr.models.model.RecogniserConfig.make`."""
         return self.recogniser(batch["features"], batch["feature_lengths"], training=training)
 
-    def utterance_losses(self, batch: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the CTC losses ``(batch,)`` and the logits ``(batch, frames, classes)``."""
-        logits = self(batch, training=training)
-        return self._ctc_losses(batch, logits), logits
+    def utterance_losses(
+        self, batch: Batch, training: bool, middle: bool = False
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the CTC losses ``(batch,)``, then what `_all_logits` does."""
+        all_logits = self._all_logits(batch, training, middle)
+        return self._ctc_losses(batch, all_logits[0]), *all_logits
 
     def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the CTC losses in training and the losses to minimise, both ``(batch,)``."""
         if self.consistency_weight:
             return self._consistent_losses(batch)
-        losses, *middle = self._all_losses(batch, self._all_logits(batch))
+        all_logits = self._all_logits(batch, True, self.intermediate_loss_weight > 0)
+        losses, *middle = self._all_losses(batch, all_logits)
         return losses, self._minimised(losses, *middle)
 
-    def _all_logits(self, batch: Batch) -> tuple[tf.Tensor, ...]:
-        """Returns the logits in training and, if their loss counts, those of the middle layer."""
-        if not self.intermediate_loss_weight:
-            return (self(batch, training=True),)
+    def _all_logits(self, batch: Batch, training: bool, middle: bool) -> tuple[tf.Tensor, ...]:
+        """Returns logits ``(batch, frames, classes)``; if ``middle``, the middle layer's too."""
+        if not middle:
+            return (self(batch, training=training),)
         inputs = batch["features"], batch["feature_lengths"]
-        return self.recogniser.call_with_intermediate(*inputs, training=True)
+        return self.recogniser.call_with_intermediate(*inputs, training=training)
 
     def _minimised(self, last: tf.Tensor, middle: tf.Tensor | None = None) -> tf.Tensor:
         weight = self.intermediate_loss_weight
@@ -222,7 +225,7 @@ class CtcModel(keras.Model):
         views["features"] = tf.concat([batch["features"], batch["second_features"]], axis=0)
         valid = tf.sequence_mask(self.output_lengths(batch["feature_lengths"]), dtype=tf.float32)
         of_utterances, minimised = [], []
-        all_logits = self._all_logits(views)
+        all_logits = self._all_logits(views, True, self.intermediate_loss_weight > 0)
         for logits, losses in zip(all_logits, self._all_losses(views, all_logits), strict=True):
             losses = tf.add_n(tf.split(losses, 2)) / 2
             frames = divergences(*tf.split(tf.cast(logits, tf.float32), 2))

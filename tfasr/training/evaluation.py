@@ -113,7 +113,8 @@ class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
     ``second`` is the name of a second decoder, and the decoder. Each of the ``workers`` evaluates
-    different shards, and all get the whole result.
+    different shards, and all get the whole result. ``middle`` gives decoders the middle layer's
+    log-probabilities too, as in `MiddleRescoring`.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Evaluator:
         decoder: Decoder,
         second: tuple[str, Decoder] | None = None,
         workers: Workers | None = None,
+        middle: bool = False,
     ):
         self._workers = workers or Workers()
         share = Share(self._workers.rank, self._workers.count) if workers else None
@@ -135,9 +137,9 @@ class Evaluator:
 
         @tf.function(input_signature=[self._batches.element_spec], autograph=False)
         def forward(batch):
-            losses, logits = model.utterance_losses(batch, training=False)
+            losses, *logits = model.utterance_losses(batch, training=False, middle=middle)
             lengths = model.output_lengths(batch["feature_lengths"])
-            return tf.nn.log_softmax(logits), lengths, losses
+            return tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1), lengths, losses
 
         self._forward = forward
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tfasr.decoding.choice import (
     read_lexicon,
     require_lexicon_use,
 )
-from tfasr.decoding.decoder import GREEDY, PriorDivision
+from tfasr.decoding.decoder import GREEDY, MiddleRescoring, PriorDivision
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
 from tfasr.kit.registry import require_plugins
@@ -133,9 +134,22 @@ class TrainedRun:
         lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
         prior_weight: float = 0.0,
+        middle_weight: float = 0.0,
         checkpoint: str = "best",
         progress: Progress = no_progress,
     ) -> EvaluationResult:
+        training = self.experiment.training
+        if middle_weight and not (
+            0 < middle_weight < math.inf
+            and decoder.name == "word_beam"
+            and training.intermediate_loss_weight
+        ):
+            raise UsageError(
+                "--middle_weight must be at least 0, with the decoder word_beam and a run with a "
+                f"TrainingConfig.intermediate_loss_weight. Received: {middle_weight}, "
+                f"{decoder.name}, a run with {training.intermediate_loss_weight:g}. Leave it out, "
+                "or evaluate with --decoder word_beam; 1 is a good first try."
+            )
         if not 0 <= prior_weight <= 1:
             raise UsageError(
                 f"--prior_weight must lie in 0..1. Received: {prior_weight}. Leave it out to decode"
@@ -161,8 +175,14 @@ class TrainedRun:
         if prior_weight:
             priors = self._log_priors(model, shard_dir)
             written_by = PriorDivision(written_by, priors, prior_weight)
+        if middle_weight:
+            labels = [[label] for label in range(self.alphabet.blank_id)]
+            if training.intermediate_labels == "characters":
+                labels = self.alphabet.spelled_classes
+            written_by = MiddleRescoring(written_by, self.alphabet, labels, middle_weight)
         with progress(len(source.split.utterances)) as advance:
-            return Evaluator(model, source, written_by).evaluate(advance)
+            evaluator = Evaluator(model, source, written_by, middle=middle_weight > 0)
+            return evaluator.evaluate(advance)
 
     def _log_priors(self, model: CtcModel, shard_dir: str | Path | None) -> np.ndarray:
         """The logarithms of the classes' mean probabilities in some training utterances."""
@@ -200,6 +220,7 @@ def evaluate(
     lexicon: str | Path | None = None,
     language_model: "KenlmModel | None" = None,
     prior_weight: float = 0.0,
+    middle_weight: float = 0.0,
     checkpoint: str = "best",
 ) -> EvaluationResult:
     """Scores a run's model on a split.
@@ -217,6 +238,8 @@ def evaluate(
             all words of the dictionary.
         prior_weight: 0..1; each class's probability is divided by its mean over some training
             utterances to this power before decoding; see docs/recipes.md.
+        middle_weight: above 0, word beam search's 64 best hypotheses are scored again: their score
+            plus this times the logarithm of their probability in the middle layer.
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Raises:
@@ -232,5 +255,6 @@ def evaluate(
         lexicon=lexicon,
         language_model=language_model,
         prior_weight=prior_weight,
+        middle_weight=middle_weight,
         checkpoint=checkpoint,
     )
