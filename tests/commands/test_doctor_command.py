@@ -303,8 +303,12 @@ def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys,
     assert "priors to the power 0.5" in (tmp_path / "with" / "scores.md").read_text()
     assert evaluate(*words, "--prior_weight", 1.5) == 2
     assert "must lie in 0..1. Received: 1.5" in capsys.readouterr().err
-    assert evaluate(*words, "--middle_weight", 1) == 2  # the run has no intermediate loss
-    assert "Received: 1.0, word_beam, a run with 0. Leave" in capsys.readouterr().err
+
+
+def test_a_run_without_an_intermediate_loss_has_no_middle_layer_to_rescore_with(runs, capsys):
+    words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
+    assert evaluate(*words, "--middle_weight", 1) == 2
+    assert f"and {runs[0]}, trained with 0. Leave --middle_weight out." in capsys.readouterr().err
 
 
 def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, capsys):

@@ -67,6 +67,9 @@ def test_priors_are_divided_out_to_a_power(seed, weight):
             self.received = log_probs
             return [None]
 
+        def decode_n_best(self, log_probs, lengths, n_best):
+            return [log_probs, lengths, n_best]
+
     kept, log_probs, log_priors = Kept(), log_probs_of(seed, 1, 7, 4), log_probs_of(seed + 1, 4)
     given_, lengths = log_probs.copy(), np.array([7])
     PriorDivision(kept, log_priors, weight).decode(log_probs, lengths)
@@ -74,6 +77,9 @@ def test_priors_are_divided_out_to_a_power(seed, weight):
     wanted /= wanted.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(np.exp(kept.received), wanted, rtol=1e-4)
     assert kept.received.dtype == np.float32 and kept.received.max() <= 0
+    several = PriorDivision(kept, log_priors, weight).decode_n_best(log_probs, lengths, 9)
+    np.testing.assert_array_equal(several[0], kept.received)
+    assert several[1:] == [lengths, 9]
     np.testing.assert_array_equal(log_probs, given_)  # another decoder may read them too
 
 
@@ -168,8 +174,22 @@ def test_the_middle_layer_scores_the_best_hypotheses_again(seed, weight, divided
             return hypothesis.score + weight * totals[tuple(labels)]
 
         wanted = max(hypotheses, key=score)
+        if np.isneginf(score(hypotheses[0])):
+            assert best == hypotheses[0]
+            continue
         assert best.score == pytest.approx(score(wanted), abs=1e-4)
         assert best.text in {h.text for h in hypotheses if score(h) > score(wanted) - 1e-4}
+
+
+def test_a_text_too_long_for_the_middle_layers_frames_stays_the_best():
+    alphabet = Alphabet("ab ", None)
+    last = np.log(np.array([[[0.05, 0.05, 0.85, 0.05]] * 2], np.float32))
+    last[0, 0, :3] = np.log([0.85, 0.05, 0.05])  # "a "
+    search = WordBeamSearch(alphabet, ["a"], beam_width=64, collapse_spaces=False)
+    (alone,) = search.decode(last, np.array([2]))
+    rescoring = MiddleRescoring(search, alphabet, [[0, 0], [1], [2]], 1e-6)  # "aa" needs a blank
+    (best,) = rescoring.decode(np.concatenate([last, last], axis=-1), np.array([2]))
+    assert best == alone and alone.text.startswith("a")
 
 
 @settings(deadline=None, max_examples=40)

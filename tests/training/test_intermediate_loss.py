@@ -136,21 +136,24 @@ def test_a_run_records_and_evaluates_as_without(tmp_path, precision):
     options = {"split": "validation", "shard_dir": SHARDS, "checkpoint": "last"}
     again = evaluate(run_dir=run_dir, **options)
     assert again.loss == scores["loss"]
-    alone, twice = (
+    alone, hardly, twice = (
         evaluate(run_dir=run_dir, decoder="word_beam", middle_weight=weight, **options)
-        for weight in (0, 100)
+        for weight in (0, 1e-9, 100)
     )
     assert twice.loss == pytest.approx(alone.loss, rel=1e-5)  # the last layer's
+    assert [h.text for h in alone.hypotheses] == [h.text for h in hardly.hypotheses]
     assert [h.text for h in alone.hypotheses] != [h.text for h in twice.hypotheses]
     words = ["--run_dir", run_dir, "--split", "validation", "--shard_dir", SHARDS]
     words += ["--decoder", "word_beam", "--middle_weight", 0.5, "--out", tmp_path / "scores"]
     assert run_command(parse(["tfasr", "evaluate", *map(str, words)])) == 0
     (row,) = json.loads((tmp_path / "scores" / "scores.json").read_text())["rows"]
     assert row["middle_weight"] == 0.5
-    assert "middle layer's score times 0.5" in (tmp_path / "scores" / "scores.md").read_text()
-    for wrong in ({"decoder": "greedy"}, {"decoder": "word_beam", "middle_weight": -1}):
-        with pytest.raises(UsageError, match="--middle_weight must be at least 0, with the dec"):
-            evaluate(run_dir=run_dir, **options | {"middle_weight": 1} | wrong)
+    assert "plus 0.5 times the middle layer's" in (tmp_path / "scores" / "scores.md").read_text()
+    with pytest.raises(UsageError, match="the decoder greedy and .*, or add --decoder word_beam"):
+        evaluate(run_dir=run_dir, middle_weight=1, **options)
+    for weight in (-1, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="--middle_weight must be a finite number of at least"):
+            evaluate(run_dir=run_dir, decoder="word_beam", middle_weight=weight, **options)
 
 
 @pytest.mark.parametrize("labels", ["same", "characters"])

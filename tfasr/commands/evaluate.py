@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_decoder_arguments(add)
     priors = "divide probabilities by their means in training to this power, say 0.5; default: 0"
     add("--prior_weight", type=float, default=0.0, help=priors)
-    middle = "for word_beam: how much the middle layer's score of a text counts, say 1; default: 0"
+    middle = "rescore word_beam's best texts by the middle layer, times this, say 0.5; default: 0"
     add("--middle_weight", type=float, default=0.0, help=middle)
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")

@@ -10,7 +10,7 @@ import numpy as np
 from tfasr.alphabet import Alphabet, words
 from tfasr.errors import needed
 
-RESCORED_HYPOTHESES = 64
+RESCORED_HYPOTHESES = 64  # more have not been tried
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,13 @@ class PriorDivision:
 
 @dataclass(frozen=True)
 class MiddleRescoring:
-    """Chooses among word beam search's best hypotheses by the outputs of a middle layer too.
+    """Rescores word beam search's best hypotheses with a middle layer's outputs.
 
-    A hypothesis's score is the search's plus ``weight`` times the logarithm of its CTC probability
-    in the middle layer. ``search`` has the method ``decode_n_best`` of `WordBeamSearch`.
-    ``middle_labels`` are, for each class but the blank, the classes that the middle layer learnt in
-    its place. ``log_probs`` have the classes of the last layer, then the middle layer's.
+    A hypothesis's score is the search's plus ``weight`` times the log-probability of its text in
+    the middle layer. If the search's best text doesn't fit into the middle layer's frames, it stays
+    the best. ``search`` has the method ``decode_n_best`` of `WordBeamSearch`. ``middle_labels``
+    are, for each class but the blank, the classes that the middle layer has learnt in its place.
+    ``log_probs`` have the classes of the last layer, then the middle layer's.
     """
 
     search: Any
@@ -189,10 +190,10 @@ class MiddleRescoring:
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         last, middle = np.split(log_probs, 2, axis=-1)
-        found = self.search.decode_n_best(last, lengths, RESCORED_HYPOTHESES)
+        candidates = self.search.decode_n_best(last, lengths, RESCORED_HYPOTHESES)
         return [
             self._best(hypotheses, frames[:count])
-            for hypotheses, frames, count in zip(found, middle, lengths, strict=True)
+            for hypotheses, frames, count in zip(candidates, middle, lengths, strict=True)
         ]
 
     def _best(self, hypotheses: list[Hypothesis], log_probs: np.ndarray) -> Hypothesis:
@@ -201,31 +202,34 @@ class MiddleRescoring:
             for h in hypotheses
         ]
         of_middle = ctc_log_probs(log_probs, labels)
+        if np.isneginf(of_middle[0]):
+            return hypotheses[0]
         scores = [h.score + self.weight * m for h, m in zip(hypotheses, of_middle, strict=True)]
         best = int(np.argmax(scores))
         return Hypothesis(hypotheses[best].text, float(scores[best]))
 
 
-def ctc_log_probs(log_probs: np.ndarray, labels: Sequence[Sequence[int]]) -> np.ndarray:
-    """Returns the logarithm of each label sequence's CTC probability, -inf if it has no path.
+def ctc_log_probs(log_probs: np.ndarray, texts: Sequence[Sequence[int]]) -> np.ndarray:
+    """Returns the logarithm of each text's CTC probability, -inf if it has no path.
 
-    ``log_probs`` are one utterance's valid frames ``(time, classes)``, blank last.
+    ``log_probs`` are one utterance's valid frames ``(time, classes)``, blank last; ``texts`` are
+    labels. Source: A. Graves et al., Connectionist Temporal Classification, ICML 2006.
     """
     blank = log_probs.shape[1] - 1
-    lengths = np.array([len(of_one) for of_one in labels])
-    # Columns: a wall, the start, and the labels with blanks between and around them.
-    states = np.full((len(labels), 2 * lengths.max(initial=0) + 3), blank)
-    for row, of_one in zip(states, labels, strict=True):
-        row[3 : 3 + 2 * len(of_one) : 2] = of_one
-    leaps = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    lengths = np.array([len(labels) for labels in texts], int)
+    # Columns: one that is never reached, the start, and the labels with blanks around each.
+    states = np.full((len(texts), 2 * lengths.max(initial=0) + 3), blank)
+    for row, labels in zip(states, texts, strict=True):
+        row[3 : 3 + 2 * len(labels) : 2] = labels
+    skips = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
     reached = np.full(states.shape, -np.inf)
     reached[:, 1] = 0
     for frame in log_probs:
-        leapt = np.where(leaps, reached[:, :-2], -np.inf)
+        skipped = np.where(skips, reached[:, :-2], -np.inf)
         stepped = np.logaddexp(reached[:, 2:], reached[:, 1:-1])
-        reached[:, 2:] = np.logaddexp(stepped, leapt) + frame[states[:, 2:]]
+        reached[:, 2:] = np.logaddexp(stepped, skipped) + frame[states[:, 2:]]
         reached[:, 1] = -np.inf
-    rows = np.arange(len(labels))
+    rows = np.arange(len(texts))
     return np.logaddexp(reached[rows, 2 * lengths + 2], reached[rows, 2 * lengths + 1])
 
 

@@ -193,7 +193,7 @@ class CtcModel(keras.Model):
     def utterance_losses(
         self, batch: Batch, training: bool, middle: bool = False
     ) -> tuple[tf.Tensor, ...]:
-        """Returns the CTC losses ``(batch,)``, then what `_all_logits` does."""
+        """Returns the CTC losses ``(batch,)`` and the logits; see `_all_logits`."""
         all_logits = self._all_logits(batch, training, middle)
         return self._ctc_losses(batch, all_logits[0]), *all_logits
 

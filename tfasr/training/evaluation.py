@@ -114,7 +114,7 @@ class Evaluator:
 
     ``second`` is the name of a second decoder, and the decoder. Each of the ``workers`` evaluates
     different shards, and all get the whole result. ``middle`` gives decoders the middle layer's
-    log-probabilities too, as in `MiddleRescoring`.
+    log-probabilities too, which `MiddleRescoring` needs.
     """
 
     def __init__(

@@ -139,16 +139,19 @@ class TrainedRun:
         progress: Progress = no_progress,
     ) -> EvaluationResult:
         training = self.experiment.training
-        if middle_weight and not (
-            0 < middle_weight < math.inf
-            and decoder.name == "word_beam"
-            and training.intermediate_loss_weight
-        ):
+        if not 0 <= middle_weight < math.inf:
             raise UsageError(
-                "--middle_weight must be at least 0, with the decoder word_beam and a run with a "
-                f"TrainingConfig.intermediate_loss_weight. Received: {middle_weight}, "
-                f"{decoder.name}, a run with {training.intermediate_loss_weight:g}. Leave it out, "
-                "or evaluate with --decoder word_beam; 1 is a good first try."
+                "--middle_weight must be a finite number of at least 0. Received: "
+                f"{middle_weight}. Leave it out to decode the last layer's outputs alone; 0.5 is a "
+                "good first try."
+            )
+        learnt = training.intermediate_loss_weight
+        if middle_weight and (decoder.name != "word_beam" or not learnt):
+            raise UsageError(
+                "--middle_weight needs the decoder word_beam and a run trained with a "
+                f"TrainingConfig.intermediate_loss_weight. Received: the decoder {decoder.name} "
+                f"and {self.path}, trained with {learnt:g}. Leave --middle_weight out"
+                f"{', or add --decoder word_beam' if learnt else ''}."
             )
         if not 0 <= prior_weight <= 1:
             raise UsageError(
@@ -238,13 +241,14 @@ def evaluate(
             all words of the dictionary.
         prior_weight: 0..1; each class's probability is divided by its mean over some training
             utterances to this power before decoding; see docs/recipes.md.
-        middle_weight: above 0, word beam search's 64 best hypotheses are scored again: their score
-            plus this times the logarithm of their probability in the middle layer.
+        middle_weight: at least 0; above 0, word beam search's best hypotheses (up to 64) are
+            rescored: this times a text's log-probability in the middle layer is added. Needs a run
+            with an intermediate loss.
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit, or a
-            language model is combined with another decoder or does not know a word.
+        UsageError: if the run, its checkpoint or the split is missing or does not fit, a weight is
+            out of range, or a language model or ``middle_weight`` doesn't suit the decoder or run.
         RunError: if not every utterance was scored.
     """
     trained = open_trained(run_dir)

@@ -508,7 +508,7 @@ def _decoder(row: Mapping[str, Any]) -> str:
     if row.get("prior_weight"):
         text += f", priors to the power {row['prior_weight']:g}"
     if row.get("middle_weight"):
-        text += f", middle layer's score times {row['middle_weight']:g}"
+        text += f", plus {row['middle_weight']:g} times the middle layer's score"
     model = row.get("language_model")
     return text if model is None else f"{text}, language model {Path(model).name}"
 
