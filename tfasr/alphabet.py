@@ -130,11 +130,10 @@ class Alphabet:
         if missing or foreign or crossing or double or self.units_kind not in self._cuts:
             raise ValueError(
                 f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
-                "unit must occur once and lie within a word. Received: "
-                f"{self.units_kind} units; missing characters: {sorted(missing)[:20]}; characters "
-                f"of another alphabet: {sorted(foreign)[:20]}; units across words: "
-                f"{sorted(crossing)[:5]}; repeated units: {double}. Train units on this text, or "
-                "use the alphabet of the units."
+                f"unit must occur once and lie within a word. Received: {self.units_kind} units; "
+                f"missing characters: {sorted(missing)[:20]}; characters of another alphabet: "
+                f"{sorted(foreign)[:20]}; units across words: {sorted(crossing)[:5]}; repeated "
+                f"units: {double}. Train units on this text, or use the alphabet of the units."
             )
 
     @property

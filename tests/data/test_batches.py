@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
 from tfasr.alphabet import Alphabet
-from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.augmentation import AugmentationConfig, VocalTract
 from tfasr.data.batches import BatchSource, PipelineConfig, Share, bucket_boundaries
-from tfasr.data.features import FeatureConfig
+from tfasr.data.features import FeatureConfig, pooled
 from tfasr.data.shards import RECORD, open_split
 from tfasr.errors import UsageError
 
@@ -415,6 +416,56 @@ def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
     frames = np.concatenate(list(features.values()))
     np.testing.assert_allclose(frames.mean(axis=0), 0, atol=1e-3)
     np.testing.assert_allclose(frames.std(axis=0), 1, atol=1e-3)
+
+
+SPEAKERS = FeatureConfig(num_mel_bins=8, num_mfcc=2, normalisation="speaker")
+
+
+def of_speakers(split, known=lambda utterance: True):
+    """Each position's mean and deviation over all that its speaker says in ``split``."""
+    plain, said = dict(stored(split)), {}
+    for one in split.utterances:
+        said.setdefault(one.speaker if known(one) else one.id, []).append(one.position)
+    for positions in said.values():
+        frames = np.concatenate([plain[position] for position in positions]).astype(np.float64)
+        own = frames.mean(axis=0), frames.std(axis=0)
+        for position in positions:
+            yield position, plain[position], pooled(len(frames), own, split.feature_statistics())
+
+
+def test_speakers_are_normalised_over_all_that_they_say_in_the_split(split):
+    with pytest.raises(UsageError, match="Normalisation 'speaker' must be given"):
+        make_source(split, SPEAKERS)
+    statistics = split.feature_statistics()
+    for some in (split, split.part(9)):
+        source = make_source(some, SPEAKERS, statistics=statistics)
+        features = by_position(arrays(source.evaluation()))
+        for position, plain, (mean, deviation) in of_speakers(some):
+            expected = (plain - mean) / deviation
+            np.testing.assert_allclose(features[position], expected, atol=1e-3)
+
+
+def test_an_utterance_of_an_unknown_speaker_is_normalised_by_itself(tmp_path):
+    utterances = make_utterances(tmp_path / "audio", 7)
+    utterances[2:5] = [dataclasses.replace(one, speaker="") for one in utterances[2:5]]
+    prepare_split(utterances, tmp_path / "shards", packing(per_shard=5))
+    split = open_split(tmp_path / "shards", "train")
+    source = make_source(split, SPEAKERS, statistics=split.feature_statistics())
+    features = by_position(arrays(source.evaluation()))
+    for position, plain, (mean, deviation) in of_speakers(split, lambda one: one.speaker):
+        np.testing.assert_allclose(features[position], (plain - mean) / deviation, atol=1e-3)
+
+
+def test_a_vocal_tract_changes_the_speakers_mean_too(split, monkeypatch):
+    # A linear change of known outcome in place of the random one.
+    monkeypatch.setattr(VocalTract, "drawn", lambda self, features, seed: features[:, ::-1])
+    changed = AugmentationConfig(vocal_tract_change=0.1)
+    options = {"statistics": split.feature_statistics()}
+    source = make_source(split, SPEAKERS, changed, **options)
+    features = by_position(arrays(source.training(1, 1)))
+    for position, plain, (mean, deviation) in of_speakers(split):
+        expected = (plain - mean)[:, ::-1] / deviation
+        np.testing.assert_allclose(features[position], expected, atol=1e-3)
 
 
 def test_without_normalisation_features_are_as_stored(split):

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from tests.data.made_corpus import noise
 from tfasr.data import features as module
 from tfasr.data.features import (
+    PRIOR_FRAMES,
     FeatureConfig,
     compute_features,
     expect_many_frames,
     normalise_features,
     normalise_frames,
     numpy_features,
+    pooled,
 )
 
 CONFIGS = [
@@ -173,6 +175,22 @@ def test_either_transform_gives_the_same(monkeypatch):
     by_scipy = numpy_features(samples, FeatureConfig())
     assert module._transforms[-1] is scipy.fft.rfft
     np.testing.assert_allclose(by_numpy, by_scipy, atol=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 400))
+def test_a_speakers_statistics_are_those_of_more_frames_of_the_corpus(seed, count):
+    rng = np.random.default_rng(seed)
+    features, mean, deviation = rng.normal(2, 3, (count, 3)), rng.normal(size=3), rng.random(3)
+    half = np.ones((PRIOR_FRAMES // 2, 3))
+    everything = np.concatenate([features, mean + deviation * half, mean - deviation * half])
+    own = features.mean(axis=0), features.std(axis=0)
+    expected = everything.mean(axis=0), everything.std(axis=0)
+    np.testing.assert_allclose(pooled(count, own, (mean, deviation)), expected, rtol=1e-9)
+    config = FeatureConfig(num_mel_bins=3, num_mfcc=0, normalisation="speaker")
+    found = normalise_frames(features, config, mean, deviation)
+    np.testing.assert_allclose(found, (features - expected[0]) / expected[1], rtol=1e-6, atol=1e-6)
+    assert normalise_frames(features[:0], config, mean, deviation).shape == (0, 3)
 
 
 @pytest.mark.parametrize("normalisation", ["utterance", "corpus", "none"])

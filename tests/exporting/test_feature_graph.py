@@ -18,13 +18,13 @@ ODD = FeatureConfig(window_samples=401, step_samples=100, num_mel_bins=10, num_m
 @pytest.mark.parametrize(
     "config", [*CONFIGS, ODD], ids=["power", "8 kHz", "magnitude", "odd window"]
 )
-@pytest.mark.parametrize("normalisation", ["utterance", "corpus", "none"])
+@pytest.mark.parametrize("normalisation", ["utterance", "speaker", "corpus", "none"])
 def test_it_computes_the_features(config, normalisation):
     given = {**vars(config), "normalisation": normalisation}
     config = FeatureConfig(**given)
     rng = np.random.default_rng(1)
     statistics = None
-    if normalisation == "corpus":
+    if normalisation in ("corpus", "speaker"):
         count = config.num_features
         deviation = np.append(rng.uniform(1, 2, count - 1), 0)  # the last never moves
         statistics = (rng.normal(-5, 3, count).astype(np.float32), deviation.astype(np.float32))

@@ -426,9 +426,8 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
     needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
     if needing and not load.lexicon:
         raise UsageError(
-            f"The decoder {needing[0]!r} needs a dictionary with at least one word. "
-            "Received: no words; pass a file of words with --lexicon, or leave this decoder out "
-            "of --decoders."
+            f"The decoder {needing[0]!r} needs a dictionary with at least one word. Received: no "
+            "words; pass a file of words with --lexicon, or leave this decoder out of --decoders."
         )
     source = {"log_probs": str(context.log_probs)}
     if context.log_probs is None:

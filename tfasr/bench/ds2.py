@@ -349,9 +349,8 @@ def _search_table(search: Search) -> Table:
     lengths = ", ".join(map(str, search.lengths_s))
     note = (
         f"Forward and backward, batches of utterances of {lengths} s, weighted like DeepMark's "
-        f"{NUM_UTTERANCES:,} utterances. Cliff: an utterance takes over "
-        f"{100 * search.tolerance:g} % longer than in a smaller batch. Largest that ran: "
-        f"{search.largest.batch}."
+        f"{NUM_UTTERANCES:,} utterances. Cliff: an utterance takes over {100 * search.tolerance:g} "
+        f"% longer than in a smaller batch. Largest that ran: {search.largest.batch}."
     )
     table = table_of("Search for the fastest batch", columns, search.sizes(), [note])
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])

@@ -373,10 +373,9 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
         Column("first step\ns", "", "first_s", fixed(1)),
     ]
     notes = [
-        f"Medians of batches of {rows[0]['batch']} utterances in float32, without the first "
-        "steps; the very first, which compiles, has its own column. The loss is the cross entropy "
-        "of each output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, the others "
-        "Keras's."
+        f"Medians of batches of {rows[0]['batch']} utterances in float32, without the first steps; "
+        "the very first, which compiles, has its own column. The loss is the cross entropy of each "
+        "output frame. TensorFlow's graph runs tfasr's LSTM and normalisation, the others Keras's."
     ]
     notes += [
         f"{UNKNOWN} for {row['network']} on {RUNTIMES[row['runtime']]} from {row['frames']} "

@@ -18,9 +18,8 @@ AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # samples of a block, over all channels
 _LONG_S = 60.0  # length of a block if a whole file is read: most utterances fit into one
 _REMEDY = (
-    "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
-    "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
-    "or keep the default reader, soundfile."
+    "Install TensorFlow 2.16 with tensorflow-io 0.37.1 (pip install 'tensorflow==2.16.*' "
+    "'tensorflow-io==0.37.1'), or keep the default reader, soundfile."
 )
 
 

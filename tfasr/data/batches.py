@@ -18,8 +18,8 @@ from tfasr.data.augmentation import (
     most_frames,
     resampled,
 )
-from tfasr.data.features import FeatureConfig, normalise_features
-from tfasr.data.shards import RECORD, ShardedSplit, check_features
+from tfasr.data.features import FeatureConfig, normalise_features, pooled
+from tfasr.data.shards import RECORD, FeatureSums, ShardedSplit, check_features
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, require_within
 
@@ -267,9 +267,10 @@ class BatchSource:
     utterances only: each bucket's last batch in an epoch may be smaller. With ``second_view``,
     training batches also have ``second_features``: the same utterances with other masks.
 
-    ``statistics`` are the training split's mean and deviation, for normalisation "corpus". The
-    model's ``output_lengths`` are required if the tempo changes, because a fast utterance must keep
-    enough output frames for its labels. ``boundaries`` are the padded training batches' lengths.
+    ``statistics`` are the training split's mean and deviation, for normalisation "corpus" and
+    "speaker". The latter reads the whole split once more in the beginning. The model's
+    ``output_lengths`` are required if the tempo changes, because a fast utterance must keep enough
+    output frames for its labels. ``boundaries`` are the padded training batches' lengths.
     ``evaluated`` is the size of evaluation batches, by default twice the global batch size.
 
     Raises:
@@ -296,10 +297,10 @@ class BatchSource:
         self._second_view = second_view
         self._evaluated = evaluated or 2 * pipeline.global_batch_size
         self._augmentation = augmentation or AugmentationConfig()
-        if features.normalisation == "corpus" and statistics is None:
+        if features.normalisation in ("corpus", "speaker") and statistics is None:
             raise UsageError(
-                "Normalisation 'corpus' must be given the training split's statistics. "
-                "Received: statistics=None."
+                f"Normalisation {features.normalisation!r} must be given the training split's "
+                "statistics. Received: statistics=None."
             )
         self._statistics = statistics or (None, None)
         self._padding = self._padded_for(0.0)
@@ -320,6 +321,8 @@ class BatchSource:
                     f"Received: tempo_change={change} and None."
                 )
             self._tempo = Tempo(change, output_lengths, int(split.frames.max()))
+        if features.normalisation == "speaker" and len(split.utterances):
+            self._speakers, self._of_speakers = self._speaker_statistics()
 
     @property
     def frame_ranges(self) -> tuple[np.ndarray, np.ndarray]:
@@ -507,19 +510,48 @@ class BatchSource:
         # AUTOTUNE would have no effect inside an epoch's traced function.
         return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
 
-    def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
+    def _speaker_statistics(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Returns the number of each position's speaker, and the speakers' means and deviations."""
+        positions = np.array([utterance.position for utterance in self.split.utterances])
+        codes = self.split.utterances.column("speaker")
+        # An utterance of an unknown speaker is a speaker's only one.
+        codes = np.where(codes == 0, ~positions.astype(np.uint64), codes)
+        names, numbers = np.unique(codes, return_inverse=True)
+        speakers = np.full(positions.max() + 1, -1)
+        speakers[positions] = numbers
+        sums = [FeatureSums() for _ in names]
+        records = tf.data.TFRecordDataset(self.split.files, self._compression).map(self._decoded)
+        for parsed, features in records.as_numpy_iterator():
+            position = parsed["position"]
+            if position < len(speakers) and speakers[position] >= 0:  # else not in this part
+                sums[speakers[position]].add(features)
+        own = [np.stack(values) for values in zip(*(s.statistics() for s in sums), strict=True)]
+        frames = np.array([[s.frames] for s in sums], np.float32)
+        return speakers, [*pooled(frames, tuple(own), self._statistics)]
+
+    def _decoded(self, record: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+        """Returns a parsed record, and its features before normalisation."""
         parsed = tf.io.parse_single_example(record, RECORD)
         # Reshaped as integers, because on processors without half precision oneDNN logs an error.
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         bits = tf.io.decode_raw(parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32)
         rows = tf.reshape(bits, [-1, self._features.num_features])
-        features = tf.cast(tf.bitcast(rows, dtype), tf.float32)
+        return parsed, tf.cast(tf.bitcast(rows, dtype), tf.float32)
+
+    def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
+        parsed, features = self._decoded(record)
+        mean, deviation = self._statistics
+        if self._features.normalisation == "speaker":
+            speaker = tf.gather(self._speakers, parsed["position"])
+            mean, deviation = (tf.gather(values, speaker) for values in self._of_speakers)
         if order_seed is not None and self._vocal_tract is not None:
             seed = tf.stack([order_seed, parsed["position"]])
             features = self._vocal_tract.drawn(features, seed)
+            if self._features.normalisation == "speaker":
+                mean = self._vocal_tract.drawn(mean[None], seed)[0]
         labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
         return {
-            "features": normalise_features(features, self._features, *self._statistics),
+            "features": normalise_features(features, self._features, mean, deviation),
             "feature_lengths": tf.shape(features)[0],
             "labels": labels,
             "label_lengths": tf.shape(labels)[0],

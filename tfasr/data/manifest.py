@@ -193,6 +193,12 @@ class FeatureSums:
         self.total = self.total + other.total
         self.squares = self.squares + other.squares
 
+    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""
+        mean = np.asarray(self.total) / self.frames
+        variance = np.maximum(np.asarray(self.squares) / self.frames - mean**2, 0.0)
+        return mean.astype(np.float32), np.sqrt(variance).astype(np.float32)
+
     @classmethod
     def merged(cls, parts: Iterable[dict[str, Any]]) -> "FeatureSums":
         """Adds up several shards' sums, each as returned by `to_json`."""

@@ -395,9 +395,8 @@ def cluster_executor(address: str) -> Iterator[Executor]:
         client = Client(address, timeout=_CONNECT_WITHIN_S)
     except Exception as error:  # if another program answers, anything can be raised
         raise UsageError(
-            "--scheduler must be the address of a running Dask scheduler, such as "
-            f"tcp://host:8786. Received: {address}, where no scheduler answers "
-            f"({type(error).__name__}). {_REMEDY}"
+            "--scheduler must be the address of a running Dask scheduler, such as tcp://host:8786. "
+            f"Received: {address}, where no scheduler answers ({type(error).__name__}). {_REMEDY}"
         ) from error
     finally:
         logger.setLevel(level)

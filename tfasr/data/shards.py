@@ -167,10 +167,7 @@ class ShardedSplit:
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""
-        sums = FeatureSums.merged([self.index["feature_sums"]])
-        mean = np.asarray(sums.total) / sums.frames
-        variance = np.maximum(np.asarray(sums.squares) / sums.frames - mean**2, 0.0)
-        return mean.astype(np.float32), np.sqrt(variance).astype(np.float32)
+        return FeatureSums.merged([self.index["feature_sums"]]).statistics()
 
 
 def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> ShardedSplit:

@@ -479,12 +479,11 @@ class _Onnx(Kind):
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
         return (
-            f"`{exported.MODEL_FILES[ONNX]}` takes `features` (float32: "
-            f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and "
-            f"returns `log_probs` and `output_lengths`{states if spec.streams else ''}. "
-            f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at "
-            f"{spec.features.sample_rate_hz} Hz: batch, samples) and returns these `features`, for "
-            "programs that don't compute them."
+            f"`{exported.MODEL_FILES[ONNX]}` takes `features` (float32: batch, frames, "
+            f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
+            f"and `output_lengths`{states if spec.streams else ''}. `{FEATURES_FILE}` takes "
+            f"`samples` (float32 in -1..1 at {spec.features.sample_rate_hz} Hz: batch, samples) "
+            "and returns these `features`, for programs that don't compute them."
         )
 
 

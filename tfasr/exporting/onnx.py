@@ -22,6 +22,7 @@ from tfasr._version import __version__
 from tfasr.data.features import (
     LEAST_DEVIATION,
     LOG_FLOOR,
+    PRIOR_FRAMES,
     FeatureConfig,
     cosines,
     hann_window,
@@ -375,9 +376,10 @@ def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
 def _normalised(writer: GraphWriter, features: str, config: FeatureConfig, statistics) -> str:
     if config.normalisation == "none":
         return features
+    if config.normalisation in ("corpus", "speaker") and statistics is None:
+        kind = config.normalisation
+        raise ValueError(f"Normalisation {kind!r} must have statistics. Received: None.")
     if config.normalisation == "corpus":
-        if statistics is None:
-            raise ValueError("Normalisation 'corpus' must have statistics. Received: None.")
         mean, deviation = statistics
         centred = writer.add("Sub", features, writer.weight("mean", mean))
         limited = writer.weight("deviation", np.maximum(deviation, LEAST_DEVIATION))
@@ -385,7 +387,21 @@ def _normalised(writer: GraphWriter, features: str, config: FeatureConfig, stati
     mean = writer.add("ReduceMean", features, axes=[1], keepdims=1)
     centred = writer.add("Sub", features, mean)
     squares = writer.add("Mul", centred, centred)
-    deviation = writer.add("Sqrt", writer.add("ReduceMean", squares, axes=[1], keepdims=1))
+    variance = writer.add("ReduceMean", squares, axes=[1], keepdims=1)
+    if config.normalisation == "speaker":  # as `pooled` does
+        corpus = writer.weight("corpus_mean", statistics[0])
+        corpus_variance = writer.weight("corpus_variance", statistics[1] ** 2)
+        shape = writer.add("Shape", features, start=1, end=2)
+        frames = writer.add("Cast", shape, to=TensorProto.FLOAT)
+        share = writer.add("Div", frames, writer.add("Add", frames, writer.constant(PRIOR_FRAMES)))
+        rest = writer.add("Sub", writer.constant(1), share)
+        apart = writer.add("Sub", mean, corpus)
+        own, prior = writer.add("Mul", share, variance), writer.add("Mul", rest, corpus_variance)
+        between = writer.add("Mul", writer.add("Mul", share, rest), writer.add("Mul", apart, apart))
+        variance = writer.add("Sum", own, prior, between)
+        mean = writer.add("Add", corpus, writer.add("Mul", share, apart))
+        centred = writer.add("Sub", features, mean)
+    deviation = writer.add("Sqrt", variance)
     limited = writer.add("Max", deviation, writer.constant(LEAST_DEVIATION))
     return writer.add("Div", centred, limited)
 

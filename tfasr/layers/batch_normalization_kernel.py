@@ -7,13 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import (
-    call,
-    plain,
-    runs_here,
-    second_derivatives_refused,
-    team_size,
-)
+from tfasr.layers.compiled import call, plain, runs_here, second_derivatives_refused, team_size
 from tfasr.layers.fused_call import kept_scale
 from tfasr.layers.operations import Operation, core
 

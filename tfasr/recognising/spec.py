@@ -149,7 +149,7 @@ def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 class RecogniserSpec:
     model: str  # its name in `tfasr.models.model.MODELS`
     features: FeatureConfig
-    statistics: tuple[np.ndarray, np.ndarray] | None  # mean, deviation for normalisation "corpus"
+    statistics: tuple[np.ndarray, np.ndarray] | None  # the corpus's, if normalisation needs them
     alphabet: Alphabet
     decoder: DecoderConfig
     lexicon: tuple[str, ...]  # dictionary, for a decoder that needs one
@@ -163,9 +163,9 @@ class RecogniserSpec:
                 raise ValueError(f"The features' {name} must be at most {most}.")
         if not all(1 <= frames <= _MOST_FRAMES for frames in self.geometry):
             raise ValueError(f"The geometry must be two whole numbers, 1 to {_MOST_FRAMES}.")
-        if self.features.normalisation == "corpus":
+        if (kind := self.features.normalisation) in ("corpus", "speaker"):
             if self.statistics is None:
-                raise ValueError("Normalisation 'corpus' needs statistics, which are missing.")
+                raise ValueError(f"Normalisation {kind!r} needs statistics, which are missing.")
             check_statistics(*self.statistics, self.features.num_features)
 
     @property
@@ -193,15 +193,15 @@ class RecogniserSpec:
     @property
     def can_stream(self) -> bool:
         """Whether neither layers nor normalisation need an utterance's end."""
-        return self.streams and self.features.normalisation != "utterance"
+        return self.streams and self.features.normalisation in ("corpus", "none")
 
     def check_streams(self) -> None:
         if self.can_stream:
             return
         reason = ", whose layers look at later frames or at whole utterances"
-        if self.features.normalisation == "utterance":
+        if (kind := self.features.normalisation) in ("utterance", "speaker"):
             reason = (
-                " with FeatureConfig.normalisation 'utterance', whose mean and deviation are known "
+                f" with FeatureConfig.normalisation {kind!r}, whose mean and deviation are known "
                 "only then"
             )
         raise UsageError(

@@ -66,7 +66,7 @@ def open_run(
     """Opens a run's recogniser at a checkpoint: "best", "last" or a file; UsageError on failure."""
     path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
     experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
-    geometry = frame_geometry(experiment.model)
+    geometry, kind = frame_geometry(experiment.model), experiment.features.normalisation
     if len(geometry) != 2:
         raise UsageError(
             f"To transcribe, a model must have output frames at equal distances. Received: "
@@ -75,7 +75,7 @@ def open_run(
     spec = RecogniserSpec(
         model=model_name(experiment.model),
         features=experiment.features,
-        statistics=trained.statistics if experiment.features.normalisation == "corpus" else None,
+        statistics=trained.statistics if kind in ("corpus", "speaker") else None,
         alphabet=trained.alphabet,
         decoder=decoder,
         lexicon=tuple(trained.lexicon(decoder)),

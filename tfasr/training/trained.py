@@ -114,9 +114,8 @@ class TrainedRun:
             )
         prepared = prepared.part(part) if part else prepared
         features, pipeline = self.experiment.features, self.experiment.pipeline
-        evaluated = self.experiment.evaluated_utterances
-        options = {"statistics": self.statistics, "evaluated": evaluated}
-        return BatchSource(prepared, features, pipeline, **options)
+        options = {"evaluated": self.experiment.evaluated_utterances}
+        return BatchSource(prepared, features, pipeline, statistics=self.statistics, **options)
 
     def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
         """An untrained model and its evaluator, as in the run's own evaluations."""

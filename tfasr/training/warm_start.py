@@ -130,9 +130,8 @@ def open_start(experiment: Experiment) -> Start | None:
     differing = [f"{n} {theirs[n]}, here {ours[n]}" for n in ours if theirs[n] != ours[n]]
     if differing:
         raise UsageError(
-            f"{_FIELD} must name a run with the same features. {folder} has "
-            f"{'; '.join(differing)}. Prepare and train with its FeatureConfig, or name another "
-            "run."
+            f"{_FIELD} must name a run with the same features. {folder} has {'; '.join(differing)}."
+            " Prepare and train with its FeatureConfig, or name another run."
         )
     return start
 

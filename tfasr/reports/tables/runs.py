@@ -59,8 +59,7 @@ _THROUGHPUT = (
     "these steps; for the whole run, or until a target was met. Input wait: waiting as a share of "
     "waiting and steady steps. Padding efficiency: real frames as a share of all frames, over all "
     "steps. Batch: the nominal size; mean batch: utterances per step, fewer if an epoch ends in a "
-    "smaller batch. "
-    f"{UNKNOWN}: nothing left to measure, or not recorded."
+    f"smaller batch. {UNKNOWN}: nothing left to measure, or not recorded."
 )
 
 # The first columns of a table with a row for each run

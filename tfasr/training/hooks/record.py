@@ -52,11 +52,10 @@ def _describe(run: TrainingRun, step: StepResult) -> str:
     bad = set(step.positions[~np.isfinite(step.utterance_loss)].tolist())
     ids = [u.id for u in run.splits["train"].utterances if u.position in bad]
     return (
-        f"The loss must be finite. Step {run.state.step} (epoch {run.state.epoch}) got "
-        f"{step.loss} from the utterances {', '.join(ids[:20])}"
-        f"{' and more' if len(ids) > 20 else ''}. The last good checkpoint is kept. Lower the "
-        "learning rate or clip gradients (clipnorm), look at those utterances, then start a "
-        "new run or continue with --resume."
+        f"The loss must be finite. Step {run.state.step} (epoch {run.state.epoch}) got {step.loss} "
+        f"from the utterances {', '.join(ids[:20])}{' and more' if len(ids) > 20 else ''}. The "
+        "last good checkpoint is kept. Lower the learning rate or clip gradients (clipnorm), look "
+        "at those utterances, then start a new run or continue with --resume."
     )
 
 
