@@ -17,12 +17,14 @@ from tfasr.alphabet import Alphabet
 from tfasr.commands.report import report
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.batches import PipelineConfig
+from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import EXPERIMENT_FILE
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.recognising.recogniser import load_recogniser
 from tfasr.training.dry_run import dry_run
 from tfasr.training.experiment import Experiment, TrainingConfig, is_closed
 from tfasr.training.from_gin import load_config
@@ -303,19 +305,18 @@ def test_training_ends_when_all_targets_are_met(shard_dir, tmp_path, more, epoch
     assert len(train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")) == epochs
 
 
-def test_corpus_normalisation_takes_the_training_splits_statistics(shard_dir, tmp_path):
-    from tfasr.data.features import FeatureConfig
-
-    config = experiment()
-    config = Experiment(
-        features=FeatureConfig(normalisation="corpus"),
-        model=config.model,
-        pipeline=config.pipeline,
-        training=config.training,
-    )
+@pytest.mark.parametrize("normalisation", ["corpus", "speaker"])
+def test_normalisation_takes_the_training_splits_statistics(normalisation, shard_dir, tmp_path):
+    features = FeatureConfig(normalisation=normalisation)
+    config = dataclasses.replace(experiment(), features=features)
     history = train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
     result = evaluate(run_dir=tmp_path / "run", split="validation")
     assert result.loss == pytest.approx(history[-1]["loss"], rel=1e-4)
+    (facts,) = (e["value"] for e in read_events(tmp_path / "run") if e["key"] == "comparability")
+    assert facts.get("normalised_over") == (None if normalisation == "corpus" else "speaker")
+    recogniser = load_recogniser(tmp_path / "run")
+    assert not recogniser.spec.can_stream or normalisation == "corpus"
+    assert recogniser.transcribe(np.zeros(16000, np.float32)).text is not None
 
 
 def test_a_dry_run_estimates_and_writes_nothing(shard_dir):

@@ -166,6 +166,8 @@ def comparability(
         facts["extended"] = list(extended)
     if "noise" in validation.index:
         facts["validation_noise"] = validation.index["noise"]
+    if experiment.features.normalisation == "speaker":  # heard more than the utterance it scores
+        facts["normalised_over"] = "speaker"
     if start is not None:  # a hash of the weights that the run began with
         facts["start_from"] = start
     content = json.dumps(facts, sort_keys=True).encode()

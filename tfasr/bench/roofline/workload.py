@@ -199,10 +199,10 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
     notes = [
         f"One training step of {config.batch} utterances of {config.frames} frames, "
         f"{PRECISIONS[config.precision].label}, recurrence by "
-        f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
-        "Modules run alone, forward and backward. Operations and bytes are counted, not measured, "
-        "as if each use of a tensor read and wrote it once; so a part whose data stays in a cache "
-        f"can exceed its roof. {UNKNOWN}: the model doesn't count them."
+        f"{', '.join(model.lstm_kernels) or UNKNOWN}. Modules run alone, forward and backward. "
+        "Operations and bytes are counted, not measured, as if each use of a tensor read and wrote "
+        "it once; so a part whose data stays in a cache can exceed its roof. "
+        f"{UNKNOWN}: the model doesn't count them."
     ]
     if marked:
         notes.append(
