@@ -93,7 +93,7 @@ def engines(
     (exported / FEATURES_FILE).write_bytes(features)
     onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
     outcome = {"transcribe, Keras": offline(keras), "transcribe, ONNX Runtime": offline(onnx)}
-    streams = spec.streams and spec.features.normalisation != "utterance"
+    streams = spec.can_stream
     if streams:
         outcome["stream, Keras"] = streamed(keras, rng)
         outcome["stream, ONNX Runtime"] = streamed(onnx, rng)

@@ -118,7 +118,8 @@ class Recogniser {
  public:
   Recogniser(OrtEnv* env, const std::string& folder)
       : features_(env, folder + "/features.onnx"), model_(env, folder + "/model.onnx") {
-    if (features_.metadata("normalisation") == "utterance")
+    const std::string normalisation = features_.metadata("normalisation");
+    if (normalisation != "corpus" && normalisation != "none")
       fail("a model must not need an utterance's end to stream; train with an4_streaming.gin");
     window_ = std::stoul(features_.metadata("window_samples"));
     step_ = std::stoul(features_.metadata("step_samples"));

@@ -308,7 +308,10 @@ def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys,
 def test_a_run_without_an_intermediate_loss_has_no_middle_layer_to_rescore_with(runs, capsys):
     words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
     assert evaluate(*words, "--middle_weight", 1) == 2
-    assert f"and {runs[0]}, trained with 0. Leave --middle_weight out." in capsys.readouterr().err
+    assert (
+        f"and {runs[0]}, trained with a weight of 0. Leave --middle_weight out."
+        in capsys.readouterr().err
+    )
 
 
 def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, capsys):

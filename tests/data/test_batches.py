@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tfasr.data.augmentation import AugmentationConfig, VocalTract
 from tfasr.data.batches import BatchSource, PipelineConfig, Share, bucket_boundaries
 from tfasr.data.features import FeatureConfig, pooled
 from tfasr.data.shards import RECORD, open_split
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 
 
 def padded_frames(lengths, boundaries):
@@ -422,7 +423,7 @@ SPEAKERS = FeatureConfig(num_mel_bins=8, num_mfcc=2, normalisation="speaker")
 
 
 def of_speakers(split, known=lambda utterance: True):
-    """Each position's mean and deviation over all that its speaker says in ``split``."""
+    """Each position's features, and the statistics of all that its speaker says in ``split``."""
     plain, said = dict(stored(split)), {}
     for one in split.utterances:
         said.setdefault(one.speaker if known(one) else one.id, []).append(one.position)
@@ -433,16 +434,37 @@ def of_speakers(split, known=lambda utterance: True):
             yield position, plain[position], pooled(len(frames), own, split.feature_statistics())
 
 
-def test_speakers_are_normalised_over_all_that_they_say_in_the_split(split):
+def test_speakers_are_normalised_over_all_that_they_say_in_the_split(split, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="Normalisation 'speaker' must be given"):
         make_source(split, SPEAKERS)
-    statistics = split.feature_statistics()
-    for some in (split, split.part(9)):
+    statistics, expected = split.feature_statistics(), {}
+    for position, plain, (mean, deviation) in of_speakers(split):
+        expected[position] = (plain - mean) / deviation
+    monkeypatch.setattr("tfasr.data.manifest.MOST_HELD", 3)
+    utterances = make_utterances(tmp_path / "audio", UTTERANCES)
+    prepare_split(utterances, tmp_path / "shards", packing(per_shard=5))
+    packed = open_split(tmp_path / "shards", "train")
+    assert type(packed.utterances) is not type(split.utterances)
+    for some in (split, packed, split.part(9), split.part(9).part(5)):
         source = make_source(some, SPEAKERS, statistics=statistics)
         features = by_position(arrays(source.evaluation()))
-        for position, plain, (mean, deviation) in of_speakers(some):
-            expected = (plain - mean) / deviation
-            np.testing.assert_allclose(features[position], expected, atol=1e-3)
+        assert features.keys() == {one.position for one in some.utterances}
+        for position, found in features.items():
+            np.testing.assert_allclose(found, expected[position], atol=1e-3)
+    first = source.first(3)  # of the shards, not of the part
+    for row, position in enumerate(first["positions"].numpy()):
+        found = first["features"][row, : first["feature_lengths"][row]]
+        np.testing.assert_allclose(found, expected[position], atol=1e-3)
+
+
+def test_a_damaged_shard_is_told_where_speakers_statistics_are_taken(tmp_path):
+    prepare_split(make_utterances(tmp_path / "audio", 7), tmp_path / "shards", packing(per_shard=5))
+    split = open_split(tmp_path / "shards", "train")
+    damaged = bytearray(Path(split.files[0]).read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    Path(split.files[0]).write_bytes(damaged)
+    with pytest.raises(RunError, match="shards"):
+        make_source(split, SPEAKERS, statistics=split.feature_statistics())
 
 
 def test_an_utterance_of_an_unknown_speaker_is_normalised_by_itself(tmp_path):

@@ -63,13 +63,14 @@ def test_chunks_of_any_size_give_the_offline_text(program, exported, recogniser,
     assert len(text) > 8
 
 
-def test_what_it_cannot_hear_is_told(program, exported, tmp_path):
+@pytest.mark.parametrize("normalisation", ["utterance", "speaker"])
+def test_what_it_cannot_hear_is_told(normalisation, program, exported, tmp_path):
     assert heard(program, tmp_path, np.zeros(0)).returncode == 1
     assert heard(program, exported, np.zeros(100)).stdout == b"\n"
     graph = onnx.load(exported / "features.onnx")
     for pair in graph.metadata_props:
         if pair.key == "normalisation":
-            pair.value = "utterance"
+            pair.value = normalisation
     shutil.copy(exported / "model.onnx", tmp_path)
     onnx.save(graph, tmp_path / "features.onnx")
     done = heard(program, tmp_path, np.zeros(100))

@@ -65,8 +65,7 @@ class Workload:
 
     Attributes:
         run: called with one config of each of ``config_types``, in that order, and the `Context`.
-            It returns a `Result`, or yields ever larger ones, so measurements made before a failure
-            are kept.
+            It returns a `Result`, or yields ever larger ones, so a failure loses no measurement.
         config_types: config classes that its presets may bind. `ModelConfig` stands for the config
             of the model named in ``ModelConfig.name``.
         backends: Keras backends that it supports, each in a separate process. Empty if it runs in

@@ -121,8 +121,7 @@ def _why_no_tfio() -> str:
         import tensorflow as tf
     except ImportError as error:
         return f"TensorFlow cannot be imported ({error})"
-    # If its native library doesn't fit, importing tensorflow-io only warns; looking up one of its
-    # operations raises.
+    # If its native library doesn't fit, importing tensorflow-io only warns; using it raises.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

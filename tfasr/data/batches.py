@@ -268,7 +268,7 @@ class BatchSource:
     training batches also have ``second_features``: the same utterances with other masks.
 
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus" and
-    "speaker". The latter reads the whole split once more in the beginning. The model's
+    "speaker", which reads the whole split when the source is made. The model's
     ``output_lengths`` are required if the tempo changes, because a fast utterance must keep enough
     output frames for its labels. ``boundaries`` are the padded training batches' lengths.
     ``evaluated`` is the size of evaluation batches, by default twice the global batch size.
@@ -367,7 +367,7 @@ class BatchSource:
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
         files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
-        if self.split.partial:
+        if self.split.whole:
             wanted = tf.constant([u.position for u in self.split.utterances], tf.int64)
 
             def within(record: tf.Tensor) -> tf.Tensor:
@@ -510,24 +510,30 @@ class BatchSource:
         # AUTOTUNE would have no effect inside an epoch's traced function.
         return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
 
-    def _speaker_statistics(self) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Returns the number of each position's speaker, and the speakers' means and deviations."""
-        positions = np.array([utterance.position for utterance in self.split.utterances])
-        codes = self.split.utterances.column("speaker")
-        # An utterance of an unknown speaker is a speaker's only one.
+    @do_not_convert
+    def _speaker_statistics(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns each position's speaker number, and the speakers' means and deviations.
+
+        They are those of the whole split, also for a part of it.
+        """
+        utterances = self.split.whole or self.split.utterances
+        positions = np.array([utterance.position for utterance in utterances])
+        codes = utterances.column("speaker")
+        # An utterance of an unknown speaker is normalised as if the speaker had said nothing else.
         codes = np.where(codes == 0, ~positions.astype(np.uint64), codes)
         names, numbers = np.unique(codes, return_inverse=True)
         speakers = np.full(positions.max() + 1, -1)
         speakers[positions] = numbers
         sums = [FeatureSums() for _ in names]
-        records = tf.data.TFRecordDataset(self.split.files, self._compression).map(self._decoded)
-        for parsed, features in records.as_numpy_iterator():
-            position = parsed["position"]
-            if position < len(speakers) and speakers[position] >= 0:  # else not in this part
-                sums[speakers[position]].add(features)
-        own = [np.stack(values) for values in zip(*(s.statistics() for s in sums), strict=True)]
+        records = tf.data.TFRecordDataset(self.split.files, self._compression)
+        records = self._parsed(records, self._decoded).with_options(_options())
+        for parsed, features in Reading(records, self.split):
+            sums[speakers[int(parsed["position"])]].add(features.numpy())
+        own = tuple(map(np.stack, zip(*(s.statistics() for s in sums), strict=True)))
         frames = np.array([[s.frames] for s in sums], np.float32)
-        return speakers, [*pooled(frames, tuple(own), self._statistics)]
+        with tf.device("CPU"):  # tensors, because arrays would be copied into each traced graph
+            values = [tf.constant(array) for array in pooled(frames, own, self._statistics)]
+            return tf.constant(speakers), values
 
     def _decoded(self, record: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         """Returns a parsed record, and its features before normalisation."""

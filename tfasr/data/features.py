@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LOG_FLOOR = 1e-6  # added to every filter's energy before its logarithm
 LEAST_DEVIATION = 1e-3  # a constant feature (digital silence) is thus centred, but not amplified
 Statistics = tuple[np.ndarray, np.ndarray]  # mean and deviation
-PRIOR_FRAMES = 150  # of a typical speaker, for one of whom little is heard; no other was tried
+PRIOR_FRAMES = 150  # of an average speaker, for speakers who say little; nothing else was tried
 # Fourier transforms, of which the last is used; `expect_many_frames` adds a faster one.
 _transforms: list[Callable] = [np.fft.rfft]
 
@@ -167,7 +167,8 @@ def normalise_frames(
 ) -> np.ndarray:
     """`normalise_features` in NumPy; "corpus" and "none" also work on parts of an utterance.
 
-    "speaker" takes all that is heard of a speaker, and the corpus's mean and deviation.
+    For "speaker" it takes the corpus's statistics, for `normalise_features` those of `pooled`;
+    ``features`` count as all that the speaker said.
     """
     if config.normalisation == "none" or not len(features):
         return features

@@ -109,7 +109,8 @@ class ShardedSplit:
     index: dict[str, Any]
     utterances: HeldUtterances | PackedUtterances = field(repr=False)
     states: dict[str, FileState] = field(repr=False, default_factory=dict)  # shards' when opened
-    partial: bool = False  # whether the shards contain more utterances than these
+    # all utterances in the shards, if these are only a part of them
+    whole: HeldUtterances | PackedUtterances | None = field(default=None, repr=False)
 
     def part(self, utterances: int) -> "ShardedSplit":
         """Returns so many utterances of the split: always the same, chosen by their ids' hashes."""
@@ -117,7 +118,8 @@ class ShardedSplit:
             return self
         drawn = sorted(self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
         chosen = sorted(drawn[:utterances], key=lambda u: u.position)
-        return dataclasses.replace(self, utterances=HeldUtterances(chosen), partial=True)
+        whole = self.whole or self.utterances
+        return dataclasses.replace(self, utterances=HeldUtterances(chosen), whole=whole)
 
     @property
     def files(self) -> list[str]:

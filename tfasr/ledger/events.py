@@ -454,8 +454,7 @@ class Ledger:
                 self._beat.start()
 
     def _continue(self) -> None:
-        # Removes incomplete lines that a crash, a full disk or a signal left, before more are
-        # appended.
+        # First removes incomplete lines that a crash, a full disk or a signal left.
         self._file.seek(0)
         content = self._file.read()
         parsed = _whole_lines(content, self._path)

@@ -129,8 +129,7 @@ def _amounts(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tupl
     # The amounts of a step that `WorkerTimes` sums up, by rank. As all workers end a step at the
     # same moment, the worker that began last has the shortest step, and the one whose gradients
     # were ready last has the shortest time from then to the end. With synchronised batch
-    # normalisation, workers also wait before they have gradients: only the lengths of their steps
-    # show this wait.
+    # normalisation, workers also wait before they have gradients: only step lengths show this wait.
     from_ready = {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
     waited_s = {

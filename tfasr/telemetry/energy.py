@@ -194,8 +194,7 @@ class EnergySampler(CounterSampler):
 
     Each line has ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
     clocks; all counters of a sample have the same time. Samples go to the operating system at once,
-    so a killed run keeps them. A resumed run appends. Use it as a context manager around all of a
-    session's events.
+    so a killed run keeps them. A resumed run appends. Use it as a context manager for a session.
     """
 
     def __init__(self, run_dir: Path, session: int):

@@ -397,6 +397,7 @@ def is_closed(experiment: Experiment) -> bool:
     model, training, pipeline = experiment.model, experiment.training, experiment.pipeline
     changed = (
         experiment.augmentation != AugmentationConfig(),
+        experiment.features.normalisation == "speaker",
         training.initial_blank_bias or training.zero_output_layer,
         training.intermediate_loss_weight or training.consistency_weight,
         training.start_from or training.learning_rates,

@@ -166,7 +166,7 @@ def comparability(
         facts["extended"] = list(extended)
     if "noise" in validation.index:
         facts["validation_noise"] = validation.index["noise"]
-    if experiment.features.normalisation == "speaker":  # heard more than the utterance it scores
+    if experiment.features.normalisation == "speaker":  # scored with the speaker's other utterances
         facts["normalised_over"] = "speaker"
     if start is not None:  # a hash of the weights that the run began with
         facts["start_from"] = start
@@ -197,14 +197,12 @@ def train(
     Args:
         experiment: the run's configs.
         shard_dir: holds the prepared splits "train" and "validation".
-        run_dir: gets the ledger, configs, checkpoints and hypotheses; it must hold no run unless
-            ``resume`` is set.
+        run_dir: gets the ledger, configs, checkpoints and hypotheses; empty unless ``resume``.
         resume: continues an interrupted run from its newest checkpoint; in the middle of an epoch,
             with the batches that remain. A finished run is trained longer if the experiment has
             more epochs; targets, limits of time and the learning rate may change then too, and
             reports refuse to rank it with runs that were not extended in the same way.
-        gin_texts: text files to write into ``run_dir`` too, by file name: gin's configuration as
-            given and as used.
+        gin_texts: text files for ``run_dir``, by file name: gin's configuration as given and used.
         hardware: the machine's description, with its price, for the ledger.
         memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
             into memory, see `tfasr.training.memory.check_memory`.

@@ -149,7 +149,7 @@ class TrainedRun:
             raise UsageError(
                 "--middle_weight needs the decoder word_beam and a run trained with a "
                 f"TrainingConfig.intermediate_loss_weight. Received: the decoder {decoder.name} "
-                f"and {self.path}, trained with {learnt:g}. Leave --middle_weight out"
+                f"and {self.path}, trained with a weight of {learnt:g}. Leave --middle_weight out"
                 f"{', or add --decoder word_beam' if learnt else ''}."
             )
         if not 0 <= prior_weight <= 1:

@@ -272,8 +272,7 @@ class Run:
         name: its name in reports; the folder's name, unless two runs of a report share it.
         events: the ledger's events in file order.
         cut: whether a crash cut off the ledger's last line, which is missing here.
-        ledger_hash: the hash in the ledger's last line, which covers all lines; None if an older
-            tfasr wrote it.
+        ledger_hash: the hash in the ledger's last line, which covers all; None from an older tfasr.
     """
 
     path: Path
@@ -571,8 +570,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
     """Reads a run's folder, of which only ``events.jsonl`` is required.
 
     ``path`` is the ``--run_dir`` of ``tfasr train``; ``name`` is the run's name in reports, by
-    default the folder's. Raises UsageError if the folder does not exist, or its ledger is missing,
-    empty or broken.
+    default the folder's. Raises UsageError if its folder or ledger is missing, empty or broken.
     """
     path = Path(path)
     events_file = path / files.EVENTS_FILE
