@@ -236,7 +236,7 @@ FIGURES = {
         30,
     ),
     "an4_accurate": Figure(
-        "AN4, `fast/an4_accurate.gin`, 48 epochs: dev WER, means of five seeds "
+        "AN4, `fast/an4_accurate.gin`: dev WER, means of five seeds "
         "(chosen on this split: [on an untouched one](recipes.md#an4s-lowest-error-rates))",
         _trained("fast/an4_accurate.gin", range(1, 6), "{unit_shards}"),
         _error_rates,

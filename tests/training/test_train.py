@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tfasr.alphabet import Alphabet
+from tfasr.cli import parse, run
 from tfasr.commands.report import report
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.batches import PipelineConfig
@@ -314,6 +315,10 @@ def test_normalisation_takes_the_training_splits_statistics(normalisation, shard
     assert result.loss == pytest.approx(history[-1]["loss"], rel=1e-4)
     (facts,) = (e["value"] for e in read_events(tmp_path / "run") if e["key"] == "comparability")
     assert facts.get("normalised_over") == (None if normalisation == "corpus" else "speaker")
+    words = ["--run_dir", tmp_path / "run", "--split", "validation", "--out", tmp_path / "scores"]
+    assert run(parse(["tfasr", "evaluate", *map(str, words)])) == 0
+    told = "features normalised by speaker" in (tmp_path / "scores" / "scores.md").read_text()
+    assert told == (normalisation == "speaker")
     recogniser = load_recogniser(tmp_path / "run")
     assert not recogniser.spec.can_stream or normalisation == "corpus"
     assert recogniser.transcribe(np.zeros(16000, np.float32)).text is not None

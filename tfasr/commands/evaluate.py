@@ -129,23 +129,18 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             recombine=arguments.recombine,
         )
         for split in arguments.split:
-            result = trained.evaluate(
-                split,
-                decoder,
-                shard_dir=arguments.shard_dir,
-                lexicon=arguments.lexicon,
-                language_model=model,
-                prior_weight=arguments.prior_weight,
-                middle_weight=arguments.middle_weight,
-                checkpoint=arguments.checkpoint,
-                progress=functools.partial(progress, f"{name}, {split}: evaluated"),
-            )
+            flags = ("shard_dir", "lexicon", "prior_weight", "middle_weight", "checkpoint")
+            options = {flag: getattr(arguments, flag) for flag in flags}
+            options["progress"] = functools.partial(progress, f"{name}, {split}: evaluated")
+            result = trained.evaluate(split, decoder, language_model=model, **options)
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
             scores = _scores(result)
             if single:
                 _print_one(scores, result, arguments.format)
             about = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
+            if trained.experiment.features.normalisation == "speaker":
+                about["normalised_over"] = "speaker"
             rows.append({**about, **scores, "loss": result.loss})
     return rows
 

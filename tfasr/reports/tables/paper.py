@@ -509,6 +509,8 @@ def _decoder(row: Mapping[str, Any]) -> str:
         text += f", priors to the power {row['prior_weight']:g}"
     if row.get("middle_weight"):
         text += f", plus {row['middle_weight']:g} times the middle layer's score"
+    if row.get("normalised_over"):
+        text += f", features normalised by {row['normalised_over']}"
     model = row.get("language_model")
     return text if model is None else f"{text}, language model {Path(model).name}"
 
