@@ -66,8 +66,10 @@ def pack(
 
     experiment = load_config(gin_file, bindings).experiment
     features, pipeline, training = experiment.features, experiment.pipeline, experiment.training
-    if training.intermediate_labels != "same":
-        raise ValueError(f"{gin_file} needs units, which aren't packed. Pack another recipe.")
+    if training.intermediate_labels != "same" or features.normalisation == "speaker":
+        raise ValueError(
+            f"{gin_file} needs units or speakers, which aren't packed. Pack another recipe."
+        )
     alphabet, splits, frames = Alphabet(), {}, {}
     for split, file in SPLITS.items():
         with (corpus_dir / "splits" / f"{file}.tsv").open(encoding="utf-8", newline="") as rows:
