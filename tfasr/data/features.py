@@ -181,8 +181,8 @@ def normalise_frames(
 
 
 def pooled(frames: np.ndarray | int, own: Statistics, corpus: Statistics) -> Statistics:
-    """Returns mean and deviation ``(..., num_features)`` of a speaker's ``frames`` frames together
-    with `PRIOR_FRAMES` frames that have those of the training split.
+    """Returns mean and deviation ``(..., num_features)`` of a speaker's ``frames`` frames and
+    `PRIOR_FRAMES` more, which have the training split's mean and deviation.
     """
     share = frames / (frames + PRIOR_FRAMES)
     apart = own[0] - corpus[0]

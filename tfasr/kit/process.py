@@ -121,7 +121,8 @@ def load_tensorflow() -> None:
 _Result = TypeVar("_Result")
 _SHOWN_MESSAGE = 1000
 # Like `python -m MODULE`, but without importing from the working directory, where a file may shadow
-# a standard module (Python 3.10 has no option for this). tfasr is imported from the parent's place.
+# a standard module (Python 3.10 has no option for this). tfasr is imported from where it is in the
+# parent.
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]

@@ -197,7 +197,8 @@ def train(
     Args:
         experiment: the run's configs.
         shard_dir: holds the prepared splits "train" and "validation".
-        run_dir: gets the ledger, configs, checkpoints and hypotheses; empty unless ``resume``.
+        run_dir: gets ledger, configs, checkpoints and hypotheses; without ``resume`` it must not
+            hold a run.
         resume: continues an interrupted run from its newest checkpoint; in the middle of an epoch,
             with the batches that remain. A finished run is trained longer if the experiment has
             more epochs; targets, limits of time and the learning rate may change then too, and

@@ -78,7 +78,8 @@ def readings(
     ``at_epoch_end``, it is read when the epoch ends, except for evaluations within an epoch, and in
     logs whose epochs end before their evaluation, such as MLPerf's. An overlapped evaluation's
     result arrives after further training. Its time is read at the arrival if the clock counts
-    evaluation, otherwise where training handed over the weights. Other values than numbers are NaN.
+    evaluation, otherwise where training handed over the weights. Values that aren't numbers become
+    NaN.
     """
     choice = (metric, at_epoch_end, counts_evaluation)
     if choice not in timeline.readings:
