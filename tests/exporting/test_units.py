@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.recognising.spoken_tones import sentence, spoken, write_wav
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
+from tfasr.decoding.decoder import ctc_log_probs
+from tfasr.training.trained import open_trained
 from tfasr.tta.run import load_run
 
 TONES = Path(__file__).parents[1] / "data_before_fold" / "tones.gin"
@@ -39,6 +42,9 @@ def folder(tmp_path_factory) -> Path:
         *("train", "--shard_dir", folder / "shards", "--run_dir", folder / "run", "-q"),
         *("--gin_file", TONES, "--gin_binding", whole),
         *("--gin_binding", "Adam.learning_rate = 0.03"),
+        *("--gin_binding", "AcousticModelConfig.num_lstm_layers = 2"),
+        *("--gin_binding", "TrainingConfig.intermediate_loss_weight = 0.3"),
+        *("--gin_binding", "TrainingConfig.intermediate_labels = 'characters'"),
     )
     return folder
 
@@ -67,6 +73,33 @@ def test_decoders_write_text_whose_words_have_times(folder, capsys, decoder):
         assert line["text"] in text
         assert " ".join(word["word"] for word in line["result"]) == line["text"]
         assert all(word["start"] < word["end"] for word in line["result"])
+
+
+def test_the_middle_layer_rescores_by_characters(folder):
+    trained, weight = open_trained(folder / "run"), 1e5
+    decoder = trained.decoder(name="word_beam", beam_width=16)
+    result = trained.evaluate("validation", decoder, middle_weight=weight)
+    hypotheses = {
+        utterance.position: hypothesis
+        for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True)
+    }
+    model, source, alphabet = trained.model(), trained.source("validation"), trained.alphabet
+    for batch in source.evaluation():
+        _, _, logits = model.utterance_losses(batch, training=False, middle=True)
+        log_probs = tf.nn.log_softmax(logits).numpy()
+        lengths = model.output_lengths(batch["feature_lengths"]).numpy()
+        for position, frames, length in zip(
+            batch["positions"].numpy(), log_probs, lengths, strict=True
+        ):
+            hypothesis = hypotheses.pop(position)
+            spelled = [
+                label
+                for unit in alphabet.encode(hypothesis.text)
+                for label in alphabet.spelled_classes[unit]
+            ]
+            (of_text,) = ctc_log_probs(frames[:length], [spelled])
+            assert hypothesis.score / weight == pytest.approx(of_text, rel=1e-3)
+    assert not hypotheses
 
 
 @pytest.mark.parametrize("form", ["onnx", "sherpa"])
