@@ -1,6 +1,7 @@
 """Every preset is read and built; the paper's numbers are where they belong."""
 
 import ast
+import dataclasses
 import re
 
 import pytest
@@ -13,7 +14,8 @@ from tfasr.studies.plan import load_plan
 from tfasr.training.build import build_model, check_batch_size
 from tfasr.training.from_gin import load_config
 
-PRESETS = sorted(path.name for path in presets_folder().glob("*.gin"))
+FAST = sorted(f"fast/{path.name}" for path in presets_folder().glob("fast/*.gin"))
+PRESETS = sorted(path.name for path in presets_folder().glob("*.gin")) + FAST
 
 # Table 2 of the paper: total batch, batch per GPU, readers, buffer in batches.
 TABLE_2 = {"sys1": (96, 24, 8, 40), "sys2": (240, 60, 16, 100), "sys10": (300, 150, 16, 100)}
@@ -100,6 +102,15 @@ def test_every_preset_builds(name):
     model = build_model(experiment, Alphabet(), compiled=True)
     assert model.optimizer.built
     assert model.count_params() > 10_000
+
+
+def test_the_accurate_preset_can_start_from_the_weights_of_pretraining():
+    first, second = (
+        load_config(f"fast/an4_{name}.gin").experiment for name in ("pretraining", "accurate")
+    )
+    assert first.features == second.features
+    dropout = {"dropout": second.model.dropout}  # has no weights
+    assert dataclasses.replace(first.model, **dropout) == second.model
 
 
 @pytest.mark.parametrize("name", sorted(PAPER))

@@ -52,6 +52,7 @@ def paper():
         ("an4.gin", False),
         ("fast/an4.gin", False),
         ("fast/an4_accurate.gin", False),
+        ("fast/an4_pretraining.gin", False),
         ("fast/mini_librispeech.gin", False),
         ("demo.gin", False),
         ("gru_an4.gin", False),
