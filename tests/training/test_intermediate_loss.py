@@ -259,17 +259,17 @@ def test_a_divergence_pulls_each_side_to_the_other():
     np.testing.assert_allclose(to_b, q - p, rtol=1e-4, atol=1e-6)
 
 
-def test_views_differ_in_masks_and_vocal_tracts_and_are_the_same_in_every_run():
+def test_views_differ_in_their_masks_alone_and_are_the_same_in_every_run():
     one = consistent()
     masks = AugmentationConfig(
         time_masks=1, frequency_masks=1, time_mask_fraction=1.0, from_epoch=2, tempo_change=0.1
     )
     lengths = one.model.output_lengths
 
-    def batches(epoch, second_view=True, **changes):
-        split, changed = open_split(SHARDS, "train"), dataclasses.replace(masks, **changes)
+    def batches(epoch, second_view=True):
+        split = open_split(SHARDS, "train")
         options = {"output_lengths": lengths, "second_view": second_view}
-        source = BatchSource(split, one.features, one.pipeline, changed, **options)
+        source = BatchSource(split, one.features, one.pipeline, masks, **options)
         return [dict(zip(b, values(b.values()), strict=True)) for b in source.training(1, epoch)]
 
     for batch in batches(1):
@@ -285,12 +285,6 @@ def test_views_differ_in_masks_and_vocal_tracts_and_are_the_same_in_every_run():
         assert batch.keys() == alone.keys()
         for name, value in batch.items():
             np.testing.assert_array_equal(value, alone[name])
-    tracts = {"vocal_tract_change": 0.1}
-    for batch, alone in zip(batches(1, **tracts), batches(1, False, **tracts), strict=True):
-        first, second = batch["features"], batch["second_features"]
-        np.testing.assert_array_equal(first, alone["features"])
-        np.testing.assert_array_equal(first.any(axis=2), second.any(axis=2))  # equally long
-        assert (first != second).any(axis=(1, 2)).all()
 
 
 def test_workers_share_both_views():

@@ -37,7 +37,7 @@ class AugmentationConfig:
         tempo_change: 0.1 means that each utterance gets 0.9 to 1.1 times its frames, drawn anew in
             each epoch. This is not speed perturbation of the waveform, see `Tempo`.
         vocal_tract_change: 0.1 means that each utterance's frequencies are multiplied by 0.9 to
-            1.1, drawn anew in each epoch and view, as by another vocal tract; see `VocalTract`.
+            1.1, drawn anew in each epoch, as by another speaker's vocal tract; see `VocalTract`.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """

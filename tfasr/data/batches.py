@@ -30,7 +30,7 @@ _FEATURES = ("features", "second_features")
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
 _MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
-_SECOND_SEEDS = 4  # of the second view; those below are the first's, and the tempo's
+_SECOND_SEEDS = 4  # the second view's masks; those below are the first's, tempo and vocal tract
 # If the tempo changes, about so many utterances' lengths decide the buckets.
 _ENOUGH_LENGTHS = 100_000
 
@@ -265,7 +265,7 @@ class BatchSource:
     labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
     utterances' positions in the split; ``duration_s`` float32 ``(batch,)``. Batches contain real
     utterances only: each bucket's last batch in an epoch may be smaller. With ``second_view``,
-    training batches have them again as ``second_features``, in other masks and vocal tracts.
+    training batches also have ``second_features``: the same utterances with other masks.
 
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus" and
     "speaker", which reads the whole split when the source is made. The model's
@@ -294,8 +294,7 @@ class BatchSource:
         self._epochs: dict[_Kind, Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
-        # Each view's name and what is added to the seeds of its masks and vocal tract.
-        self._view_seeds = dict(zip(_FEATURES, (0, _SECOND_SEEDS)[: 1 + second_view], strict=False))
+        self._second_view = second_view
         self._evaluated = evaluated or 2 * pipeline.global_batch_size
         self._augmentation = augmentation or AugmentationConfig()
         if features.normalisation in ("corpus", "speaker") and statistics is None:
@@ -459,16 +458,17 @@ class BatchSource:
 
     def _augmented(self, element: Batch, order_seed: tf.Tensor, kind: _Kind) -> Batch:
         seeds = tf.stack([order_seed, element["positions"]])
-        frames = element["feature_lengths"]
+        features, frames = element["features"], element["feature_lengths"]
         if self._tempo is not None:
             frames = self._tempo.frames(frames, element["labels"], seeds)
+            features = resampled(features, frames)
         element = {**element, "feature_lengths": frames}
-        for name, shift in self._view_seeds.items():
-            if self._tempo is not None:
-                element[name] = resampled(element[name], frames)
+        views = dict(zip(_FEATURES, (0, _SECOND_SEEDS), strict=True))
+        for name, shift in views.items() if self._second_view else [("features", 0)]:
+            element[name] = features
             if kind.masked:
                 bins = self._features.num_mel_bins
-                element[name] = augment(element[name], self._augmentation, seeds + shift, bins)
+                element[name] = augment(features, self._augmentation, seeds + shift, bins)
         return element
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
@@ -550,18 +550,14 @@ class BatchSource:
         if self._features.normalisation == "speaker":
             speaker = tf.gather(self._speakers, parsed["position"])
             mean, deviation = (tf.gather(values, speaker) for values in self._of_speakers)
-        views = {}
-        for name, shift in [("features", 0)] if order_seed is None else self._view_seeds.items():
-            drawn, of_speaker = features, mean
-            if order_seed is not None and self._vocal_tract is not None:
-                seed = tf.stack([order_seed, parsed["position"]]) + shift
-                drawn = self._vocal_tract.drawn(features, seed)
-                if self._features.normalisation == "speaker":
-                    of_speaker = self._vocal_tract.drawn(mean[None], seed)[0]
-            views[name] = normalise_features(drawn, self._features, of_speaker, deviation)
+        if order_seed is not None and self._vocal_tract is not None:
+            seed = tf.stack([order_seed, parsed["position"]])
+            features = self._vocal_tract.drawn(features, seed)
+            if self._features.normalisation == "speaker":
+                mean = self._vocal_tract.drawn(mean[None], seed)[0]
         labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
         return {
-            **views,
+            "features": normalise_features(features, self._features, mean, deviation),
             "feature_lengths": tf.shape(features)[0],
             "labels": labels,
             "label_lengths": tf.shape(labels)[0],

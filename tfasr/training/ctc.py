@@ -181,7 +181,7 @@ class CtcModel(keras.Model):
         self.accumulation_steps = accumulation_steps
         self.intermediate_loss_weight = intermediate_loss_weight
         self.consistency_weight = consistency_weight
-        self.middle_labels = middle_labels
+        self._middle_labels = middle_labels
         self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of local rounds
         self._step: Callable | None = None
         self.built = True
@@ -236,10 +236,10 @@ class CtcModel(keras.Model):
 
     def _all_losses(self, batch: Batch, all_logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the CTC losses ``(batch,)`` of what `_all_logits` returned."""
-        if len(all_logits) == 1 or not self.middle_labels:
+        if len(all_logits) == 1 or not self._middle_labels:
             return [self._ctc_losses(batch, logits) for logits in all_logits]
         ragged = {"row_splits_dtype": tf.int32}
-        of_classes = tf.ragged.constant(self.middle_labels, dtype=tf.int32, **ragged)
+        of_classes = tf.ragged.constant(self._middle_labels, dtype=tf.int32, **ragged)
         labels, lengths = batch["labels"], batch["label_lengths"]
         unpadded = tf.RaggedTensor.from_tensor(labels, lengths=lengths, **ragged)
         replaced = tf.gather(of_classes, unpadded).merge_dims(1, 2)

@@ -80,10 +80,10 @@ class TrainingConfig:
             last layer's loss in their place. Source: R. Sanabria and F. Metze, Hierarchical
             multitask learning with CTC, SLT 2018.
         consistency_weight: 0 trains on each utterance once per epoch. Above 0 a step sees it twice,
-            with different masks, vocal tracts (`AugmentationConfig`) and dropout. It minimises the
-            mean of both CTC losses, plus this weight times how far the two disagree: half the sum,
-            over frames, of the Kullback-Leibler divergences of each one's class probabilities from
-            the other's. A step takes about twice as long. Recorded losses are CTC alone.
+            with different masks and dropout. It minimises the mean of both CTC losses, plus this
+            weight times how far the two disagree: half the sum, over frames, of the
+            Kullback-Leibler divergences of each one's class probabilities from the other's. A step
+            takes about twice as long. Recorded losses don't include the disagreement.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut. They
             go through the model one after the other, which saves memory. Gradients are added up,
             clipped and applied once per global batch, so that steps and schedules do not change.

@@ -137,13 +137,14 @@ class TrainedRun:
         checkpoint: str = "best",
         progress: Progress = no_progress,
     ) -> EvaluationResult:
+        training = self.experiment.training
         if not 0 <= middle_weight < math.inf:
             raise UsageError(
                 "--middle_weight must be a finite number of at least 0. Received: "
                 f"{middle_weight}. Leave it out to decode the last layer's outputs alone; 0.5 is a "
                 "good first try."
             )
-        learnt = self.experiment.training.intermediate_loss_weight
+        learnt = training.intermediate_loss_weight
         if middle_weight and (decoder.name != "word_beam" or not learnt):
             raise UsageError(
                 "--middle_weight needs the decoder word_beam and a run trained with a "
@@ -177,7 +178,9 @@ class TrainedRun:
             priors = self._log_priors(model, shard_dir)
             written_by = PriorDivision(written_by, priors, prior_weight)
         if middle_weight:
-            labels = model.middle_labels or [[label] for label in range(self.alphabet.blank_id)]
+            labels = [[label] for label in range(self.alphabet.blank_id)]
+            if training.intermediate_labels == "characters":
+                labels = self.alphabet.spelled_classes
             written_by = MiddleRescoring(written_by, self.alphabet, labels, middle_weight)
         with progress(len(source.split.utterances)) as advance:
             evaluator = Evaluator(model, source, written_by, middle=middle_weight > 0)
