@@ -265,6 +265,7 @@ HYPOTHESES_FOLDER = "hypotheses"  # each evaluation's hypotheses, as JSON lines
 CPU_FILE = "cpu.csv"  # CPU utilisation over time
 GPU_FILE = "gpu.csv"  # GPU utilisation over time
 ENERGY_FILE = "energy.csv"  # readings of the energy counters over time
+HOST_FILE = "host.csv"  # what the machine gave the run over time, see `tfasr.tta.host`
 PROGRESS_FILE = "progress.json"  # the run's current state
 
 

@@ -28,6 +28,7 @@ from tfasr.recording.session import (
 )
 from tfasr.scoring.errors import ErrorCounts, count_errors, read_transcripts
 from tfasr.telemetry.machine import version
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
@@ -454,6 +455,7 @@ class Recorder:
             write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
             self._ledger.start("init")
             self._ledger.event("model_creation")
+            stack.enter_context(HostSampler(self.run_dir, begin.session))
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
             self._stack = stack.pop_all()

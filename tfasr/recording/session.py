@@ -30,7 +30,13 @@ WRITTEN = {
 }  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
 # Files that every run may have before its first step; those of a failed start are removed.
-WRITTEN_AT_START = (files.HEARTBEAT_FILE, files.RUN_FILE, files.CPU_FILE, files.GPU_FILE)
+WRITTEN_AT_START = (
+    files.HEARTBEAT_FILE,
+    files.RUN_FILE,
+    files.CPU_FILE,
+    files.GPU_FILE,
+    files.HOST_FILE,
+)
 _BLOCK_ORDER = {
     "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
     "decoding": "with e.decoding():", "saving": "with run.saving():",

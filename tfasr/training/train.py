@@ -25,6 +25,7 @@ from tfasr.ledger.events import Ledger, read_events
 from tfasr.recording.session import Session, extensions
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
 from tfasr.telemetry.energy import EnergySampler
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, statistics_rule
@@ -262,6 +263,7 @@ def train(
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
+        held.enter_context(HostSampler(run_dir, claim.session))
         session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
         checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
         with ledger.interval("init"):
