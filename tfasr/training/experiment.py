@@ -29,14 +29,6 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 
-# An older tfasr's behaviour, as values of settings that its ``experiment.json`` doesn't have.
-BEFORE = {
-    # Keras's momentum, 0.99 a step; evaluation of the last step's weights, never of averages.
-    "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
-    "augmentation": {"frequency_masks_over": "all_features"},
-}
-
-_GRID = {"evaluations_per_epoch": 1, "evaluation_utterances": 0}
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
 _MOST = 2**31 - 1  # epochs, steps and the like
 
@@ -304,19 +296,6 @@ class Experiment:
         parts = training.num_replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
-    def continued(self, run_dir: Path) -> "Experiment":
-        """Returns these configs, with the old behaviour for settings that the saved run lacks."""
-        path = run_dir / EXPERIMENT_FILE
-        if not path.is_file():
-            return self
-        saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
-        changed = {}
-        for group, values in BEFORE.items():
-            recorded = saved.get(group) if isinstance(saved.get(group), dict) else {}
-            missing = {name: value for name, value in values.items() if name not in recorded}
-            changed[group] = dataclasses.replace(getattr(self, group), **missing)
-        return dataclasses.replace(self, **changed)
-
     def to_json(self) -> dict:
         """Returns the configs as JSON, with the optimizer's settings and the model's name."""
         content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
@@ -326,11 +305,7 @@ class Experiment:
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
-        content = self.to_json()
-        for name, default in _GRID.items():  # defaults are left out, as in an older tfasr's files
-            if content["training"][name] == default:
-                del content["training"][name]
-        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(content, indent=1) + "\n")
+        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n")
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
@@ -352,27 +327,12 @@ class Experiment:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UsageError(f"{path} must hold a run's configs: {error}. {remedy}") from None
 
-    @staticmethod
-    def completed(content: dict) -> dict:
-        """Adds the settings that an older tfasr did not know to its saved `to_json`."""
-        defaults = Experiment().to_json()
-        name = content.get("recogniser", defaults["recogniser"]).get("name")
-        if name in MODELS:
-            fields = dataclasses.fields(MODELS[name])
-            of_model = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-            defaults["model"] = json.loads(json.dumps(of_model))
-        return {
-            group: {**values, **BEFORE.get(group, {}), **content.get(group, {})}
-            for group, values in defaults.items()
-        }
-
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
         """Reads what `to_json` returned; the optimizer stays the default."""
-        content = {name: {**BEFORE.get(name, {}), **group} for name, group in content.items()}
-        content["training"].pop("optimizer")
-        # tfasr 0.1.0 had only one model and did not write its name.
-        model = model_from_json(content.pop("recogniser", None), content.pop("model"))
+        content = {name: dict(group) for name, group in content.items()}
+        del content["training"]["optimizer"]
+        model = model_from_json(content.pop("recogniser"), content.pop("model"))
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         configs = {name: classes[name](**values) for name, values in content.items()}
         return cls(model=model, **configs)

@@ -240,7 +240,6 @@ def train(
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
-            experiment = experiment.continued(run_dir)
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)

@@ -53,7 +53,6 @@ def follow(
     """
     in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
-        experiment = experiment.continued(run_dir) if resume else experiment
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
         if in_rounds:
