@@ -126,17 +126,6 @@ def test_the_rule_tells_runs_apart_and_batch_sizes_not():
     assert len(rules) == 4
 
 
-def test_a_run_of_0_1_0_keeps_its_momentum_a_step():
-    content = experiment(8).to_json()
-    del content["training"]["batch_norm_window_utterances"]
-    loaded = Experiment.from_json(content)
-    assert loaded.training.batch_norm_window_utterances == 0
-    again = Experiment.from_json(experiment(8).to_json())
-    assert again.training == dataclasses.replace(
-        TrainingConfig(), optimizer=again.training.optimizer
-    )
-
-
 def test_a_window_must_not_be_negative():
     with pytest.raises(ValueError, match="batch_norm_window_utterances must be at least 0"):
         TrainingConfig(batch_norm_window_utterances=-1)

@@ -60,9 +60,8 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     A name is the variable's number and the last part of Keras's path. The rest of the path is left
     out, as it depends on how many layers the process has made.
     """
-    names = ("optimizer", "outer_optimizer")
-    optimizers = filter(None, (getattr(model, name, None) for name in names))
-    return _named([*model.variables, *(v for optimizer in optimizers for v in optimizer.variables)])
+    optimizer = getattr(model, "optimizer", None)
+    return _named([*model.variables, *(optimizer.variables if optimizer else [])])
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:

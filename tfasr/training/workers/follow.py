@@ -142,8 +142,8 @@ def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[st
     assign(trainer.variables, start)
     if state:
         assign(run.model.optimizer.variables, state)
-    rank, count, span = message["share"]
-    trainer.go_to(message["epoch"], message["step"], Share(rank, count, span and tuple(span)))
+    rank, count = message["share"]
+    trainer.go_to(message["epoch"], message["step"], Share(rank, count))
     steps = []
     while len(steps) < message["steps"] and trainer.more():
         steps.append(trainer.step())
