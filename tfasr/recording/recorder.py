@@ -27,8 +27,8 @@ from tfasr.recording.session import (
     settings_of,
 )
 from tfasr.scoring.errors import ErrorCounts, count_errors, read_transcripts
-from tfasr.telemetry.machine import version
 from tfasr.telemetry.host import HostSampler
+from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named

@@ -42,10 +42,7 @@ class HostReading:
 
 COUNTERS = tuple(field.name for field in dataclasses.fields(HostReading))
 HOST_COLUMNS = ("time_ms", "session", "mono_s", *COUNTERS)
-# The sampler looks once a second. If it did not for longer, and neither ran nor waited nor was
-# robbed meanwhile, then the whole process was stopped.
-LONGEST_PAUSE_BETWEEN_SAMPLES_S = 2.0
-STOPPED_AT_MOST_BUSY = 0.1
+LONGEST_SPAN_S = 2.0  # between samples of a process that isn't stopped
 # Below this share of the processors a run counts as disturbed, and reports name it.
 UNDISTURBED_SHARE = 0.9
 
@@ -91,6 +88,10 @@ class HostUse:
         """
         return self.wall_s * self.share
 
+    @property
+    def disturbed(self) -> bool:
+        return self.share < UNDISTURBED_SHARE
+
     def causes(self) -> list[tuple[str, float]]:
         """Returns what took processors or time, with the share of the interval, largest first."""
         wanted_s = self.ran_s + self.lost_s
@@ -108,9 +109,7 @@ def _part(amount: float | None, whole: float) -> float:
 
 
 def disturbance(use: HostUse) -> str:
-    """Returns a sentence about a disturbed interval of steps, or "" if it had what it wanted."""
-    if use.share >= UNDISTURBED_SHARE:
-        return ""
+    """Returns a sentence about a run whose steps the machine slowed down, and by what."""
     named = [f"{cause} {share:.0%}" for cause, share in use.causes() if share >= 0.01]
     return (
         f"the machine took {1 - use.share:.0%} of what its steps could have used "
@@ -119,17 +118,15 @@ def disturbance(use: HostUse) -> str:
     )
 
 
-def read_host_file(path: str | Path) -> dict[int, np.ndarray]:
-    """Reads ``host.csv``, given as a file or its run folder.
+def read_host_file(run_dir: str | Path) -> dict[int, np.ndarray]:
+    """Reads a run folder's ``host.csv``.
 
     Returns:
         For each session an array (samples, 1 + counters): the sample's ``mono_s``, then the values
         of `COUNTERS`, NaN where unknown. Damaged lines are left out, and so are samples whose clock
-        doesn't rise.
+        doesn't rise. Empty if the run has no such file.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / HOST_FILE
+    path = Path(run_dir) / HOST_FILE
     if not path.is_file():
         return {}
 
@@ -255,7 +252,7 @@ def _use(spans: _Spans, unknown_s: float) -> HostUse:
     waited_s = spans.of("waited_s")
     throttled_s = np.fmin(spans.of("throttled_s"), waited_s)
     others_s = np.maximum(spans.of("busy_s") - ran_s, 0.0)
-    competed_s = np.fmin(waited_s - np.nan_to_num(throttled_s), others_s)
+    competed_s = np.minimum(waited_s - np.nan_to_num(throttled_s), others_s)
 
     return HostUse(
         wall_s=float(spans.covered_s.sum()),
@@ -279,11 +276,14 @@ def _own_part(stolen_s: np.ndarray, ran_s: np.ndarray, busy_s: np.ndarray) -> np
 
 
 def _stopped_s(spans: _Spans) -> np.ndarray:
-    """Returns for each span the seconds in which the whole process stood still."""
+    """Returns for each span the seconds in which the whole process stood still.
+
+    The sampler looks once a second. If it did not for longer, and no thread of the run ran or
+    waited for a processor meanwhile, the process was stopped, or the computer slept.
+    """
     used_s = np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
-    long = spans.lengths_s > LONGEST_PAUSE_BETWEEN_SAMPLES_S
-    idle = used_s < STOPPED_AT_MOST_BUSY * spans.lengths_s
-    return np.where(long & idle, spans.lengths_s, 0.0)
+    still_s = np.maximum(spans.lengths_s - used_s, 0.0)
+    return np.where(spans.lengths_s > LONGEST_SPAN_S, still_s, 0.0)
 
 
 def _least(values: np.ndarray) -> float | None:
