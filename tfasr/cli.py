@@ -62,7 +62,6 @@ _EXAMPLES = {
     "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
     "bench step": "bench step --gin_file an4.gin --batch 8,16",
     "bench inference": "bench inference --run_dir runs/a --corpus_dir recordings",
-    "bench scaling": "bench scaling runs/a --target cer=0.15 --workers 2,4 --link_gbit_s 10",
     "presets": "presets",
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",

@@ -24,11 +24,8 @@ from tfasr.models.recurrent import AcousticModelConfig
 
 CONFIG = BackendsConfig(
     backends=("tensorflow", "jax", "native_torch"),
-    layouts=("NHWC",),
     rounds=1,
     steps=2,
-    warmup_steps=2,
-    keyword_batch_size=3,
     acoustic_batch_size=2,
     acoustic_frames=40,
 )
@@ -36,6 +33,7 @@ CONFIG = BackendsConfig(
 
 def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     monkeypatch.setattr(backends, "installed_backends", lambda: ["tensorflow"])
+    monkeypatch.setattr(backends, "KEYWORD_BATCH_SIZE", 3)
     keyword = KeywordSpotterConfig(num_frames=30, num_bins=26, filters=(2, 2, 2, 2))
     acoustic = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4)
     result = backends.run(CONFIG, keyword, acoustic, FeatureConfig(), Context())

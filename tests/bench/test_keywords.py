@@ -26,9 +26,10 @@ def training(**values):
     return KeywordTrainingConfig(**{"batch_size": 16, "epochs": 6, **sizes, **values})
 
 
-def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path):
-    config = training(learning_rate=0.01, target_error=0.5, target_window=1)
-    result = run(SMALL, config, Context(out=tmp_path))
+def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeypatch):
+    for name, value in {"LEARNING_RATE": 0.01, "TARGET_ERROR": 0.5, "TARGET_WINDOW": 1}.items():
+        monkeypatch.setattr(f"tfasr.bench.keywords.{name}", value)
+    result = run(SMALL, training(), Context(out=tmp_path))
     found = result.values
     assert found["utterances"] == {"train": 240, "validation": 40, "test": 40}
     confusion = np.array(found["confusion"])

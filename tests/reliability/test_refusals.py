@@ -81,17 +81,6 @@ def test_only_the_plans_own_files_are_removed_and_a_foreign_shards_name_is_not_t
     refused(*prepare(corpus, shard_dir, *smallest), keeps=shard_dir, names=("train-00003.tfre",))
 
 
-def test_a_plan_of_an_older_tfasr_is_taken_up(tfasr, corpus, tmp_path):
-    shard_dir = tmp_path / "shards"
-    folder = shard_dir / "train"
-    assert tfasr(*prepare(corpus, shard_dir)).status == 0
-    whole = snapshot(folder)
-    (folder / "plan.json").write_text("0" * 64)
-    (folder / "train-00007.tfrecord").write_text("of the older plan")
-    assert tfasr(*prepare(corpus, shard_dir)).status == 0
-    assert snapshot(folder) == whole
-
-
 def test_the_second_of_two_prepares_gets_one_line(refused, corpus, tmp_path):
     folder = tmp_path / "shards" / "train"
     folder.mkdir(parents=True)

@@ -17,13 +17,18 @@ from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Table, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.config import config_class, require, require_numbers
+from tfasr.kit.config import config_class, require_numbers
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.recording.recorder import Recorder
 from tfasr.tta.policies import AccuracyPoint
 from tfasr.tta.run import load_run
+
+LEARNING_RATE = 0.003  # of the Adam optimizer
+SEED = 0  # of initial weights, order and synthetic data
+TARGET_ERROR = 0.1  # fraction of wrong validation words to reach
+TARGET_WINDOW = 3  # epochs whose median must meet the target
 
 
 @config_class
@@ -32,10 +37,6 @@ class KeywordTrainingConfig:
 
     batch_size: int = 64  # utterances per update
     epochs: int = 20  # passes over the training data
-    learning_rate: float = 0.003  # of the Adam optimizer
-    seed: int = 0  # of initial weights, order and synthetic data
-    target_error: float = 0.1  # target: fraction of wrong validation words
-    target_window: int = 3  # epochs whose median must meet the target
     # "keras" on the current backend, or "torch", PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
     # memory layout of images (`tfasr.models.keyword_spotter.LAYOUTS`); some backends lack one
@@ -46,10 +47,8 @@ class KeywordTrainingConfig:
     num_test: int = 6835  # synthetic test utterances, as in Speech Commands 1
 
     def check(self) -> None:
-        require_numbers(self, "batch_size", "epochs", "target_window", "learning_rate")
+        require_numbers(self, "batch_size", "epochs")
         require_numbers(self, "num_train", "num_validation", "num_test")
-        require_numbers(self, "seed", zero=True)
-        require(0 <= self.target_error <= 1, self, "target_error", "in 0..1")
 
 
 # The 30 words of the corpus's first version; the second version has five more.
@@ -240,23 +239,23 @@ def train_keywords(
             f"A run needs its own folder. Received: {run_dir}, which has a run; change --out."
         )
     train, validation, test = (data.splits[name] for name in SPLITS)
-    random, sizes_seen = np.random.default_rng(config.seed), set()
+    random, sizes_seen = np.random.default_rng(SEED), set()
     with Recorder(
         run_dir,
         train_samples=len(train.labels),
-        targets=[(METRIC, config.target_error)],
-        target_window=config.target_window,
+        targets=[(METRIC, TARGET_ERROR)],
+        target_window=TARGET_WINDOW,
         global_batch_size=config.batch_size,
-        seed=config.seed,
+        seed=SEED,
         facts={
             "num_replicas": 1,
             "eval_samples": len(validation.labels),
             "opt_name": "adam",
-            "opt_base_learning_rate": config.learning_rate,
+            "opt_base_learning_rate": LEARNING_RATE,
         },
         comparability={"task": "keyword spotting", "data": data.identity, "words": data.words},
     ) as recorder:
-        options = (config.framework, config.layout, config.learning_rate, config.seed)
+        options = (config.framework, config.layout, LEARNING_RATE, SEED)
         stepper, parameters = make_spotter(network, *options)
         recorder.note(parameters=parameters)
         for epoch in range(1, config.epochs + 1):
@@ -272,7 +271,7 @@ def train_keywords(
                     if not np.isfinite(step.loss):
                         raise RunError(
                             f"The loss must be a finite number. Received: {step.loss}. Try a "
-                            "smaller KeywordTrainingConfig.learning_rate."
+                            "larger KeywordTrainingConfig.batch_size."
                         )
                 sizes_seen.add(size)
             with recorder.evaluation() as evaluation:
@@ -325,8 +324,8 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
         "training, utterances/s": UNKNOWN if rate is None else f"{rate:,.0f}",
     }
     notes = [
-        f"Target: {100 * config.target_error:g} % wrong words on the validation split, as the "
-        f"median of {config.target_window} epochs. Times are wall-clock times from the model's "
+        f"Target: {100 * TARGET_ERROR:g} % wrong words on the validation split, as the "
+        f"median of {TARGET_WINDOW} epochs. Times are wall-clock times from the model's "
         f"creation on. {NEVER}: never reached.",
         f"Utterances/s leaves out {throughput.warmup_steps} warm-up steps and "
         f"{throughput.traced_steps} more that compiled.",
@@ -402,8 +401,8 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
         run_dir = Path(context.out or scratch) / "run"
         confusion = train_keywords(network, training, data, run_dir)
         finished = load_run(run_dir)
-    target = training.target_error
-    reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
+    target = TARGET_ERROR
+    reached = finished.time_to_accuracy(window=TARGET_WINDOW, **{METRIC: target})
     throughput = finished.throughput()
     points = finished.accuracy_curve(METRIC)
     layers = spotter.memory_accounting(network)
@@ -443,11 +442,11 @@ def _data(network, training: KeywordTrainingConfig, context: Context) -> Keyword
             import tensorflow as tf
 
             tf.config.set_visible_devices([], "GPU")
-        sizes = (context.fraction, training.seed)
+        sizes = (context.fraction, SEED)
         return speech_commands_keywords(context.corpus_dir, network, *sizes)
     share = context.fraction
     sizes = {name: max(1, round(share * getattr(training, f"num_{name}"))) for name in SPLITS}
-    return synthetic_keywords(network, sizes, training.seed)
+    return synthetic_keywords(network, sizes, SEED)
 
 
 KEYWORD_SPOTTING = Workload(run, (KeywordSpotterConfig, KeywordTrainingConfig))

@@ -5,7 +5,6 @@
 """
 
 import argparse
-import dataclasses
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,6 @@ from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import trained
-from tfasr.tta.policies import PAPER, POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -193,49 +191,8 @@ def _step(arguments: argparse.Namespace) -> str:
     return _run(arguments, "step", config, Context())
 
 
-def _scaling_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    runs = "runs with several batch sizes"
-    add("run_dirs", nargs="*", type=Path, metavar="RUN_DIR", help=runs)
-    measured = "a results.json that tfasr bench --gin_file bench/scaling.gin wrote; repeatable"
-    files = {"action": "append", "type": Path, "default": [], "metavar": "FILE"}
-    add("--measured", **files, help=measured)
-    target = "such as cer=0.10; default: only steps"
-    add("--target", default="", metavar="METRIC=VALUE", help=target)
-    add("--policy", choices=sorted(POLICIES), default=PAPER.name)
-    add("--window", type=int, help="evaluations whose median must meet the target")
-    add("--workers", default="1,2,4,8,16", help="default: %(default)s")
-    add("--global_batch_size", metavar="N,...", help="utterances of all; default: the runs'")
-    add("--rows_per_worker", metavar="N,...", help="or: utterances of each worker")
-    add("--link_gbit_s", type=float, help="of each worker's link; default: the runs'")
-    add("--link_latency_us", type=float, default=0.0, help="per message; default: %(default)s")
-    loopback = "the runs used no network: add the link's time to their exchanges"
-    add("--over_loopback", action="store_true", help=loopback)
-    measure = "measure a gradient exchange of two processes here, and add the link's time"
-    add("--measure_exchange", action="store_true", help=measure)
-    add("--gradient_mb", type=float, help="exchanged per step; default: the runs'")
-    add("--overlap", type=float, default=0.0, help="share of the exchange hidden by computation")
-    add("--out", metavar="DIR|FILE.json", help="write tables, JSON and a figure here")
-
-
-def _scaling(arguments: argparse.Namespace) -> str:
-    """``tfasr bench scaling``: predicts steps per second and time to accuracy of N workers.
-
-    The prediction uses recorded runs (how long their steps took, how many utterances they needed at
-    their batch sizes) and the speed of the link between workers. To measure several devices in one
-    process instead, use ``tfasr bench --gin_file bench/scaling.gin``.
-    """
-    from tfasr.bench.scaling.predict import Asked, predict
-
-    values = _same(arguments, *(field.name for field in dataclasses.fields(Asked)))
-    for flag in ("workers", "global_batch_size", "rows_per_worker"):
-        values[flag] = _numbers(arguments, flag) if values[flag] else ()
-    return predict(Asked(**values), out=arguments.out, output_format=arguments.format)
-
-
 SUBCOMMANDS = {
     "decoder": (_decoder_flags, _decoder),
     "step": (_step_flags, _step),
     "inference": (_inference_flags, _inference),
-    "scaling": (_scaling_flags, _scaling),
 }
