@@ -135,8 +135,8 @@ def test_a_run_records_and_evaluates_as_without(tmp_path, precision):
     (scores,) = (e["value"] for e in read_events(run_dir) if e["key"] == "tracked_stats")
     options = {"split": "validation", "shard_dir": SHARDS, "checkpoint": "last"}
     again = evaluate(run_dir=run_dir, **options)
-    # Graphs that differ may sum a product in another order. In float32 that changes the last digits;
-    # in bfloat16 one value rounded to 8 bits the other way moves all that follow.
+    # Other graphs may sum a product in another order. In float32 that changes the last digits, in
+    # bfloat16 one value that is rounded to 8 bits the other way moves all that follow.
     tolerance = 1e-5 if precision == "float32" else 1e-2
     assert again.loss == pytest.approx(scores["loss"], rel=tolerance)
     alone, hardly, twice = (
