@@ -141,19 +141,20 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     return GinText(tuple(lines), tuple(statements))
 
 
-def read_evidence(path: Path) -> tuple[Statement, ...]:
+def read_evidence(path: Path) -> GinText:
     """Reads a gin file that belongs to a run or track to be checked; it may not read other files.
 
     Raises UsageError if it includes a file or imports a module.
     """
-    statements = parse(_lines(path, (0, 0)))
+    lines = _lines(path, (0, 0))
+    statements = parse(lines)
     for statement in statements:
         if statement.kind in ("import", "include"):
             raise UsageError(
                 f"{statement.place}: a file to be checked must hold only bindings. Received: "
                 f"{statement.text.strip()!r}."
             )
-    return tuple(statements)
+    return GinText(tuple(lines), tuple(statements))
 
 
 def parse(lines: Sequence[Line]) -> list[Statement]:

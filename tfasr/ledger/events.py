@@ -21,7 +21,9 @@ A training run writes, in order:
   started the process, see `tfasr.ledger.declared`)}``; metadata ``process_age_s`` (seconds since
   the process was created, if it was started only for this run).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
-  (again in every session), and the run's facts as points: ``shards`` (each split's content hash),
+  (again in every session), and the run's facts as points: ``conditions`` (of each session: threads,
+  affinity and whatever else decides its speed, see `tfasr.telemetry.machine.conditions`),
+  ``shards`` (each split's content hash),
   ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
   ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
   ``instruction_set`` (of the compiled layers: ``name``, ``forced`` if TFASR_INSTRUCTION_SET set

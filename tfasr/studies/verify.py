@@ -447,7 +447,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     # An experiment's only run moves to another folder when seeds are added.
     named = [r for p in study.plans.values() for r in p["runs"] if r["folder"] == place][-1]
     path = run_dir / files.GIN_GIVEN_FILE
-    lines = [statement.text for statement in read_evidence(path)]
+    lines = [statement.text for statement in read_evidence(path).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
     read_lines = files.read_text(path, "Restore it from a copy.").splitlines()
     without_effect = {line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)}
