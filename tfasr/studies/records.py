@@ -124,9 +124,6 @@ class TrackConfig:
         require(self.kind in ("seconds", "utterances"), self, "kind", "'seconds' or 'utterances'")
         require(self.division in ("open", "closed"), self, "division", "'open' or 'closed'")
         require(bool(self.baseline), self, "baseline", "at least one preset")
-        # A track may come from anyone: its presets must not name other files of this machine.
-        inside = all(not Path(f).is_absolute() and ".." not in Path(f).parts for f in self.baseline)
-        require(inside, self, "baseline", "presets, or files in the track's folder")
 
     @property
     def bindings(self) -> list[str]:
@@ -163,6 +160,12 @@ def load_track(name: str, records: Path) -> TrackConfig:
     # Anyone may have written it: reading it imports nothing and includes no other file.
     text = read_evidence(by_name[name])
     config = fill(text, partial(make, TrackConfig), imports=False).configs
+    for file in config.baseline:
+        if Path(file).is_absolute() or ".." in Path(file).parts:
+            raise UsageError(
+                f"A track's baseline must name presets, or files in the track's folder. Received: "
+                f"{file!r} in {by_name[name]}."
+            )
     # A track in --records may have its baseline's presets in its own folder.
     near = (by_name[name].parent / file for file in config.baseline)
     files = zip(near, config.baseline, strict=True)
