@@ -212,26 +212,6 @@ def test_a_lost_worker_ends_an_asynchronous_segment_after_the_blocks_that_have_b
         assert [one.rank for one in hub.collect()] == [0]
 
 
-def test_shares_by_speed_cover_each_batch_once_and_leave_nobody_without():
-    cluster = cluster_of(3)
-    with hub_of(cluster, by_speed=True) as (hub, _):
-        workers = [Worker(cluster, rank) for rank in (1, 2)]
-        hub.await_all(fits, 0, FEW)
-        round_of(hub, 0, 1)
-        hub.open(2, 0, 1, lambda: [])
-        block, _ = hub.take()
-        for worker in workers:
-            while len(worker.blocks) < 2:
-                time.sleep(0.01)
-        spans = sorted([block.share.span, *(tuple(w.blocks[1]["share"][2]) for w in workers)])
-        hub.deliver(block, of_chief(block))
-        hub.settle()
-    assert spans[0][0] == 0
-    assert [a[1] for a in spans[:-1]] == [b[0] for b in spans[1:]]
-    assert spans[-1][1] == spans[-1][2]
-    assert all(last > first for first, last, _ in spans)
-
-
 def test_a_newcomer_gets_the_optimizers_state_once():
     cluster = cluster_of(2)
     with (

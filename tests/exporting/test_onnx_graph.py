@@ -1,4 +1,4 @@
-"""Graphs in ONNX compute what Keras computes, for every kind that has one."""
+"""Graphs in ONNX compute what Keras computes, for every family that has one."""
 
 import keras
 import numpy as np
@@ -71,7 +71,7 @@ def log_softmax(logits) -> np.ndarray:
     return keras.ops.convert_to_numpy(keras.ops.log_softmax(logits, axis=-1))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [n for n, c in CONFIGS.items() if model_name(c) in WRITERS])
 def test_a_graph_says_what_the_model_says(name):
     config = CONFIGS[name]
     model = made(config)

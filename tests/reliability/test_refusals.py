@@ -2,7 +2,6 @@
 
 import ast
 import json
-import logging
 import re
 import resource
 import shutil
@@ -438,24 +437,6 @@ def test_a_best_checkpoint_that_stays_the_best_leaves_no_part(tmp_path):
     keep_as_best(path)
     keep_as_best(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["best.npz", path.name]
-
-
-def test_a_run_of_an_older_tfasr_is_resumed_with_a_word(run_dir, caplog):
-    from tfasr.training.from_gin import load_config
-    from tfasr.training.run_folder import own_run_folder
-
-    unfinished(run_dir)
-    path = run_dir / "events.jsonl"
-    events = [event for event in read_events(run_dir) if event["key"] != "shards"]
-    del events[0]["value"]["ledger_format"]
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    experiment = load_config(str(TINY), ["TrainingConfig.epochs = 1"]).experiment
-    with (
-        caplog.at_level(logging.WARNING),
-        own_run_folder(run_dir, experiment, {"train": "a"}, resume=True) as claim,
-    ):
-        assert claim.session == 1
-    assert "recorded no hash of its shards" in caplog.text
 
 
 def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shards, tmp_path):

@@ -236,14 +236,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Share:
-    """A worker's rows ``rank * n // count`` to ``(rank + 1) * n // count`` of a global batch of n.
-
-    With a ``span`` (first, last, parts): rows ``first * n // parts`` to ``last * n // parts``.
-    """
+    """A worker's rows of a batch of n: ``rank * n // count`` to ``(rank + 1) * n // count``."""
 
     rank: int
     count: int
-    span: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -592,11 +588,11 @@ def share_of_batches(
     and ``counted`` float32: 1, or 0 if the batch has too few utterances for all workers, so that
     this worker repeats one of another worker's.
     """
-    begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
 
     def share_of(batch: Batch) -> tf.data.Dataset:
         utterances = tf.shape(batch["positions"])[0]
-        begin, end = begins * utterances // parts, ends * utterances // parts
+        begin = share.rank * utterances // share.count
+        end = (share.rank + 1) * utterances // share.count
         empty = tf.equal(begin, end)
         first = tf.minimum(begin, utterances - 1)
         rows = batch["record"][first : tf.where(empty, first + 1, end)]

@@ -2,7 +2,7 @@
 
 The index, ``index.json``, contains hashes of each shard (``sha256``), the manifest
 (``manifest_sha256``), the columns (``columns_sha256``) and the rest of the index
-(``index_sha256``). Splits prepared by tfasr 0.1.0 have no hashes.
+(``index_sha256``).
 
 The manifest, ``manifest.jsonl``, has a line for each utterance. A large split also has
 ``columns.npy``, its numbers as an array, which is read in a second instead of minutes.
@@ -56,8 +56,9 @@ _COLUMNS = np.dtype(
 _TYPES = {
     **{"format": int, "content_hash": str, "alphabet": dict, "features": dict, "packing": dict},
     **{"conv": list, "utterances": int, "feature_sums": dict, "shards": list},
+    **{"manifest_sha256": str, "index_sha256": str},
 }
-_SHARD_TYPES = {"file": str, "bytes": int, "utterances": int}
+_SHARD_TYPES = {"file": str, "bytes": int, "utterances": int, "sha256": str}
 
 log = logging.getLogger("tfasr")
 
@@ -73,12 +74,11 @@ class ShardedUtterance:
     duration_s: float
     frames: int  # feature frames
     frames_needed: int  # the fewest output frames with which CTC can align the text
-    # A hash of the features; noisy copies have their original's. "" in splits of an older tfasr.
-    content: str = ""
+    content: str  # a hash of the features; noisy copies have their original's
 
 
 def _content_code(content: str) -> int:
-    return int(content or "0", 16)
+    return int(content, 16)
 
 
 def _speaker_code(name: str) -> int:
@@ -254,14 +254,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"The shards of {path} must lie in its folder. It names {', '.join(outside[:_LISTED])}."
         )
-    if "index_sha256" not in index:
-        log.warning(
-            "%s was prepared by an older tfasr, without hashes, so changes to its files go "
-            "unnoticed. Run tfasr prepare to add the hashes.",
-            folder,
-        )
-    else:
-        _check_hash(path, _index_hash(index), index["index_sha256"])
+    _check_hash(path, _index_hash(index), index["index_sha256"])
     return index
 
 
@@ -296,7 +289,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
         )
     if not content:
         return
-    stated = {name: shard["sha256"] for name, shard in shards.items() if "sha256" in shard}
+    stated = {name: shard["sha256"] for name, shard in shards.items()}
     try:
         with ThreadPoolExecutor() as threads:
             hashes = list(threads.map(file_sha256, (folder / name for name in stated)))
@@ -322,8 +315,8 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             "Run tfasr prepare again; it resumes."
         )
     try:
-        if index["utterances"] > MOST_HELD and "columns_sha256" in index:
-            _check_hash(path, file_sha256(path), index.get("manifest_sha256", ""))
+        if index["utterances"] > MOST_HELD:
+            _check_hash(path, file_sha256(path), index["manifest_sha256"])
             return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
         content = path.read_bytes()
     except OSError as error:
@@ -334,8 +327,7 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             f"{path} must list the index's {index['utterances']} utterances. "
             f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
         )
-    digest = hashlib.sha256(content).hexdigest()
-    _check_hash(path, digest, index.get("manifest_sha256", digest))
+    _check_hash(path, hashlib.sha256(content).hexdigest(), index["manifest_sha256"])
     return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
 
 

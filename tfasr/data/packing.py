@@ -67,7 +67,6 @@ _LOCK_FILE = "prepare.lock"
 _BEFORE_THE_PLAN = (_LOCK_FILE, LISTING_FILE, LISTING_FILE + PARTIAL_SUFFIX)
 _SUFFIXES = (".tfrecord", ".json", PARTIAL_SUFFIX, ".json" + PARTIAL_SUFFIX)
 _OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, COLUMNS_FILE, DROPPED_FILE)
-_OLD_PLAN = re.compile(r"[0-9a-f]{64}\s*")
 _LISTED = 8
 
 
@@ -139,17 +138,15 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
     if match is None or match[2] not in _SUFFIXES:
         return False
     number = int(match[1])
-    return (shards < 0 or number < shards) and name.startswith(shard_name(split, number) + ".")
+    return number < shards and name.startswith(shard_name(split, number) + ".")
 
 
 def _plan(folder: Path) -> tuple[str, int] | None:
-    """Returns the plan's key and number of shards (-1 in a plan of tfasr 0.1.0, which lacks it)."""
+    """Returns the plan's key and number of shards; None without a plan."""
     try:
         text = (folder / PLAN_FILE).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
-    if _OLD_PLAN.fullmatch(text):
-        return text.strip(), -1
     with contextlib.suppress(ValueError, TypeError, KeyError):
         plan = json.loads(text)
         if isinstance(plan["key"], str) and isinstance(plan["shards"], int):
@@ -431,7 +428,7 @@ def finish_shard(
     """Writes a shard and its sidecar, unless an earlier call has; returns the sidecar."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
-    # Both are made anew if one is missing or damaged, or without a hash, as in tfasr 0.1.0.
+    # Both are made anew if one is missing or damaged.
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
         if sidecar["sha256"] == file_sha256(shard_path):

@@ -300,7 +300,7 @@ def exported_runtime(folder: Path) -> str:
     """Returns the runtime of an export's model; UsageError if it isn't in `MODEL_FILES`."""
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
-    runtime = content.get("runtime", ONNX)  # older exports, without this key, are for ONNX
+    runtime = content.get("runtime")
     if not isinstance(runtime, str) or runtime not in MODEL_FILES:
         raise UsageError(
             f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "

@@ -54,12 +54,6 @@ class TrainingState:
         scored = [scores["epoch"] for scores in self.history[-1:] if "epoch" in scores]
         return (self.evaluating or scored or [None])[-1]
 
-    def to_json(self) -> dict[str, Any]:
-        values = dataclasses.asdict(self)
-        if not self.evaluating:  # as in files of an older tfasr, which lack this field
-            del values["evaluating"]
-        return values
-
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns all state of a model and its optimizer, with random states, by unique name.
@@ -67,9 +61,8 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     A name is the variable's number and the last part of Keras's path. The rest of the path is left
     out, as it depends on how many layers the process has made.
     """
-    names = ("optimizer", "outer_optimizer")
-    optimizers = filter(None, (getattr(model, name, None) for name in names))
-    return _named([*model.variables, *(v for optimizer in optimizers for v in optimizer.variables)])
+    optimizer = getattr(model, "optimizer", None)
+    return _named([*model.variables, *(optimizer.variables if optimizer else [])])
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
@@ -126,7 +119,7 @@ def save_checkpoint(
             "are kept. Lower the learning rate or clip gradients (clipnorm)."
         )
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
-    arrays[_STATE] = np.asarray(json.dumps(state.to_json()))
+    arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     if ledger is not None:
         arrays[_LEDGER] = np.asarray(json.dumps(ledger))
     with whole_file(path) as file:

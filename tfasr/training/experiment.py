@@ -29,14 +29,6 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 
-# An older tfasr's behaviour, as values of settings that its ``experiment.json`` doesn't have.
-BEFORE = {
-    # Keras's momentum, 0.99 a step; evaluation of the last step's weights, never of averages.
-    "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
-    "augmentation": {"frequency_masks_over": "all_features"},
-}
-
-_GRID = {"evaluations_per_epoch": 1, "evaluation_utterances": 0}
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
 _MOST = 2**31 - 1  # epochs, steps and the like
 
@@ -105,19 +97,12 @@ class TrainingConfig:
             share of the batches by itself, then all continue from the mean of their weights.
             "asynchronous": each worker's change is added when it arrives; a worker waits for the
             slowest only if it is ``most_staleness`` rounds ahead. "local" with rounds of one step
-            and the outer optimizer "average" trains like "synchronous". One process ignores this.
+            trains like "synchronous". One process ignores this.
         exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
-        local_from_epoch: before this epoch, local rounds have one step (post-local SGD).
-        outer_optimizer: how the mean change of the weights in a local round is applied: "average"
-            as it is, "nesterov" as a gradient for SGD with Nesterov momentum.
-        outer_learning_rate: of "nesterov"; by default DiLoCo's.
-        outer_momentum: of "nesterov"; by default DiLoCo's.
         most_staleness: how many rounds a worker may be ahead of the slowest one. While it trains a
             round, each other worker adds at most 2 * most_staleness + 1 changes to the weights.
         worker_timeout_s: how long the others wait for a worker before they go on without it, until
             it answers again.
-        share_by_speed: whether a worker's share of the batches in "local" and "asynchronous"
-            follows its speed in its last round, instead of being the same for all.
         evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
             weights if the optimizer keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training continues with its own weights.
@@ -158,8 +143,7 @@ class TrainingConfig:
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
     Regularization for CTC-based Speech Recognition, ICASSP 2021; Z. Yao et al., CR-CTC:
     Consistency regularization on CTC, ICLR 2025, section 3.2. S. Stich, Local SGD Converges
-    Fast and Communicates Little, ICLR 2019; T. Lin et al., Don't Use Large Mini-Batches, Use Local
-    SGD, ICLR 2020 (post-local); A. Douillard et al., DiLoCo, 2023 (Nesterov, 0.7, 0.9).
+    Fast and Communicates Little, ICLR 2019.
     """
 
     epochs: int = 30
@@ -181,13 +165,8 @@ class TrainingConfig:
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
     exchange: Literal["synchronous", "local", "asynchronous"] = "synchronous"
     exchange_every_steps: int = 16
-    local_from_epoch: int = 1
-    outer_optimizer: Literal["average", "nesterov"] = "average"
-    outer_learning_rate: float = 0.7
-    outer_momentum: float = 0.9
     most_staleness: int = 1
     worker_timeout_s: float = 60.0
-    share_by_speed: bool = False
     evaluate_averaged: bool = True
     averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
@@ -214,7 +193,7 @@ class TrainingConfig:
     def check(self) -> None:
         require_precision(self, "precision", trained())
         at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
-        of_rounds = ("exchange_every_steps", "local_from_epoch", "most_staleness")
+        of_rounds = ("exchange_every_steps", "most_staleness")
         for name in (*at_least_1.split(), "gradient_accumulation_steps", *of_rounds):
             require_within(self, 1, **{name: _MOST})
         require_within(self, 1, evaluations_per_epoch=1000)
@@ -232,13 +211,8 @@ class TrainingConfig:
         )
         rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
         require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
-        require(0 <= self.outer_momentum < 1, self, "outer_momentum", "in 0..1, below 1")
-        for name in ("outer_learning_rate", "worker_timeout_s"):
-            require(0 < getattr(self, name) < math.inf, self, name, "above 0, and finite")
-        local = self.exchange == "local"
-        only = 'left alone unless exchange is "local"'
-        require(local or self.outer_optimizer == "average", self, "outer_optimizer", only)
-        require(local or self.local_from_epoch == 1, self, "local_from_epoch", only)
+        finite = 0 < self.worker_timeout_s < math.inf
+        require(finite, self, "worker_timeout_s", "above 0, and finite")
         finite = math.isfinite(self.initial_blank_bias)
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
@@ -267,11 +241,9 @@ class TrainingConfig:
     @property
     def in_rounds(self) -> bool:
         """Whether a cluster's workers take steps by themselves between exchanges."""
-        averaged_steps = self.exchange_every_steps == 1 and self.outer_optimizer == "average"
-        return self.exchange != "synchronous" and not (self.exchange == "local" and averaged_steps)
-
-    def steps_of_round(self, epoch: int) -> int:
-        return self.exchange_every_steps if epoch >= self.local_from_epoch else 1
+        if self.exchange == "local":
+            return self.exchange_every_steps > 1
+        return self.exchange == "asynchronous"
 
 
 def default_model() -> RecogniserConfig:
@@ -304,19 +276,6 @@ class Experiment:
         parts = training.num_replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
-    def continued(self, run_dir: Path) -> "Experiment":
-        """Returns these configs, with the old behaviour for settings that the saved run lacks."""
-        path = run_dir / EXPERIMENT_FILE
-        if not path.is_file():
-            return self
-        saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
-        changed = {}
-        for group, values in BEFORE.items():
-            recorded = saved.get(group) if isinstance(saved.get(group), dict) else {}
-            missing = {name: value for name, value in values.items() if name not in recorded}
-            changed[group] = dataclasses.replace(getattr(self, group), **missing)
-        return dataclasses.replace(self, **changed)
-
     def to_json(self) -> dict:
         """Returns the configs as JSON, with the optimizer's settings and the model's name."""
         content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
@@ -326,11 +285,7 @@ class Experiment:
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
-        content = self.to_json()
-        for name, default in _GRID.items():  # defaults are left out, as in an older tfasr's files
-            if content["training"][name] == default:
-                del content["training"][name]
-        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(content, indent=1) + "\n")
+        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n")
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
@@ -352,27 +307,12 @@ class Experiment:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UsageError(f"{path} must hold a run's configs: {error}. {remedy}") from None
 
-    @staticmethod
-    def completed(content: dict) -> dict:
-        """Adds the settings that an older tfasr did not know to its saved `to_json`."""
-        defaults = Experiment().to_json()
-        name = content.get("recogniser", defaults["recogniser"]).get("name")
-        if name in MODELS:
-            fields = dataclasses.fields(MODELS[name])
-            of_model = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-            defaults["model"] = json.loads(json.dumps(of_model))
-        return {
-            group: {**values, **BEFORE.get(group, {}), **content.get(group, {})}
-            for group, values in defaults.items()
-        }
-
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
         """Reads what `to_json` returned; the optimizer stays the default."""
-        content = {name: {**BEFORE.get(name, {}), **group} for name, group in content.items()}
-        content["training"].pop("optimizer")
-        # tfasr 0.1.0 had only one model and did not write its name.
-        model = model_from_json(content.pop("recogniser", None), content.pop("model"))
+        content = {name: dict(group) for name, group in content.items()}
+        del content["training"]["optimizer"]
+        model = model_from_json(content.pop("recogniser"), content.pop("model"))
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         configs = {name: classes[name](**values) for name, values in content.items()}
         return cls(model=model, **configs)

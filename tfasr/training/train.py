@@ -107,10 +107,9 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 # Settings of rounds: results are comparable only if these are equal.
-_OF_ROUNDS = ("exchange", "exchange_every_steps", "share_by_speed")
 _OF_EXCHANGE = {
-    "local": ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum"),
-    "asynchronous": ("most_staleness",),
+    "local": ("exchange", "exchange_every_steps"),
+    "asynchronous": ("exchange", "exchange_every_steps", "most_staleness"),
 }
 
 
@@ -158,7 +157,7 @@ def comparability(
     }
     training = experiment.training
     if in_cluster and training.in_rounds:
-        names = (*_OF_ROUNDS, *_OF_EXCHANGE[training.exchange])
+        names = _OF_EXCHANGE[training.exchange]
         facts["exchange"] = {name: getattr(training, name) for name in names}
     elif in_cluster and training.gradient_exchange != "float32":
         facts["gradient_exchange"] = training.gradient_exchange
@@ -240,7 +239,6 @@ def train(
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
-            experiment = experiment.continued(run_dir)
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)

@@ -26,8 +26,6 @@ log = logging.getLogger("tfasr")
 # When the chief ends, it waits this long, so that workers still connecting learn the reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
-_PARTS = 64  # shares by speed are whole 64ths of a batch
-_SLOWEST = 1 / 16  # the least speed, relative to the fastest, so that each worker gets a share
 Arrays = list[np.ndarray]
 
 
@@ -68,7 +66,6 @@ class _Member:
     position: int = 0  # step of the epoch up to which it has delivered
     block: Block | None = None  # being trained
     newcomer: bool = True  # lacks the optimizer's state
-    speed: float = 0.0  # utterances per second of training; the last blocks weigh most
 
 
 class Hub:
@@ -76,7 +73,7 @@ class Hub:
 
     def __init__(self, cluster: Cluster, secret: bytes):
         self.weights: Arrays = []  # what the next block begins with
-        self.asynchronous, self.by_speed = False, False
+        self.asynchronous = False
         self.steps = 1  # of a block
         self.most_ahead = 1  # blocks that a member may be ahead of the slowest
         self.timeout_s = 60.0  # how long the chief waits for a member
@@ -260,7 +257,7 @@ class Hub:
                 block = self._begin(member)
                 arrays = [array.copy() for array in self.weights]
                 arrays += self._state if member.newcomer else []
-                share = block.share.rank, block.share.count, block.share.span
+                share = block.share.rank, block.share.count
                 message = {"kind": "block", "share": share, "weights": len(self.weights)}
                 message |= {"epoch": block.epoch, "step": block.step, "steps": block.steps}
         began = time.monotonic()
@@ -302,10 +299,7 @@ class Hub:
         return member.block
 
     def _accept(self, member: _Member, block: Block, delivery: Delivery) -> None:
-        member.block, train_s = None, delivery.numbers["train_s"]
-        if train_s:
-            speed = delivery.utterances / train_s
-            member.speed = (member.speed + speed) / 2 if member.speed else speed
+        member.block = None
         self._changed.notify_all()
         if member.share is None or block.segment != self._segment:
             self.note("worker_late", {"rank": member.rank, "lost_utterances": delivery.utterances})
@@ -353,10 +347,4 @@ class Hub:
         if for_whom == self._shared_for and all(member.share for member in members):
             return [member.share for member in members]
         count, self._shared_for = len(members), for_whom
-        speeds = [member.speed for member in members]
-        if not (self.by_speed and all(speeds)):
-            return [Share(place, count) for place in range(count)]
-        speeds = [max(speed, _SLOWEST * max(speeds)) for speed in speeds]
-        ends = [0, *(round(_PARTS * sum(speeds[: k + 1]) / sum(speeds)) for k in range(count))]
-        spans = zip(ends, ends[1:], strict=False)
-        return [Share(k, count, (first, last, _PARTS)) for k, (first, last) in enumerate(spans)]
+        return [Share(place, count) for place in range(count)]

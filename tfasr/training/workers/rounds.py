@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tfasr.data.batches import Batch, Reading, Share
 from tfasr.training.build import batch_normalisations
@@ -129,7 +128,7 @@ class RoundStep:
         self._outer_steps = 0
         training = run.training
         hub.asynchronous = training.exchange == "asynchronous"
-        hub.by_speed, hub.note = training.share_by_speed, self._note
+        hub.note = self._note
         hub.most_ahead, hub.timeout_s = training.most_staleness, training.worker_timeout_s
 
     def __call__(self, batches: Any) -> StepResult | None:
@@ -164,7 +163,7 @@ class RoundStep:
     def _open(self) -> None:
         training, state, hub = self._run.training, self._run.state, self._hub
         hub.weights = values_of(self._trainer.variables)
-        hub.steps = training.steps_of_round(state.epoch)
+        hub.steps = training.exchange_every_steps
         # A checkpoint needs settled weights.
         steps = training.checkpoint_every_steps - state.step % training.checkpoint_every_steps
         steps = steps if hub.asynchronous else min(steps, hub.steps)
@@ -220,7 +219,7 @@ class RoundStep:
         self._run.ledger.event(key, value, epoch_num=state.epoch, step=state.step + 1)
 
     def _average(self, delivered: list[Delivery]) -> None:
-        run, before = self._run, self._hub.weights
+        before = self._hub.weights
         parts = [np.float32(one.utterances) for one in delivered]
         parts = [part / max(sum(parts), np.float32(1)) for part in parts]
         means = [
@@ -228,8 +227,4 @@ class RoundStep:
             for changes in zip(*(one.changes for one in delivered), strict=True)
         ]
         assign(self._trainer.variables, [a + b for a, b in zip(before, means, strict=True)])
-        outer, weights = run.model.outer_optimizer, run.model.trainable_variables
-        if outer is not None and run.state.epoch >= run.training.local_from_epoch:
-            assign(weights, before[: len(weights)])
-            outer.apply([tf.constant(-mean) for mean in means[: len(weights)]], weights)
         self._outer_steps += 1
