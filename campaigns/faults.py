@@ -39,7 +39,7 @@ ERRORS = {
     "EIO": (errno.EIO, frozenset({"write", "sync"}), False),
     "EIO, lasting": (errno.EIO, _ALL, True),
 }
-_PROGRESS = "progress.json.partial"
+_PROGRESS = f"progress.json{PARTIAL_SUFFIX}"
 _SAMPLES = ("cpu.csv", "gpu.csv", "energy.csv")
 _STATUSES = {0, 1, 2}
 _CONFIGURATION = CONFIGURATIONS[1]

@@ -65,7 +65,7 @@ DROPPED_FILE = "dropped.json"
 LISTING_FILE = "prepare-listing.jsonl"
 _LOCK_FILE = "prepare.lock"
 _BEFORE_THE_PLAN = (_LOCK_FILE, LISTING_FILE, LISTING_FILE + PARTIAL_SUFFIX)
-_SUFFIXES = (".tfrecord", ".json", ".partial", ".partial-json", ".json" + PARTIAL_SUFFIX)
+_SUFFIXES = (".tfrecord", ".json", PARTIAL_SUFFIX, ".json" + PARTIAL_SUFFIX)
 _OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, COLUMNS_FILE, DROPPED_FILE)
 _LISTED = 8
 

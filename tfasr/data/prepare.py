@@ -51,7 +51,7 @@ from tfasr.data.packing import (
 )
 from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import PARTIAL_SUFFIX, whole_file
+from tfasr.kit.files import PARTIAL_SUFFIX, new_file, whole_file
 from tfasr.kit.process import usable_cores
 
 WhyNot = Callable[[Utterance], Rejection | None]
@@ -236,7 +236,7 @@ class _Headers:
 
     def __enter__(self) -> "_Headers":
         self._old = self._path.open("rb") if self._path.is_file() else None
-        self._new = self._partial.open("wb")
+        self._new = new_file(self._partial)
         if self._old is None:
             self._partial.replace(self._path)
         return self

@@ -40,7 +40,7 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
         if rank.isdecimal():
             try:
                 files[int(rank)] = read_events(path)
-            except UsageError:
+            except (UsageError, OSError):
                 files[int(rank)] = []
     return files
 

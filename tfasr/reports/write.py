@@ -21,6 +21,7 @@ from tfasr.display.table import (
     check_format,
     dataframe,
     html_table,
+    markdown_text,
     table_names,
     table_to_csv,
     table_to_latex,
@@ -137,23 +138,27 @@ def card_to_markdown(values: dict[str, Any]) -> str:
         software = ", ".join(f"{name} {packages[name]}" for name in ("tfasr", "tensorflow", "keras")
                              if name in packages)  # fmt: skip
         seeds = ", ".join(str(run["seed"]) for run in runs)
-        lines += [f"## {group['name']}", "", "| what | value |", "|---|---|"]
-        lines += [f"| device | {machine}, {device['cores'] or 'n/a'} cores |"]
-        lines += [f"| software | {software or 'n/a'} |", f"| runs, seeds | {len(runs)}: {seeds} |"]
+        lines += [f"## {markdown_text(group['name'])}", "", "| what | value |", "|---|---|"]
+        rows = {
+            "device": f"{machine}, {device['cores'] or 'n/a'} cores",
+            "software": software or "n/a",
+            "runs, seeds": f"{len(runs)}: {seeds}",
+        }
+        lines += [f"| {what} | {markdown_text(text)} |" for what, text in rows.items()]
         for name in _RATES:
             rates = [rate for run in runs if (rate := run["error_rates"][name])]
             lines += [f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"]
         for number, target in enumerate(values["targets"]):
-            reached = target_label(target["metric"], target["value"])
+            reached = markdown_text(target_label(target["metric"], target["value"]))
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
-                label = f"seconds to {reached}, {policy}"
+                label = f"seconds to {reached}, {markdown_text(policy)}"
                 lines.append(f"| {label} | {_numbers([t['seconds'][policy] for t in of_runs])} |")
             for unit in ("usd", "kwh"):
                 label = f"{unit} to {reached}"
                 lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
         lines.append("")
-    lines += ["NA: unknown, or never reached.", *values["notes"]]
+    lines += ["NA: unknown, or never reached.", *map(markdown_text, values["notes"])]
     return "\n".join(lines) + "\n"
 
 

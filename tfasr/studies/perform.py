@@ -57,8 +57,11 @@ def enough_seeds(test: str = "groups") -> str:
 
 
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
-    test = load_plan(gin_file, bindings).config.test
-    return load_plan(gin_file, [*bindings, enough_seeds(test)])
+    plan = load_plan(gin_file, bindings)
+    looks = looks_of(plan.config.test)
+    if len(plan.config.seeds) >= looks[-1]:
+        return plan
+    return load_plan(gin_file, [*bindings, enough_seeds(plan.config.test)])
 
 
 def planned(

@@ -10,6 +10,7 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.kit import gin
 from tfasr.kit.config import config_class, require
+from tfasr.kit.files import MOST_JSON_BYTES, read_bytes
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
 HOURS_PER_YEAR = 365.25 * 24
@@ -206,7 +207,7 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(read_bytes(path, MOST_JSON_BYTES))
     if not isinstance(content, dict) or "system_name" not in content:
         raise ValueError("a system description must be an object with a system_name.")
     hosts = _count(content.get("number_of_nodes"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfasr.kit.files import ENERGY_FILE
+from tfasr.kit.files import ENERGY_FILE, opened
 from tfasr.ledger.intervals import INTERVALS, Piece, metadata
 from tfasr.ledger.timeline import Timeline
 
@@ -60,8 +60,8 @@ def read_samples(path: str | Path) -> list[EnergySample]:
     path = path / ENERGY_FILE if path.is_dir() else path
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        rows = (line.rstrip("\n").split(",") for line in file)
+    with opened(path) as file:
+        rows = (line.decode(errors="replace").rstrip("\n").split(",") for line in file)
         return [sample for row in rows if (sample := _sample(row)) is not None]
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from tfasr.display.table import html_table
 from tfasr.kit.registry import Registry
@@ -96,17 +97,16 @@ def _readings(
     stopped: dict[int, int] = {}
     by_epoch: dict[int, Reading] = {}
     for epoch, index in timeline.evaluated:
-        key, value = timeline.keys[index], timeline.events[index].get("value")
+        key = timeline.keys[index]
         read_here = epoch in ended or not at_epoch_end or epoch % 1
         if key == "eval_start" and epoch not in evaluating:
             evaluating.add(epoch)
             stopped.pop(epoch, None)
         if key == "epoch_stop":
             ended.add(epoch)
-        if key == "eval_accuracy" and metric == "wer":
-            pending.setdefault(epoch, (_number(value), index))
-        elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
-            pending[epoch] = (_number(value[metric]), index)
+        values = scores_at(timeline, index)
+        if metric in values and not (key == "eval_accuracy" and epoch in pending):
+            pending[epoch] = (_number(values[metric]), index)
         if key == "epoch_stop" or (key == "eval_stop" and read_here):
             first = stopped.setdefault(epoch, index)
             if epoch in pending:
@@ -115,6 +115,14 @@ def _readings(
                 by_epoch[epoch] = Reading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
     return by_epoch.values()
+
+
+def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
+    """Returns each metric's value that an event states. No reading comes from anywhere else."""
+    key, value = timeline.keys[index], timeline.events[index].get("value")
+    if key == "eval_accuracy":
+        return {"wer": value}
+    return value if key == "tracked_stats" and isinstance(value, dict) else {}
 
 
 def evaluations_in(window: int, per_epoch: int) -> int:

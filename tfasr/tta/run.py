@@ -112,7 +112,7 @@ def line_numbers(path: Path) -> list[int] | None:
     ledger = path / files.EVENTS_FILE
     if not ledger.is_file():
         return None
-    lines = ledger.read_bytes().split(b"\n")
+    lines = files.read_bytes(ledger).split(b"\n")
     return [number for number, line in enumerate(lines, start=1) if line.strip()]
 
 
