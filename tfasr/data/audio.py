@@ -59,12 +59,12 @@ def audio_blocks(
             rates = (file.samplerate, sample_rate_hz)
             resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
         size = min(int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames)
-        size, options = max(size, 1), {"dtype": "float32", "always_2d": True}
-        while count < file.frames and len(block := file.read(size, **options)):
+        size = max(size, 1)
+        while len(block := file.read(size)):
             count += len(block)
             mono = _mono(path, block)
             yield mono if resampler is None else resampler.resample_chunk(mono)
-        if count != file.frames:  # libsndfile may end a FLAC or MP3 early without error
+        if count != file.frames:  # libsndfile may end early without an error
             raise unreadable(path, f"truncated: {count} of {file.frames} samples are there")
         if not count:
             raise unreadable(path, f"it holds no audio: 0 samples at {file.samplerate} Hz")
