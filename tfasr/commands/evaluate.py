@@ -132,7 +132,7 @@ def _decoder(
     about |= {n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))}
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
-        about |= {"word_bonus": model.word_bonus}
+        about |= {"word_bonus": model.word_bonus, "lm_unknown": model.unknown}
     return about
 
 

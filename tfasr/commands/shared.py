@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfasr import errors
 from tfasr.decoding.choice import DECODERS
+from tfasr.decoding.language_models import UNKNOWN_RULES
 from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,10 +22,15 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--beam_width", type=int, help="default: the run's own")
     recombine = "for word_beam: merge beams that would continue in the same way"
     add("--recombine", action="store_true", default=None, help=recombine)
-    ngrams = "an n-gram file, see tfasr ngram; decodes with word_beam; needs tfasr[kenlm]"
-    add("--language_model", metavar="ARPA", help=ngrams)
+    ngrams = (
+        "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or KenLM's binary "
+        "format; decodes with word_beam; needs tfasr[kenlm]"
+    )
+    add("--language_model", metavar="FILE", help=ngrams)
     lexicon = "a dictionary for word_beam, one word a line; default: the run's"
     add("--lexicon", metavar="FILE", help=lexicon)
+    unknown = "words of the lexicon that the language model lacks: score them as its <unk>, or drop"
+    add("--lm_unknown", choices=UNKNOWN_RULES, help=f"{unknown} them; default: score")
     add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
     bonus = "added to the log score per word; higher gives more words; default: 0"
     add("--word_bonus", type=float, help=bonus)
@@ -53,14 +59,19 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
     """Loads the language model that the flags name; UsageError if it can't be loaded."""
     from tfasr.decoding.language_models import KenlmModel
 
-    numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
-    options = {name: value for name, value in numbers.items() if value is not None}
+    flags = {
+        "weight": arguments.lm_weight,
+        "word_bonus": arguments.word_bonus,
+        "unknown": arguments.lm_unknown,
+    }
+    options = {name: value for name, value in flags.items() if value is not None}
     if arguments.language_model is not None:
         with errors.wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)
     if options:
         raise UsageError(
-            "--lm_weight and --word_bonus need a language model. Received: no --language_model."
+            "--lm_weight, --word_bonus and --lm_unknown need a language model. Received: no "
+            "--language_model."
         )
     return None
 
