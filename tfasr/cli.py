@@ -73,11 +73,10 @@ _EXAMPLES = {
 }
 # Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("transcribe", "serve", "export"), "evaluate"),
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
     **dict.fromkeys(("watch", "history"), "report"),
-    **dict.fromkeys(("prepare", "ngram", "launch"), "train"),
+    **dict.fromkeys(("prepare", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",

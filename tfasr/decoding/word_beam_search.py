@@ -122,7 +122,11 @@ class WordBeamSearch:
         words = _spelled_words(alphabet, lexicon, word_characters)
         model = None
         if mode == "kenlm":
-            model = _kenlm_model(core, language_model, list(words.values()))
+            _check_kenlm(language_model)
+            known = set(language_model.known_words(words.values()))
+            words = {spelled: word for spelled, word in words.items() if word in known}
+            scorer = language_model.scorer(list(words.values()))
+            model = core.OutsideModel(score=scorer.score, end=scorer.end)
         elif mode != "words":
             seed = _integer("seed", seed, 0, (1 << 64) - 1)
             model = _bigram_model(core, mode, language_model, words, smoothing, seed)
@@ -307,15 +311,13 @@ def _bigram_model(
     )
 
 
-def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any:
+def _check_kenlm(model: "KenlmModel | None") -> None:
     from tfasr.decoding.language_models import KenlmModel
 
     if not isinstance(model, KenlmModel):
         raise ValueError(
             f"mode='kenlm' needs language_model=KenlmModel(...). Received: {type(model).__name__}."
         )
-    scorer = model.scorer(words)
-    return core.OutsideModel(score=scorer.score, end=scorer.end)
 
 
 def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:
