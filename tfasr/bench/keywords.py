@@ -22,7 +22,7 @@ from tfasr.kit.files import EVENTS_FILE
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.recording.recorder import Recorder
-from tfasr.tta.policies import AccuracyPoint
+from tfasr.tta.policies import WINDOW, AccuracyPoint
 from tfasr.tta.run import load_run
 
 
@@ -35,7 +35,7 @@ class KeywordTrainingConfig:
     learning_rate: float = 0.003  # of the Adam optimizer
     seed: int = 0  # of initial weights, order and synthetic data
     target_error: float = 0.1  # target: fraction of wrong validation words
-    target_window: int = 3  # epochs whose median must meet the target
+    target_window: int = WINDOW  # epochs whose median must meet the target
     # "keras" on the current backend, or "torch", PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
     # memory layout of images (`tfasr.models.keyword_spotter.LAYOUTS`); some backends lack one

@@ -41,6 +41,7 @@ from tfasr.studies.perform import decision, decision_text, study
 from tfasr.studies.plan import Plan, plan_of
 from tfasr.studies.verify import Check, judged, must, references_hash, shards_hash, verify_study
 from tfasr.tta.comparison import LOOKS
+from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
 
 REIGNING, CHALLENGER = "reigning", "challenger"
@@ -65,7 +66,7 @@ class TrackConfig:
     validation: str = ""  # the hash of the validation split's ids and transcripts
     metric: str = "cer"  # the target's error rate
     target: float = 0.1  # a fraction
-    window: int = 3  # the number of evaluations whose median must meet the target
+    window: int = WINDOW  # the number of evaluations whose median must meet the target
     decoder: str = "greedy"  # decodes the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
     # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)
