@@ -148,6 +148,12 @@ def _check_one_run(path: Path, lines: Sequence[_Line]) -> None:
                 "holds more than one run, or one that was restarted. Give each run a file of its "
                 "own; MLPerf's clock can't be paused."
             )
+    keys = {line.key for line in lines}
+    if "eval_accuracy" in keys and "run_start" not in keys:
+        raise UsageError(
+            f"{path} has scores, but no run_start: its beginning is missing, and with it the start "
+            f"of the clock. {_REMEDY}"
+        )
 
 
 def _before_the_end(lines: Sequence[_Line]) -> Iterator[_Line]:
