@@ -31,10 +31,9 @@ from tfasr.tta.pairs import (
     paired_difference,
     signed_rank_p,
 )
-from tfasr.tta.policies import evaluations_in
+from tfasr.tta.policies import WINDOW, evaluations_in
 
 EPOCHS = 14  # to the target
-WINDOW = 3
 JITTER = 0.003
 DRIFT, UNREST, LASTS = 0.15, 0.03, 0.9
 POWER = 80

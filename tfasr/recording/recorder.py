@@ -32,7 +32,7 @@ from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
-from tfasr.tta.policies import rule_met
+from tfasr.tta.policies import WINDOW, rule_met
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
@@ -366,7 +366,7 @@ class Recorder:
         *,
         train_samples: int | None = None,
         targets: Iterable[str | Target] = (),
-        target_window: int = 3,
+        target_window: int = WINDOW,
         metrics: Mapping[str, str | Metric] | None = None,
         global_batch_size: int | None = None,
         seed: int | None = None,

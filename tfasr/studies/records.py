@@ -57,6 +57,7 @@ from tfasr.studies.verify import (
     verify_study,
 )
 from tfasr.tta.comparison import LOOKS
+from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
 
 REIGNING, CHALLENGER = "reigning", "challenger"
@@ -109,7 +110,7 @@ class TrackConfig:
     validation: str = ""  # the hash of the validation split's ids and transcripts
     metric: str = "cer"  # the target's error rate
     target: float = 0.1  # a fraction
-    window: int = 3  # the number of evaluations whose median must meet the target
+    window: int = WINDOW  # the number of evaluations whose median must meet the target
     decoder: str = "greedy"  # decodes the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
     # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)

@@ -28,6 +28,7 @@ from tfasr.kit.config import (
 from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.tta.policies import WINDOW
 
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
 _MOST = 2**31 - 1  # epochs, steps and the like
@@ -115,7 +116,8 @@ class TrainingConfig:
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
-        target_window: how many epochs' median must meet a target.
+        target_window: how many epochs' median must meet a target; 1 is the first evaluation that
+            meets it.
         evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
             the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
             checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
@@ -174,7 +176,7 @@ class TrainingConfig:
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 2
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
-    target_window: int = 3
+    target_window: int = WINDOW
     evaluations_per_epoch: int = 1
     evaluation_utterances: int = 0
     overlap_evaluation: bool = False

@@ -91,7 +91,8 @@ class Cost:
     hourly_usd: float | None
     machine_usd: float | None  # without electricity
     kwh: float | None  # measured or estimated
-    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power
+    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power; it
+    # holds for ``electricity_usd`` and what they add to ``usd``, too
     kwh_is: str | None
     electricity_usd: float | None  # None also if the machine's price includes it
     usd: float | None  # machine and electricity together

@@ -15,7 +15,10 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
 
 WINDOW = 3
-"""The paper's rule: the median of this many evaluations must meet the target."""
+"""The paper's rule: the median of so many epochs' evaluations must meet the target.
+
+Every default of a window is this constant.
+"""
 PROCESS = "process"  # `Policy.start` of a clock that starts with the process, not with an event
 _EVALUATION = frozenset(EVALUATION)
 
@@ -128,11 +131,17 @@ def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
 def evaluations_in(window: int, per_epoch: int) -> int:
     """Returns how many evaluations a rule's median covers, if there are several per epoch.
 
-    It covers the evaluations of ``window`` epochs, plus one if their number is even. Evaluating
-    more often thus doesn't let noise meet a target earlier, and the rule is met as long after the
-    crossing as with one evaluation per epoch (docs/statistics.md).
+    A window of 1 is the first evaluation that meets the target, on any grid. A longer one covers
+    the evaluations of ``window`` epochs, plus one if their number is even. Evaluating more often
+    thus doesn't let noise meet a target earlier, and the rule is met as long after the crossing as
+    with one evaluation per epoch (docs/statistics.md).
     """
-    return window if per_epoch <= 1 else window * per_epoch | 1
+    if window == 1:
+        return 1
+    evaluations = window * per_epoch
+    if evaluations % 2 == 0 and per_epoch > 1:
+        evaluations += 1
+    return evaluations
 
 
 def evaluations_of(points: Sequence[AccuracyPoint], window: int) -> int:
@@ -342,11 +351,11 @@ for _policy in (
     Policy(
         "paper",
         start="model_creation",
-        window=3,
+        window=WINDOW,
         at_epoch_end=True,
         rule=(
             "from the creation of the model to the end of the epoch at which the median of the "
-            "last 3 evaluations meets the target; everything counts"
+            f"last {WINDOW} evaluations meets the target; everything counts"
         ),
         source="arXiv 2003.12366, section 4.1.2",
     ),
@@ -408,7 +417,11 @@ class _UtterancesClock(Policy):
 
 # Not registered: reports show seconds, but this clock counts utterances, whatever the machine.
 UTTERANCES = _UtterancesClock(
-    "utterances", start=PROCESS, window=3, at_epoch_end=True, rule="utterances until the target"
+    "utterances",
+    start=PROCESS,
+    window=WINDOW,
+    at_epoch_end=True,
+    rule="utterances until the target",
 )
 
 
