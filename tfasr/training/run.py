@@ -146,8 +146,8 @@ class TrainingRun:
         return self.experiment.training
 
     @property
-    def evaluated_within(self) -> float | None:
-        """The point within an epoch, such as 2.5, if an evaluation is due there now, else None."""
+    def part_ended(self) -> float | None:
+        """The point within an epoch, such as 2.5, if a part of it ends there now, else None."""
         state, parts = self.state, self.training.evaluations_per_epoch
         if parts == 1:
             return None
@@ -176,7 +176,7 @@ class TrainingRun:
         return not self.team.workers.gather(self.stop_requested)[0]
 
     def advance(self, **changes: Any) -> None:
-        """Replaces fields of the state; for the loop and its phases alone."""
+        """Replaces fields of the state; for the loop and the evaluations alone."""
         self.state = dataclasses.replace(self.state, **changes)
 
 
