@@ -198,7 +198,8 @@ def open_run(
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
     options = {"second_view": experiment.training.views > 1}
-    options["evaluated"] = -(-experiment.evaluated_utterances // team.workers.count)
+    of_devices = experiment.evaluated_utterances * max(experiment.training.num_replicas, 1)
+    options["evaluated"] = -(-of_devices // team.workers.count)
     sources = {
         name: BatchSource(split, *configs, statistics, lengths, **options)
         for name, split in splits.items()

@@ -27,7 +27,7 @@ from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_ext
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
-from tfasr.training.build import check_model, statistics_rule
+from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.experiment import CLOSED, Experiment, is_closed
 from tfasr.training.hooks.evaluate import Evaluate, make_placement
@@ -234,6 +234,7 @@ def train(
     team, run_dir = team or Team(), Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
     if team.size > 1:
+        experiment = on_devices(experiment, 1)
         check_clustered(experiment, callbacks)
     if team.rank:
         return follow(experiment, Path(shard_dir), run_dir, team, resume=resume, lexicon=words_file)
@@ -243,6 +244,7 @@ def train(
             experiment = experiment.continued(run_dir)
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
+        experiment = on_devices(experiment)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
             open_start(experiment)  # reports errors in start_from before anything is written

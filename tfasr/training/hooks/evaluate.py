@@ -23,6 +23,7 @@ from tfasr.training.placement import (
 )
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
+from tfasr.training.swap import Swap
 
 log = logging.getLogger("tfasr")
 
@@ -141,5 +142,5 @@ def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
     if training.evaluation_placement == "swapped":
         build = partial(build_model, run.experiment, run.alphabet, compiled=False)
-        return SwappedModel(model, build, partial(evaluator_of, run), ledger, overlap)
+        return SwappedModel(Swap(model, build), partial(evaluator_of, run), ledger, overlap)
     return SharedModel(model, evaluator_of(run, model), ledger, overlap, averaged)
