@@ -60,7 +60,7 @@ def tones_experiment(**training) -> Experiment:
         model=AcousticModelConfig(
             conv_kernel=5, conv_filters=8, num_lstm_layers=1, lstm_units=12, dropout=0.1
         ),
-        decoder=DecoderConfig("greedy"),
+        decoder=DecoderConfig(name="greedy"),
         training=TrainingConfig(**values),
     )
 
