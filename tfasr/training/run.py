@@ -146,8 +146,8 @@ class TrainingRun:
         return self.experiment.training
 
     @property
-    def evaluated_within(self) -> float | None:
-        """The point within an epoch, such as 2.5, if an evaluation is due there now, else None."""
+    def part_ended(self) -> float | None:
+        """The point within an epoch, such as 2.5, if a part of it ends there now, else None."""
         state, parts = self.state, self.training.evaluations_per_epoch
         if parts == 1:
             return None
@@ -176,7 +176,7 @@ class TrainingRun:
         return not self.team.workers.gather(self.stop_requested)[0]
 
     def advance(self, **changes: Any) -> None:
-        """Replaces fields of the state; for the loop and its phases alone."""
+        """Replaces fields of the state; for the loop and the evaluations alone."""
         self.state = dataclasses.replace(self.state, **changes)
 
 
@@ -198,7 +198,8 @@ def open_run(
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
     options = {"second_view": experiment.training.views > 1}
-    options["evaluated"] = -(-experiment.evaluated_utterances // team.workers.count)
+    of_devices = experiment.evaluated_utterances * max(experiment.training.num_replicas, 1)
+    options["evaluated"] = -(-of_devices // team.workers.count)
     sources = {
         name: BatchSource(split, *configs, statistics, lengths, **options)
         for name, split in splits.items()

@@ -181,7 +181,7 @@ class ScalarLog(Hook):
             self._write(run, scalars, run.state.step)
         self._write_evaluations(run)
 
-    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+    def on_part_end(self, run: TrainingRun, epoch: float) -> None:
         self.on_epoch_end(run, epoch)
 
     def on_epoch_end(self, run: TrainingRun, epoch: float) -> None:
