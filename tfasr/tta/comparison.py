@@ -148,9 +148,7 @@ def _ratio(log_ratio: float) -> float | None:
     return math.exp(log_ratio) if math.isfinite(log_ratio) else None
 
 
-def _ratio_by_rule(
-    first: Sequence[Bracket], second: Sequence[Bracket], test: str
-) -> float | None:
+def _ratio_by_rule(first: Sequence[Bracket], second: Sequence[Bracket], test: str) -> float | None:
     groups = [
         log_ends([Bracket(b.read_s, None if b.censored else b.read_s, None) for b in group])
         for group in (first, second)

@@ -117,7 +117,8 @@ def runs_to_detect(
     target. None if more than 1000 runs are needed, or if too few runs are surely later, so that no
     number of runs helps.
 
-    Source: Noether 1987 (doi 10.1080/01621459.1987.10478478).
+    Source: Lehmann 1975, Nonparametrics, section 2.3: the variance of Mann and Whitney's statistic
+    if groups differ.
     """
     if not gap > 0 or not coefficient_of_variation >= 0 or not bracket >= 0:
         raise ValueError(
@@ -125,17 +126,21 @@ def runs_to_detect(
             f"Received: gap={gap}, coefficient_of_variation={coefficient_of_variation}, "
             f"bracket={bracket}."
         )
-    from scipy.special import ndtri
+    from scipy.special import ndtri, owens_t
 
-    surely_later = _surely_later(
+    later = _surely_later(
         math.log1p(gap), math.sqrt(2 * math.log1p(coefficient_of_variation**2)), math.log1p(bracket)
     )
-    if surely_later <= 0.5:
+    if later <= 0.5:
         return None
-    quantiles = ndtri(1 - _LEVEL / 2) + ndtri(power)
-    runs = math.ceil(quantiles**2 / (6 * (surely_later - 0.5) ** 2))
-    runs = max(runs, _FEWEST_FOR_GROUPS)
-    return runs if runs <= _MOST_RUNS else None
+    # probability that two runs are both later than a third, or it earlier than both
+    both_later = later - 2 * float(owens_t(ndtri(later), 1 / math.sqrt(3)))
+    for n in range(_FEWEST_FOR_GROUPS, _MOST_RUNS + 1):
+        usual = math.sqrt((2 * n + 1) / 12) / n
+        spread = math.sqrt(later * (1 - later) + 2 * (n - 1) * (both_later - later**2)) / n
+        if later - 0.5 - ndtri(1 - _LEVEL / 2) * usual >= ndtri(power) * spread:
+            return n
+    return None
 
 
 def _surely_later(shift: float, spread: float, width: float) -> float:
