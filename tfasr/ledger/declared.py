@@ -31,6 +31,7 @@ from tfasr.kit.files import (
     MOST_JSON_BYTES,
     object_or_empty,
     read_bytes,
+    read_text,
     sync,
     write_whole,
 )
@@ -46,6 +47,7 @@ from tfasr.ledger.events import (
 
 SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
+DECISION_FILE = "decision.txt"  # what ``tfasr study --until decided`` has decided
 VARIABLE = "TFASR_DECLARED"  # set for the training process: the hashes of plan and start
 _NAMED = 4  # more runs that were never begun are counted instead of named
 _PACKAGE = Path(__file__).parents[1]
@@ -189,6 +191,22 @@ def study_sentence(folder: Path) -> str:
         return check_study(folder).sentence
     except (UsageError, KeyError, TypeError, OSError, ValueError) as error:
         return f"Sealed plan: NOT AS DECLARED: {error}"
+
+
+def study_sentences(folder: Path) -> list[str]:
+    """Returns what a reader of a report on a study must know: its plan and its decision."""
+    sentences = [study_sentence(folder)]
+    if (folder / DECISION_FILE).is_file():
+        sentences.append(f"Decision: {read_text(folder / DECISION_FILE, 'Leave it out.').strip()}")
+    return sentences
+
+
+def declared_plan(folder: Path) -> dict[str, Any]:
+    """Returns the latest plan that a study sealed; {} if it can't be read."""
+    try:
+        return list(check_study(folder).plans.values())[-1]
+    except (UsageError, KeyError, TypeError, OSError, ValueError, IndexError):
+        return {}
 
 
 def check_study(folder: Path) -> StudyCheck:

@@ -224,6 +224,10 @@ class Question:
     force: bool = False  # whether to compare runs whose results are not comparable
     profile: bool = False  # whether to compare groups over all targets that they reached
     test: str = "groups"  # the test that decides, see `tfasr.tta.comparison.TESTS`
+    # The error probability of a study that decided by looks. The report then has intervals that
+    # hold at all looks, and gives the study's own verdict, at the target that it decided.
+    looks_level: float | None = None
+    decided: Target | None = None  # that target; None if the report uses another clock or rule
 
     @property
     def own_window(self) -> int:

@@ -303,9 +303,9 @@ def compare(
         policy: a `tfasr.tta.policies.Policy` or its name: how time counts and when a target is met.
         window: the evaluations whose median must meet a target; by default the policy's.
         force: compare runs whose results are not comparable.
-        test: which test decides who is faster; choose it before you see the runs. "groups"
-            compares whole groups; "pairs" and "always_valid" compare runs of equal seeds, see
-            `tfasr.tta.comparison`.
+        test: which test decides who is faster; choose it before you see the runs. "pairs" compares
+            runs of equal seeds that were trained one after the other on one machine, "groups" any
+            runs. Runs of one study that decided by looks are compared as it declared.
 
     Raises:
         UsageError: if there is no run, a path contains none, a target is wrong, there is no such
@@ -359,8 +359,8 @@ def groups_to_json(report: Report, results: Results) -> str:
 # Columns of tables that JSON has under another name or within another object.
 _TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
 _TIMES |= {f"{name}_s" for name in INTERVALS}
-_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
-_AGAINST_FIRST |= {"interpolated_ratio", "p_value", "p_adjusted", "permutation_p"}
+_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_by_rule"}
+_AGAINST_FIRST |= {"p_value", "p_adjusted"}
 _INTERVAL = {"median_95_low_s", "median_95_high_s"}
 
 
@@ -375,7 +375,7 @@ def _group(
     ttas = [report.runs[run].results[target].tta for run in result.members]
     comparison, product, against_first = result.comparison, result.decomposition, None
     if comparison is not None:
-        derived = ("reading_bias", "sooner", "verdict")
+        derived = ("sooner", "verdict")
         against_first = dataclasses.asdict(comparison)
         against_first |= {name: getattr(comparison, name) for name in derived}
     record = {
