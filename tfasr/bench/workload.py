@@ -124,7 +124,6 @@ WORKLOADS: Registry[Workload] = Registry(
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
         "decoder": "tfasr.bench.decoder:DECODER",
         "step": "tfasr.bench.step:STEP",
-        "inference": "tfasr.bench.inference:INFERENCE",
     },
     check=_check,
 )
