@@ -1,7 +1,7 @@
 """``tfasr bench``: measures what a part of the system costs.
 
-``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have separate flags;
-``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
+``tfasr bench decoder`` and ``step`` have flags; ``tfasr bench --gin_file bench/ds2_small.gin`` runs
+any other workload as its preset describes it.
 """
 
 import argparse
@@ -21,7 +21,8 @@ from tfasr.kit.config import trained
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    purposes = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
+    by_preset = (name for name in WORKLOADS if name not in SUBCOMMANDS)
+    purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
     add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
     add("--backend", choices=BACKENDS, help="Keras's backend; default: the preset's")
