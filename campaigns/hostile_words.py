@@ -217,7 +217,6 @@ BINDINGS = [
         ("TrainingConfig.checkpoint_every_steps = -1", REFUSED, "checkpoint_every_steps"),
         ("TrainingConfig.checkpoint_every_steps = 0.5", REFUSED, "checkpoint_every_steps"),
         ("TrainingConfig.keep_checkpoints = 0", REFUSED, "keep_checkpoints"),
-        ("TrainingConfig.num_sentences = -3", REFUSED, "num_sentences"),
         ("TrainingConfig.target_window = 0", REFUSED, "target_window"),
         ("TrainingConfig.targets = 'cer=0.1'", REFUSED, "targets"),
         ("TrainingConfig.targets = [('cer',)]", REFUSED, "targets"),
@@ -361,12 +360,6 @@ NUMBERS = rows(
          f"--{flag}={value}", REFUSED, flag.rstrip("s"))
         for flag, value in (("beam_widths", "0"), ("beam_widths", "x"), ("decoders", "wizard"),
                             ("decoders", ","), ("num_threads", "-1"))
-    ),
-    *(
-        (f"bench inference {flag} {value}", "bench inference --run_dir {export} --corpus_dir "
-         f"{{corpus}} --{flag}={value}", REFUSED, flag.partition("_")[0])
-        for flag, value in (("batch", "0"), ("chunk_ms", "0"), ("rounds", "0"),
-                            ("recordings", "-1"), ("backends", "abacus"))
     ),
 )  # fmt: skip
 

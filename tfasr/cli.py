@@ -61,7 +61,6 @@ _EXAMPLES = {
     "bench": "bench --gin_file bench/ds2_small.gin",
     "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
     "bench step": "bench step --gin_file an4.gin --batch 8,16",
-    "bench inference": "bench inference --run_dir runs/a --corpus_dir recordings",
     "presets": "presets",
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",
@@ -262,8 +261,6 @@ def run(arguments) -> int:
     # bench needs TensorFlow for the model of a run or preset, not to decode log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
-    if getattr(arguments, "subcommand", None) == "inference":  # its processes import what they need
-        has_model = False
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:

@@ -33,13 +33,12 @@ CONFIG = BackendsConfig(
 
 def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     monkeypatch.setattr(backends, "installed_backends", lambda: ["tensorflow"])
-    monkeypatch.setattr(backends, "KEYWORD_BATCH_SIZE", 3)
     keyword = KeywordSpotterConfig(num_frames=30, num_bins=26, filters=(2, 2, 2, 2))
     acoustic = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4)
     result = backends.run(CONFIG, keyword, acoustic, FeatureConfig(), Context())
     (table,) = result.tables
     assert [row[:3] for row in table.rows] == [
-        ["keyword spotter, batch 3", "tensorflow", "NHWC"],
+        ["keyword spotter, batch 64", "tensorflow", "NHWC"],
         ["acoustic model, batch 2", "tensorflow", "n/a"],
     ]
     assert [row[7] for row in table.rows] == ["1.00", "1.00"]
@@ -47,7 +46,7 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     assert result.values["not_installed"] == ["jax", "native_torch"]
     rows = result.values["rows"]
     assert [len(row["all_step_ms"][0]) for row in rows] == [2, 2]
-    assert result.warmup_steps == 8
+    assert result.warmup_steps == 12
     assert result.values["backends"][0]["versions"].keys() == {"keras", "tensorflow"}
 
 

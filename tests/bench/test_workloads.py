@@ -34,7 +34,7 @@ def test_a_workload_takes_the_model_that_is_named(name):
     assert DeepSpeech2Config(units=8) in configs
 
 
-@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+@pytest.mark.parametrize("workload", sorted(WORKLOADS.keys() - {"decoder", "step"}))
 def test_every_workload_has_a_preset_and_a_small_one_beside(workload):
     of = {name: load_bench(f"bench/{name}").bench.workload for name in PRESETS}
     own = {name for name, named in of.items() if named == workload}
@@ -99,6 +99,7 @@ def test_reading_a_preset_leaves_no_trace():
     [
         ("", r"BenchConfig\.workload must be one of"),
         ("BenchConfig.workload = 'dance'\n", r"'dance'"),
+        ("BenchConfig.workload = 'step'\n", r"tfasr bench step --help"),
         ("BenchConfig.workload = 'ds2'\nDeepMarkConfig.batchsize = 3\n", r"mine\.gin:2.*batchsize"),
         ("BenchConfig.workload = 'ds2'\nAdam.learning_rate = 1.0\n", r"mine\.gin:2.*nothing uses"),
         ("BenchConfig.workload = 'ds2'\nNoSuchConfig.x = 1\n", r"mine\.gin:2.*NoSuchConfig"),
@@ -126,5 +127,5 @@ def test_wrong_arguments_are_refused_before_any_work(monkeypatch):
 
 
 def test_an_unknown_preset_is_answered_with_one_of_workloads():
-    with pytest.raises(UsageError, match="nowhere.*bench/"):
-        load_bench("bench/nowhere.gin")
+    with pytest.raises(UsageError, match="scalling.*bench/scaling"):
+        load_bench("bench/scalling.gin")

@@ -173,7 +173,6 @@ def test_ways_of_exchange_are_not_ranked_together_and_workers_note_their_rounds(
     "wrong",
     [
         {"exchange_every_steps": 0},
-        {"most_staleness": 0},
         {"worker_timeout_s": 0.0},
     ],
 )

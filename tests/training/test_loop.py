@@ -364,7 +364,7 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
     texts = {u.text for u in open_split(SHARDS, "train").utterances}
     with caplog.at_level(logging.INFO, "tfasr"):
         train(
-            tones_experiment(epochs=1, sentences_every_steps=3, num_sentences=2),
+            tones_experiment(epochs=1, sentences_every_steps=3),
             shard_dir=shards,
             run_dir=tmp_path / "run",
         )

@@ -78,7 +78,13 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     """Reads a workload's preset and extra bindings; raises UsageError if one is invalid."""
     lines = read_gin([gin_file], bindings)
     # Finding the workload imports its modules, which define the names that gin must know.
-    workload = find_workload(peek(BenchConfig, lines).workload)
+    name = peek(BenchConfig, lines).workload
+    workload = find_workload(name)
+    if workload.by_flags:
+        raise UsageError(
+            f"{gin_file} must name a workload that takes presets. Received: {name!r}. Run it with "
+            f"flags: tfasr bench {name} --help."
+        )
     classes = (BenchConfig, *workload.config_types)
     know_models()
 
@@ -168,7 +174,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
             "configs": {type(config).__name__: to_json(config) for config in configs},
             "warmup_steps": result.warmup_steps,
         }
-        values |= result.values if workload.flat else {"results": result.values}
+        values |= result.values if workload.by_flags else {"results": result.values}
         yield Measured(list(result.tables), values)
 
 

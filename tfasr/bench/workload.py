@@ -70,14 +70,15 @@ class Workload:
             of the model named in ``ModelConfig.name``.
         backends: Keras backends that it supports, each in a separate process. Empty if it runs in
             this process and starts others itself.
-        flat: whether its values are at the top level of ``results.json``, next to the machine's
-            description, instead of under "results".
+        by_flags: whether it is a subcommand of ``tfasr bench`` with flags, instead of presets. Its
+            values are at the top level of ``results.json``, next to the machine's description,
+            instead of under "results".
     """
 
     run: Callable[..., Result | Iterator[Result]]
     config_types: tuple[type, ...]
     backends: tuple[str, ...] = BACKENDS
-    flat: bool = False
+    by_flags: bool = False
 
 
 def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> float:
@@ -124,7 +125,6 @@ WORKLOADS: Registry[Workload] = Registry(
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
         "decoder": "tfasr.bench.decoder:DECODER",
         "step": "tfasr.bench.step:STEP",
-        "inference": "tfasr.bench.inference:INFERENCE",
     },
     check=_check,
 )

@@ -1,7 +1,7 @@
 """``tfasr bench``: measures what a part of the system costs.
 
-``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have separate flags;
-``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
+``tfasr bench decoder`` and ``step`` have flags; ``tfasr bench --gin_file bench/ds2_small.gin`` runs
+any other workload as its preset describes it.
 """
 
 import argparse
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.decoder import DecoderBenchConfig
-from tfasr.bench.inference import InferenceConfig
 from tfasr.bench.step import StepConfig
 from tfasr.bench.workload import BACKENDS, WORKLOADS, Context, purpose
 from tfasr.decoding.choice import DECODERS
@@ -22,7 +21,8 @@ from tfasr.kit.config import trained
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    purposes = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
+    by_preset = (name for name in WORKLOADS if name not in SUBCOMMANDS)
+    purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
     add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
     add("--backend", choices=BACKENDS, help="Keras's backend; default: the preset's")
@@ -126,40 +126,6 @@ def _decoder(arguments: argparse.Namespace) -> str:
     return _run(arguments, "decoder", config, Context(split=split, checkpoint=checkpoint, **paths))
 
 
-def _inference_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    defaults, listed = InferenceConfig(), "with commas; default: %(default)s"
-    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
-    add("--corpus_dir", required=True, help="a folder of recordings")
-    add("--checkpoint", default="best", help="best, last or a file; default: %(default)s")
-    add("--backends", default=_joined(defaults.backends), help=listed)
-    add("--batch", default=_joined(defaults.batches), help=listed)
-    add("--chunk_ms", default=_joined(defaults.chunks_ms), help=listed)
-    for name in ("recordings", "rounds", "cold_starts"):
-        number = "how many; default: %(default)s"
-        add(f"--{name}", type=int, default=getattr(defaults, name), help=number)
-    add("--out", metavar="DIR", help="write results.json and table.md here")
-
-
-def _inference(arguments: argparse.Namespace) -> str:
-    """``tfasr bench inference``: how long a trained recogniser takes to answer.
-
-    Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
-    and the same weights in PyTorch's layers. Measures batches, chunks of a stream, cold starts and
-    memory. The output lists backends that are not installed or can't run the model.
-    """
-    with wrong_values_are_wrong_use():
-        config = InferenceConfig(
-            backends=tuple(arguments.backends.split(",")),
-            batches=_numbers(arguments, "batch"),
-            chunks_ms=_numbers(arguments, "chunk_ms"),
-            **_same(arguments, "recordings", "rounds", "cold_starts"),
-        )
-    run_dir, corpus_dir = map(Path.resolve, map(Path, (arguments.run_dir, arguments.corpus_dir)))
-    context = Context(run_dir=run_dir, corpus_dir=corpus_dir, checkpoint=arguments.checkpoint)
-    return _run(arguments, "inference", config, context)
-
-
 def _step_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--gin_file", help="preset or file; default: the paper's model")
@@ -194,5 +160,4 @@ def _step(arguments: argparse.Namespace) -> str:
 SUBCOMMANDS = {
     "decoder": (_decoder_flags, _decoder),
     "step": (_step_flags, _step),
-    "inference": (_inference_flags, _inference),
 }

@@ -98,11 +98,9 @@ class TrainingConfig:
             gradients in every step. "local": each takes ``exchange_every_steps`` steps on its
             share of the batches by itself, then all continue from the mean of their weights.
             "asynchronous": each worker's change is added when it arrives; a worker waits for the
-            slowest only if it is ``most_staleness`` rounds ahead. "local" with rounds of one step
+            slowest only if it is more than one round ahead. "local" with rounds of one step
             trains like "synchronous". One process ignores this.
         exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
-        most_staleness: how many rounds a worker may be ahead of the slowest one. While it trains a
-            round, each other worker adds at most 2 * most_staleness + 1 changes to the weights.
         worker_timeout_s: how long the others wait for a worker before they go on without it, until
             it answers again.
         evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
@@ -113,7 +111,6 @@ class TrainingConfig:
             ones at every checkpoint until augmentation's masks begin or the batch size changes. 0
             uses the statistics of training.
         sentences_every_steps: steps between prints of example sentences; 0 for none.
-        num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
@@ -168,12 +165,10 @@ class TrainingConfig:
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
     exchange: Literal["synchronous", "local", "asynchronous"] = "synchronous"
     exchange_every_steps: int = 16
-    most_staleness: int = 1
     worker_timeout_s: float = 60.0
     evaluate_averaged: bool = True
     averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
-    num_sentences: int = 3
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 2
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
@@ -196,12 +191,12 @@ class TrainingConfig:
     def check(self) -> None:
         require_precision(self, "precision", trained())
         at_least_1 = "epochs checkpoint_every_steps keep_checkpoints target_window"
-        of_rounds = ("exchange_every_steps", "most_staleness")
-        for name in (*at_least_1.split(), "gradient_accumulation_steps", *of_rounds):
+        more = ("gradient_accumulation_steps", "exchange_every_steps")
+        for name in (*at_least_1.split(), *more):
             require_within(self, 1, **{name: _MOST})
         require_within(self, 1, evaluations_per_epoch=1000)
         require_within(self, 0, num_replicas=_MOST)
-        at_least_0 = "seed sentences_every_steps num_sentences batch_norm_window_utterances"
+        at_least_0 = "seed sentences_every_steps batch_norm_window_utterances"
         more = ("averaged_statistics_utterances", "evaluation_utterances")
         for name in (*at_least_0.split(), *more):
             require(getattr(self, name) >= 0, self, name, "at least 0")
@@ -349,7 +344,7 @@ def is_closed(experiment: Experiment) -> bool:
         training.initial_blank_bias or training.zero_output_layer,
         training.intermediate_loss_weight or training.consistency_weight,
         training.start_from or training.learning_rates,
-        pipeline.first_epoch_by_length or pipeline.equal_frames,
+        pipeline.first_epoch_by_length,
         len(set(pipeline.batch_sizes)) > 1,
     )
     if any(changed) or not isinstance(model, AcousticModelConfig):

@@ -108,10 +108,6 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 # Settings of rounds: results are comparable only if these are equal.
-_OF_EXCHANGE = {
-    "local": ("exchange", "exchange_every_steps"),
-    "asynchronous": ("exchange", "exchange_every_steps", "most_staleness"),
-}
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
@@ -158,8 +154,10 @@ def comparability(
     }
     training = experiment.training
     if in_cluster and training.in_rounds:
-        names = _OF_EXCHANGE[training.exchange]
-        facts["exchange"] = {name: getattr(training, name) for name in names}
+        facts["exchange"] = {
+            "exchange": training.exchange,
+            "exchange_every_steps": training.exchange_every_steps,
+        }
     elif in_cluster and training.gradient_exchange != "float32":
         facts["gradient_exchange"] = training.gradient_exchange
     if extended:
