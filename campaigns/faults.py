@@ -40,7 +40,7 @@ ERRORS = {
     "EIO, lasting": (errno.EIO, _ALL, True),
 }
 _PROGRESS = f"progress.json{PARTIAL_SUFFIX}"
-_SAMPLES = ("cpu.csv", "gpu.csv", "energy.csv")
+_SAMPLES = ("cpu.csv", "gpu.csv", "energy.csv", "host.csv")
 _STATUSES = {0, 1, 2}
 _CONFIGURATION = CONFIGURATIONS[1]
 

@@ -14,6 +14,7 @@ from tfasr.telemetry.host import (
     ProcessorTime,
     read_host,
     stalled_s,
+    taken_now,
     thermal_throttles,
     throttled_s,
 )
@@ -116,6 +117,20 @@ def test_hot_processors_are_counted_and_unknown_without_sensors(tmp_path):
         folder.mkdir(parents=True)
         (folder / "core_throttle_count").write_text(f"{count}\n")
     assert thermal_throttles(tmp_path) == 7
+
+
+@linux
+def test_another_program_is_seen_at_once():
+    other = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        while psutil.Process(other.pid).cpu_times().user < 0.1:
+            time.sleep(0.02)
+        others = taken_now(1.0).others
+    finally:
+        other.kill()
+        other.wait()
+
+    assert others > 0.5 / psutil.cpu_count()
 
 
 def test_a_machine_that_offers_nothing_is_unknown(tmp_path):

@@ -92,7 +92,12 @@ def _frame_end(frame: bytes, head: bytes) -> int:
         samples = 1 + int.from_bytes(frame[place : place + code - 5], "big")
         place += code - 5
     place += {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
-    if not samples or ones in (1, 8) or place >= len(frame) or _crc_8(frame[:place]) != frame[place]:
+    if (
+        not samples
+        or ones in (1, 8)
+        or place >= len(frame)
+        or _crc_8(frame[:place]) != frame[place]
+    ):
         return 0
     if frame[1] == 0xF9:  # blocks of different sizes: the number is that of the first sample
         return number + samples

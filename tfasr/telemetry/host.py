@@ -25,6 +25,7 @@ from tfasr.tta.host import HOST_COLUMNS, HostReading
 HOST_INTERVAL_S = 1.0
 # Looking for new children reads the whole process table, which takes milliseconds.
 CHILDREN_EVERY_S = 10.0
+LOOK_S = 0.5  # clock ticks of 10 ms are then 1 % of two processors
 NANOSECONDS = 1e-9
 MICROSECONDS = 1e-6
 
@@ -168,6 +169,35 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
         mhz=mhz,
         thermal_throttles=thermal_throttles(root),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class TakenNow:
+    """Which part of a machine's processors others are using at this moment, from 0 to 1."""
+
+    stolen: float | None  # by the hypervisor, for other virtual machines; None if unknown
+    others: float  # by other programs of this machine
+    throttled: float | None  # held back by this process's control group; None if unknown
+
+
+def taken_now(seconds: float = LOOK_S) -> TakenNow:
+    """Watches the machine for a moment and returns what others take of it."""
+    processor_time = ProcessorTime()
+    processors = psutil.cpu_count() or 1
+    before = read_host(processor_time)
+    began_s = time.monotonic()
+    time.sleep(seconds)
+    after = read_host(processor_time)
+    offered_s = (time.monotonic() - began_s) * processors
+
+    def share(name: str) -> float | None:
+        then, now = getattr(before, name), getattr(after, name)
+        if then is None or now is None:
+            return None
+        return min(max((now - then) / offered_s, 0.0), 1.0)
+
+    others = max(share("busy_s") - share("ran_s"), 0.0)
+    return TakenNow(share("stolen_s"), others, share("throttled_s"))
 
 
 class HostSampler:
