@@ -45,7 +45,7 @@ def test_samples_enclose_the_session_and_resumed_runs_append(tmp_path):
     assert (tmp_path / HOST_FILE).read_text().splitlines()[0] == ",".join(HOST_COLUMNS)
     assert {row["session"] for row in rows} == {"0", "1"}
     in_first = [float(row["ran_s"]) for row in rows if row["session"] == "0"]
-    assert in_first[-1] - in_first[0] >= 0.19
+    assert in_first[-1] - in_first[0] >= 0.15
 
 
 @linux
