@@ -80,9 +80,7 @@ def groups(*paths, **options):
 
 
 def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
-    found = groups(
-        *seeds(tmp_path, "small", 1.0, count=4), *seeds(tmp_path, "large", 4.0, count=4)
-    )
+    found = groups(*seeds(tmp_path, "small", 1.0, count=4), *seeds(tmp_path, "large", 4.0, count=4))
     assert [(one["group"], one["n"], one["reached"]) for one in found] == [
         ("small", 4, 4),
         ("large", 4, 4),

@@ -397,7 +397,9 @@ def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(
     assert compared.interval[0] < 1 < compared.interval[1]
     (said,) = found.findings
     assert "undecided" in said
-    assert f"of the times at which the rule was met, the ratio is {compared.ratio_by_rule:.2f}" in said
+    assert (
+        f"of the times at which the rule was met, the ratio is {compared.ratio_by_rule:.2f}" in said
+    )
 
 
 def test_factors_of_another_clock_come_with_the_ratio_that_they_multiply_to(tmp_path):

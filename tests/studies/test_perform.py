@@ -3,12 +3,15 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tfasr
 from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
@@ -27,7 +30,16 @@ from tfasr.studies.perform import (
     perform_until_decided,
     study,
 )
-from tfasr.studies.plan import Step, begin, finished, grow, grown_from, load_plan, study_steps
+from tfasr.studies.plan import (
+    Step,
+    begin,
+    finished,
+    grow,
+    grown_from,
+    load_plan,
+    sealed_content,
+    study_steps,
+)
 from tfasr.studies.report import _chapter
 from tfasr.training.from_gin import load_config
 
@@ -447,6 +459,64 @@ def test_the_verdict_stands_on_the_declared_test(tmp_path):
     report = _chapter(plan, tmp_path / "pairs", "runs").report
     compared = group_results(report)[0][1].comparison
     assert (compared.test, compared.pairs) == ("pairs", 8)
+
+
+def sealed_study(plan, folder, spread, seed, apart=1.0):
+    """A study by looks, sealed as `study` does it, whose runs differ by a spread of their pace."""
+    folder.mkdir()
+    rng = np.random.default_rng(seed)
+    trained = {"targets": [["cer", 0.2], ["cer", 0.1]], "target_window": 3}
+    declared = dict.fromkeys(plan.experiments, trained)
+    starts = Starts(folder, lambda: sealed_content(plan, "decided", declared, folder / "shards"))
+
+    def perform(steps):
+        for step in steps:
+            if step.done() or step.kind != "train":
+                continue
+            run = (step.alike, step.seed, step.run_dir)
+            starts.start(*run)
+            pace = math.exp(spread * rng.standard_normal())
+            pace *= apart if step.alike == "fast" else 1.0
+            ledger = LedgerBuilder().begin(targets=trained["targets"]).event("seed", step.seed)
+            for epoch in range(1, 32):
+                ledger.epoch(epoch, 0.9 * 0.92**epoch, steps=1, train_s=pace, decode_s=0.0)
+            ledger.end().write(step.run_dir)
+            starts.end(*run, 0)
+        return []
+
+    steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))
+    with contextlib.closing(starts):
+        perform_until_decided(plan, folder, steps, perform)
+    return decision(plan, folder)
+
+
+@pytest.mark.parametrize("test", ["groups", "pairs"])
+def test_the_report_of_a_study_by_looks_says_what_its_decision_says(test, tmp_path):
+    found = set()
+    for number, apart in enumerate((1.0, 1.0, 1.0, 1.0, 1.15, 0.8)):
+        plan = of_looks(tmp_path, test, 0.05)
+        folder = tmp_path / str(number)
+        decided = sealed_study(plan, folder, 0.1, number, apart)
+        found.add(decided.sooner)
+        easy, hard = group_results(_chapter(plan, folder, "runs").report)
+        assert hard[1].comparison == decided.comparison
+        # Nothing else is tested, and what was seen at every look has the interval for it.
+        assert easy[1].comparison.p_value is easy[1].comparison.sooner is None
+        assert easy[1].comparison.level == decided.level
+        for sources in ([folder], [folder / "runs" / name for name in plan.experiments]):
+            shown = tfasr.compare(sources)
+            assert shown.result(list(shown.groups)[1], cer=0.1).comparison == decided.comparison
+            assert decision_text(plan, decided) in " ".join(repr(shown).split())
+        # On another clock only the declared decision is a verdict.
+        other = tfasr.compare(folder, policy="mlperf")
+        assert all(row[1].comparison.sooner is None for row in other.results)
+    assert len(found) > 1
+
+
+def of_looks(tmp_path, test, level):
+    path = tmp_path / "mine.gin"
+    path.write_text(f"{TWO_EXPERIMENTS}StudyConfig.test = {test!r}\nStudyConfig.level = {level}\n")
+    return load_until_plan(str(path), [])
 
 
 def test_a_test_is_declared_before_the_runs(tmp_path):
