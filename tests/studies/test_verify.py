@@ -447,7 +447,7 @@ FORGERIES = {
     environment_with_hash: ("machine", "cores"),
     dropped_seed: ("plan", f"{CHALLENGER} seed {SECOND} is missing"),
     dropped_from_the_list_too: ("verdict", "not decided"),
-    repeated_seed: ("plan", f"{CHALLENGER} seed {SECOND} was (started by|trained with seed {FIRST})"),
+    repeated_seed: ("plan", f"{CHALLENGER} seed {SECOND} was (started|trained with seed {FIRST})"),
     reused_seed_with_another_name: ("plan", f"{CHALLENGER} seed {SECOND} was started by another"),
     other_seeds: ("seeds", "don't follow from the recipes' hash"),
     swapped_shards: (f"{CHALLENGER} seed {FIRST}, as declared", "other data"),
