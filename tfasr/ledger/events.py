@@ -55,7 +55,9 @@ A training run writes, in order:
   ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
   per evaluation, when the averages replace the training weights and when these come back.
 - if another model evaluates: the fact ``evaluation_placement`` (``{"name", "devices"}``) and
-  ``swap_start/_stop`` twice per evaluation, while models are exchanged on the device. If that
+  ``swap_start/_stop`` twice per evaluation, while models are exchanged on the devices, with
+  ``device_memory`` (bytes of variables on all devices: ``training``, of the model that trains and
+  its optimizer, and ``evaluation``, of all models while that model is away). If that
   model is in another process: ``eval_wait_start/_stop`` (training waits for it),
   ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died``
   (``{"exit_code", "deaths"}``). The first pair of ``eval_start`` and ``eval_stop`` is then the

@@ -21,7 +21,7 @@ from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, d
 
 _INTERVALS = (
     "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
-    "logging",
+    "logging", "swap",
 )  # fmt: skip
 WRITTEN = {
     *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
@@ -33,7 +33,8 @@ _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed"
 WRITTEN_AT_START = (files.HEARTBEAT_FILE, files.RUN_FILE, files.CPU_FILE, files.GPU_FILE)
 _BLOCK_ORDER = {
     "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():", "saving": "with run.saving():",
+    "decoding": "with e.decoding():", "swapping": "with e.swapping():",
+    "saving": "with run.saving():",
 }  # fmt: skip
 
 

@@ -53,8 +53,9 @@ class TrainingConfig:
     Attributes:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
-        num_replicas: devices of this process that share each batch; 1 in a cluster, where each
-            device has a process of its own.
+        num_replicas: devices of this machine that share each batch under Keras's and TensorFlow's
+            MirroredStrategy. 0 takes all GPUs, or the processors as one device. In a cluster,
+            where each device has a process of its own, it must be 0 or 1.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
@@ -140,7 +141,7 @@ class TrainingConfig:
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
             "swapped": by another model, loaded from the epoch's checkpoint, for which the training
-            model leaves the device, as in the paper. "beside": by another process, while training
+            model leaves its devices, as in the paper. "beside": by another process, while training
             goes on. Scores and weights are the same for all three.
         evaluation_devices: the other process's devices for "beside", such as ("cpu:3",) or
             ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
@@ -164,7 +165,7 @@ class TrainingConfig:
 
     epochs: int = 30
     seed: int = 1
-    num_replicas: int = 1
+    num_replicas: int = 0
     optimizer: Callable = zeiler_adadelta
     precision: str = "float32"
     start_from: str = ""
@@ -199,12 +200,17 @@ class TrainingConfig:
     evaluations_per_epoch: int = 1
     evaluation_utterances: int = 0
     overlap_evaluation: bool = False
-    evaluation_placement: Literal["shared", "swapped", "beside"] = "shared"
+    evaluation_placement: Literal["swapped", "shared", "beside"] = "swapped"
     evaluation_devices: tuple[str, ...] = ()
     second_decoder: str = ""
     stop_at_targets: bool = False
     stop_after_hours: float = 0.0
     give_up_after_hours: float = 0.0
+
+    @property
+    def replicas(self) -> int:
+        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced a 0."""
+        return max(self.num_replicas, 1)
 
     @property
     def views(self) -> int:
@@ -213,11 +219,12 @@ class TrainingConfig:
 
     def check(self) -> None:
         require_precision(self, "precision", trained())
-        at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
+        at_least_1 = "epochs checkpoint_every_steps keep_checkpoints target_window"
         of_rounds = ("exchange_every_steps", "local_from_epoch", "most_staleness")
         for name in (*at_least_1.split(), "gradient_accumulation_steps", *of_rounds):
             require_within(self, 1, **{name: _MOST})
         require_within(self, 1, evaluations_per_epoch=1000)
+        require_within(self, 0, num_replicas=_MOST)
         at_least_0 = "seed sentences_every_steps num_sentences batch_norm_window_utterances"
         more = ("averaged_statistics_utterances", "evaluation_utterances")
         for name in (*at_least_0.split(), *more):
@@ -280,7 +287,11 @@ def default_model() -> RecogniserConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """All configs of a run; the defaults are the paper's model and features."""
+    """All configs of a run. The defaults are the paper's recipe.
+
+    That is its features, its model, AdaDelta at a rate of 1, and a word beam search with 256 beams
+    in a model that is swapped in after every epoch.
+    """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)  # how batches are made
@@ -296,12 +307,12 @@ class Experiment:
 
     @property
     def evaluated_utterances(self) -> int:
-        """Utterances of an evaluation batch: twice those that a device trains on at a time.
+        """Utterances that a device evaluates at a time: twice those that it trains on at a time.
 
         Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
         """
         training = self.training
-        parts = training.num_replicas * training.gradient_accumulation_steps
+        parts = training.replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
     def continued(self, run_dir: Path) -> "Experiment":

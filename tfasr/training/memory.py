@@ -270,7 +270,7 @@ def longest_batch(
 
 
 def longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
-    largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
+    largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.replicas
     return longest_batch(source, largest, alphabet, replicas)
 
 
@@ -381,7 +381,7 @@ def try_on_device(
     with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
-        replicas = experiment.training.num_replicas
+        replicas = experiment.training.replicas
         least, most = 0, batch.utterances // replicas  # of one device: least fits, most doesn't
         while most - least > 1:
             middle = (least + most) // 2
@@ -410,7 +410,7 @@ def _remedy(
     experiment: Experiment, batch: LongestBatch, fitting: int, limit: str, needed: int = 0
 ) -> str:
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
-    replicas = experiment.training.num_replicas
+    replicas = experiment.training.replicas
     size = fitting // replicas * replicas
     if size < 1:
         remedy = (

@@ -27,19 +27,19 @@ from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_ext
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
-from tfasr.training.build import check_model, statistics_rule
+from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.experiment import CLOSED, Experiment, is_closed
+from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.logs import check_logs, open_logs
-from tfasr.training.loop import Hook, Loop
+from tfasr.training.loop import Checkpoints, Hook, Loop
 from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
-from tfasr.training.phases import Checkpoints, Evaluations, make_placement
-from tfasr.training.placement import leave_to_evaluation
+from tfasr.training.placement import Placement, leave_to_evaluation
 from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
@@ -234,6 +234,7 @@ def train(
     team, run_dir = team or Team(), Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
     if team.size > 1:
+        experiment = on_devices(experiment, 1)
         check_clustered(experiment, callbacks)
     if team.rank:
         return follow(experiment, Path(shard_dir), run_dir, team, resume=resume, lexicon=words_file)
@@ -243,6 +244,7 @@ def train(
             experiment = experiment.continued(run_dir)
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
+        experiment = on_devices(experiment)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
             open_start(experiment)  # reports errors in start_from before anything is written
@@ -279,7 +281,7 @@ def train(
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
             placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
-            loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
+            loop = Loop(run, _hooks(run, placement, callbacks, log_to), checkpoints)
             held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
                 source, spec = run.sources["train"], run.batches.dataset(run.state).element_spec
@@ -357,15 +359,22 @@ def _begin(
 
 
 def _hooks(
-    run: TrainingRun, callbacks: Sequence[keras.callbacks.Callback], log_to: Sequence[str]
+    run: TrainingRun,
+    placement: Placement,
+    callbacks: Sequence[keras.callbacks.Callback],
+    log_to: Sequence[str],
 ) -> list[Hook]:
-    targets = WatchTargets()
-    # First: nothing else works with a loss that is not finite.
+    # Before the others: nothing else works with a loss that is not finite.
     hooks: list[Hook] = [RecordSteps(), CheckData()]
     if run.team.size > 1:
         hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
     hooks += [ShowProgress(), PrintSentences(run)]
     if callbacks:
         hooks.append(KerasCallbacks(callbacks, run))
-    scalars = ScalarLog(open_logs(log_to, run.run_dir, read_events(run.run_dir)))
-    return [*hooks, targets, scalars, WriteProgress(run, targets)]
+    targets = WatchTargets()
+    hooks.append(targets)
+    hooks.append(ScalarLog(open_logs(log_to, run.run_dir, read_events(run.run_dir))))
+    hooks.append(WriteProgress(run, targets))
+    # First of all, so that the others see the scores.
+    evaluate = Evaluate(placement, wait=any(hook.needs_scores for hook in hooks))
+    return [evaluate, *hooks]

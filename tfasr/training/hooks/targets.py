@@ -54,7 +54,7 @@ class WatchTargets(Hook):
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         self._look(run)
 
-    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+    def on_part_end(self, run: TrainingRun, epoch: float) -> None:
         self._look(run)
         self._stop_if_wanted(run)
 
