@@ -184,6 +184,11 @@ class TrainingConfig:
     give_up_after_hours: float = 0.0
 
     @property
+    def replicas(self) -> int:
+        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced a 0."""
+        return max(self.num_replicas, 1)
+
+    @property
     def views(self) -> int:
         """How many times a step sees each utterance."""
         return 2 if self.consistency_weight else 1
@@ -276,7 +281,7 @@ class Experiment:
         Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
         """
         training = self.training
-        parts = max(training.num_replicas, 1) * training.gradient_accumulation_steps
+        parts = training.replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
     def to_json(self) -> dict:
