@@ -21,9 +21,14 @@ SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "speech_commands
 SMALL = KeywordSpotterConfig(num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4)
 
 
+@pytest.fixture(autouse=True)
+def few_utterances(monkeypatch):
+    sizes = {"train": 240, "validation": 40, "test": 40}
+    monkeypatch.setattr("tfasr.bench.keywords.UTTERANCES", sizes)
+
+
 def training(**values):
-    sizes = {"num_train": 240, "num_validation": 40, "num_test": 40}
-    return KeywordTrainingConfig(**{"batch_size": 16, "epochs": 6, **sizes, **values})
+    return KeywordTrainingConfig(**{"batch_size": 16, "epochs": 6, **values})
 
 
 def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeypatch):

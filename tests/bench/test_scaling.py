@@ -207,7 +207,7 @@ def test_two_slices_of_a_processor_train_together():
         devices=2,
         model=MODEL,
         features=FeatureConfig(),
-        config=ScalingConfig(frames=60, labels=4, weak_utterances=2, warmup_steps=2),
+        config=ScalingConfig(frames=60, weak_utterances=2, warmup_steps=2),
         loads=tuple(Load("weak", 2, 5, loader) for loader in LOADERS),
     )
     found = call(measure, task, backend="tensorflow")

@@ -28,6 +28,8 @@ from tfasr.tta.run import load_run
 LEARNING_RATE = 0.003  # of the Adam optimizer
 SEED = 0  # of initial weights, order and synthetic data
 TARGET_ERROR = 0.1  # fraction of wrong validation words to reach
+# Synthetic utterances, before taking a fraction; as many as in Speech Commands 1.
+UTTERANCES = {"train": 51088, "validation": 6798, "test": 6835}
 TARGET_WINDOW = 3  # epochs whose median must meet the target
 
 
@@ -41,14 +43,9 @@ class KeywordTrainingConfig:
     framework: Literal["keras", "torch"] = "keras"
     # memory layout of images (`tfasr.models.keyword_spotter.LAYOUTS`); some backends lack one
     layout: Literal["NHWC", "NCHW"] = "NHWC"
-    # synthetic training utterances, before taking a fraction; as many as in Speech Commands 1
-    num_train: int = 51088
-    num_validation: int = 6798  # synthetic validation utterances, as in Speech Commands 1
-    num_test: int = 6835  # synthetic test utterances, as in Speech Commands 1
 
     def check(self) -> None:
         require_numbers(self, "batch_size", "epochs")
-        require_numbers(self, "num_train", "num_validation", "num_test")
 
 
 # The 30 words of the corpus's first version; the second version has five more.
@@ -396,7 +393,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
             "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
             f"{keras.backend.backend()}."
         )
-    data = _data(network, training, context)
+    data = _data(network, context)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(context.out or scratch) / "run"
         confusion = train_keywords(network, training, data, run_dir)
@@ -435,7 +432,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
     )
 
 
-def _data(network, training: KeywordTrainingConfig, context: Context) -> KeywordData:
+def _data(network, context: Context) -> KeywordData:
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
             # TensorFlow computes the features and must not take another backend's memory.
@@ -444,8 +441,7 @@ def _data(network, training: KeywordTrainingConfig, context: Context) -> Keyword
             tf.config.set_visible_devices([], "GPU")
         sizes = (context.fraction, SEED)
         return speech_commands_keywords(context.corpus_dir, network, *sizes)
-    share = context.fraction
-    sizes = {name: max(1, round(share * getattr(training, f"num_{name}"))) for name in SPLITS}
+    sizes = {name: max(1, round(context.fraction * UTTERANCES[name])) for name in SPLITS}
     return synthetic_keywords(network, sizes, SEED)
 
 

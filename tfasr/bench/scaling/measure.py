@@ -29,7 +29,7 @@ from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory import batch_spec, synthetic_batch
+from tfasr.training.memory import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
@@ -47,10 +47,9 @@ class ScalingConfig:
     steps: int = 180  # per measurement, times the devices in weak scaling
     warmup_steps: int = 4  # first steps, shown but left out of every result
     frames: int = 1670  # feature frames of each utterance
-    labels: int = 200  # characters in each transcript
 
     def check(self) -> None:
-        require_numbers(self, "weak_utterances", "strong_utterances", "frames", "labels")
+        require_numbers(self, "weak_utterances", "strong_utterances", "frames")
         require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
         require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
         counts = self.device_counts
@@ -164,7 +163,8 @@ def measure(task: ScalingTask) -> ScalingAnswer:
 
 class _Process:
     def __init__(self, task: ScalingTask):
-        self._frames, self._labels = task.config.frames, task.config.labels
+        self._frames = task.config.frames
+        self._labels = self._frames // FRAMES_PER_LABEL
         self._replicas, self._features = task.devices, task.features
         training = TrainingConfig(num_replicas=self._replicas)
         self._experiment = Experiment(model=task.model, features=task.features, training=training)
