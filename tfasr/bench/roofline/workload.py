@@ -417,10 +417,7 @@ def run(config: RooflineConfig, model, features: FeatureConfig, context: Context
     for threads in thread_counts:
         work = (config, threads, _arrays(threads))
         ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
-    models = {"model": model}
-    if config.small_units and hasattr(model, "smaller"):
-        models["small model"] = model.smaller(config.small_units)
-    points = [_points(name, network, config, features) for name, network in models.items()]
+    points = [_points("model", model, config, features)]
     stated = (config.specified_gflops, config.specified_gigabytes_per_s)
     sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
     analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
