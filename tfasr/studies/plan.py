@@ -102,7 +102,6 @@ class StudyConfig:
     final_beam_width: int = 512  # beam width of the word beam search in that scoring
     beam_widths: tuple[int, ...] = ()  # for timed evaluations of one run, ascending; () skips them
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
-    beam_widths_split: str = "validation"  # the split of these evaluations
     published: str = ""  # whose published results to show next to yours; "" for none
     policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
@@ -515,7 +514,7 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
     config, path, run = plan.config, widths_path(folder), widths_run(plan)
     words = [
         *("bench", "decoder", *_imports(), "--run_dir", folder / run.folder),
-        *("--shard_dir", shards, "--split", config.beam_widths_split, "--decoders", "word_beam"),
+        *("--shard_dir", shards, "--split", "validation", "--decoders", "word_beam"),
         *("--beam_widths", ",".join(map(str, config.beam_widths)), "--out", path.parent),
     ]
 

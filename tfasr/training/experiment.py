@@ -101,8 +101,6 @@ class TrainingConfig:
             slowest only if it is more than one round ahead. "local" with rounds of one step
             trains like "synchronous". One process ignores this.
         exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
-        worker_timeout_s: how long the others wait for a worker before they go on without it, until
-            it answers again.
         evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
             weights if the optimizer keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training continues with its own weights.
@@ -165,7 +163,6 @@ class TrainingConfig:
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
     exchange: Literal["synchronous", "local", "asynchronous"] = "synchronous"
     exchange_every_steps: int = 16
-    worker_timeout_s: float = 60.0
     evaluate_averaged: bool = True
     averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
@@ -215,8 +212,6 @@ class TrainingConfig:
         )
         rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
         require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
-        finite = 0 < self.worker_timeout_s < math.inf
-        require(finite, self, "worker_timeout_s", "above 0, and finite")
         finite = math.isfinite(self.initial_blank_bias)
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
