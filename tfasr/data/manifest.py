@@ -46,7 +46,7 @@ _LISTED = 10
 _COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # where the manifest's line begins, in bytes
-        ("content", "<u8"),  # a hash of the features
+        ("content", "<u8"),  # a hash of the audio
         ("speaker", "<u8"),  # a hash of the name; 0 if unknown
         ("duration_s", "<f8"),
         ("frames", "<u4"),
@@ -73,7 +73,7 @@ class ShardedUtterance:
     duration_s: float
     frames: int  # feature frames
     frames_needed: int  # the fewest output frames with which CTC can align the text
-    # A hash of the features; noisy copies have their original's. "" in splits of an older tfasr.
+    # A hash of the audio; noisy copies have their original's. "" in splits of an older tfasr.
     content: str = ""
 
 
