@@ -49,7 +49,7 @@ _REMARKED = 5
 _COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # where the manifest's line begins, in bytes
-        ("content", "<u8"),  # a hash of the features
+        ("content", "<u8"),  # a hash of the audio
         ("speaker", "<u8"),  # a hash of the name; 0 if unknown
         ("recording", "<u8"),  # a hash of the name; 0 if it isn't a segment
         ("duration_s", "<f8"),
@@ -78,7 +78,7 @@ class ShardedUtterance:
     duration_s: float
     frames: int  # feature frames
     frames_needed: int  # the fewest output frames with which CTC can align the text
-    content: str  # a hash of the features; noisy copies have their original's
+    content: str  # a hash of the audio; noisy copies have their original's
     recording: str = ""  # name of the recording of which it is a segment; "" if it is all of one
 
 

@@ -280,9 +280,6 @@ def _pack_utterance(
     if fault is not None:
         return fault
     features = _features(packing, samples)
-    original = features
-    if samples is not recorded.samples:  # so that `overlap` also finds copies of a recording
-        original = _features(packing, recorded.samples)
     sums = FeatureSums()
     sums.add(features)
     if not sums.finite:
@@ -295,7 +292,7 @@ def _pack_utterance(
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),
-        content=hashlib.sha256(original.tobytes()).hexdigest()[:16],
+        content=audio_hash(recorded.samples),  # a copy has its recording's, for `overlap`
         recording=_recording_name(utterance),
     )
     return features, labels, sums, listed
@@ -307,6 +304,15 @@ def _recording_name(utterance: Utterance) -> str:
         return ""
     path = utterance.audio_path
     return f"{path.parent.name}/{path.stem}"
+
+
+def audio_hash(samples: np.ndarray) -> str:
+    """Returns 16 hexadecimal digits of a hash of audio in 16 bits, float32 ``(samples,)``.
+
+    It depends neither on the features nor on the file's lossless format.
+    """
+    whole = np.rint(np.clip(samples, -1.0, 1.0) * 32767.0).astype("<i2")
+    return hashlib.sha256(whole.tobytes()).hexdigest()[:16]
 
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:

@@ -73,7 +73,7 @@ def overlap(
 ) -> Overlap:
     """Returns what a held-out split shares with the training split.
 
-    Utterances count as the same if the hashes of their features are equal or, if one of the splits
+    Utterances count as the same if the hashes of their audio are equal or, if one of the splits
     lacks such hashes, if ids, texts, durations and frames are equal.
     """
     content, known = held_out.column("content"), training.column("content")

@@ -32,7 +32,7 @@ from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
-from tfasr.tta.policies import WINDOW, rule_met
+from tfasr.tta.policies import WINDOW, rule_met, target_rule
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
@@ -611,7 +611,7 @@ class Recorder:
             comparability = {
                 "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
                 "validation_utterances": len(references),
-                "target_rule": f"median of {self._settings.target_window} epochs",
+                "target_rule": target_rule(self._settings.target_window),
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)

@@ -46,17 +46,20 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
     declared = {}
     for name, gin_files, bindings in requests:
         try:
-            experiment = load_config(gin_files, bindings).experiment
+            loaded = load_config(gin_files, bindings)
+            experiment = loaded.experiment
             check_batch_size(experiment)
         except UsageError as error:
             raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
         training = experiment.training
+        by_units = loaded.alphabet.units or loaded.alphabet.units_model
+        closed = is_closed(experiment) and not by_units and loaded.noise is None
         declared[name] = {
             "targets": [list(target) for target in training.targets],
             "target_window": training.target_window,
             "decoder": to_json(experiment.decoder),
             "second_decoder": training.second_decoder,
-            "division": "closed" if is_closed(experiment) else "open",
+            "division": "closed" if closed else "open",
         }
     return declared
 

@@ -28,6 +28,7 @@ from tfasr.kit.config import (
 from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.tta.policies import WINDOW
 
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
@@ -321,37 +322,61 @@ class Experiment:
         return cls(model=model, **configs)
 
 
-CLOSED = "closed: the paper's model and optimizer"
+CLOSED = "closed: the paper's features, model and optimizer"
+
+
+def paper_recipe() -> Experiment:
+    """Returns the recipe of the closed division, with the paper's values.
+
+    Where the paper states no value (the features' normalisation and the edges of the mel filters),
+    it is tfasr's default.
+
+    Source: the paper (arXiv 2003.12366), sections 2.1, 2.2.5, 4.4.1 and 4.4.3.
+    """
+    return Experiment(
+        features=FeatureConfig(spectrum="magnitude"),
+        pipeline=PipelineConfig(padding="fixed"),
+        model=AcousticModelConfig(),
+        training=TrainingConfig(optimizer=zeiler_adadelta),
+    )
+
+
+def open_settings(experiment: Experiment) -> list[str]:
+    """Names the settings in which an experiment differs from the closed division's recipe."""
+    paper = paper_recipe()
+    different = []
+    for group in dataclasses.fields(Experiment):
+        ours, theirs = (_recipe(getattr(one, group.name)) for one in (experiment, paper))
+        different += [
+            f"{group.name}.{name}"
+            for name in {**theirs, **ours}
+            if ours.get(name, _ABSENT) != theirs.get(name, _ABSENT)
+        ]
+    return different
 
 
 def is_closed(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained, so that only the machines make times differ.
 
-    That is the paper's model with its dropout, random initial weights and order of data, AdaDelta
-    as published without a schedule, and audio that is not augmented. Batch size, readers, buffer
-    and devices are free, as they differ between the paper's systems. Beam width and targets are
-    free, as they differ between its two studies. Precision and decoder (float32 and word beam
-    search throughout the paper) are free, as they only decide how a machine computes and decodes
-    the same model.
-
-    Source: the paper, Table 2, sections 4.4.1, 4.4.3 and 5.3; MLCommons' training rules, whose
-    closed division also fixes model and optimizer.
+    What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
+    model with its dropout, AdaDelta as published without a schedule, random initial weights, no
+    augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
+    differ between the paper's systems, and so are decoder and targets, which are measurement.
     """
-    model, training, pipeline = experiment.model, experiment.training, experiment.pipeline
-    changed = (
-        experiment.augmentation != AugmentationConfig(),
-        experiment.features.normalisation == "speaker",
-        training.initial_blank_bias or training.zero_output_layer,
-        training.intermediate_loss_weight or training.consistency_weight,
-        training.start_from or training.learning_rates,
-        pipeline.first_epoch_by_length,
-        len(set(pipeline.batch_sizes)) > 1,
-    )
-    if any(changed) or not isinstance(model, AcousticModelConfig):
-        return False
-    # How the recurrence is computed changes no result.
-    paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
-    return model == paper and _update_rule(training.optimizer()) == _update_rule(zeiler_adadelta())
+    return not open_settings(experiment)
+
+
+_ABSENT = object()
+
+
+def _recipe(config: object) -> dict[str, object]:
+    values = settings_that_decide(config, Decides.RECIPE)
+    if isinstance(config, TrainingConfig):
+        values["optimizer"] = _update_rule(config.optimizer())
+        # Without an optimizer that averages weights, which the paper's isn't, these do nothing.
+        del values["evaluate_averaged"], values["averaged_statistics_utterances"]
+    values["class"] = type(config)
+    return values
 
 
 def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:
