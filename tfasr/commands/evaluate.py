@@ -12,7 +12,7 @@ from tfasr.commands.shared import (
     language_model,
     progress,
 )
-from tfasr.decoding.choice import DECODERS
+from tfasr.decoding.choice import DECODERS, with_hot_words
 from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError
 from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, write_whole
@@ -92,11 +92,22 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             beam_width=arguments.beam_width,
             recombine=arguments.recombine,
         )
+        if arguments.hot_words is not None:
+            decoder = with_hot_words(decoder)
         for split in arguments.split:
-            flags = ("shard_dir", "lexicon", "prior_weight", "middle_weight", "checkpoint")
-            options = {flag: getattr(arguments, flag) for flag in flags}
-            options["progress"] = functools.partial(progress, f"{name}, {split}: evaluated")
-            result = trained.evaluate(split, decoder, language_model=model, **options)
+            result = trained.evaluate(
+                split,
+                decoder,
+                shard_dir=arguments.shard_dir,
+                lexicon=arguments.lexicon,
+                language_model=model,
+                hot_words=arguments.hot_words,
+                hot_word_weight=arguments.hot_word_weight,
+                prior_weight=arguments.prior_weight,
+                middle_weight=arguments.middle_weight,
+                checkpoint=arguments.checkpoint,
+                progress=functools.partial(progress, f"{name}, {split}: evaluated"),
+            )
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
             scores = _scores(result)
@@ -130,6 +141,8 @@ def _decoder(
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
     about |= {n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))}
+    if arguments.hot_words is not None:
+        about |= {"hot_words": arguments.hot_words, "hot_word_weight": arguments.hot_word_weight}
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus, "lm_unknown": model.unknown}
