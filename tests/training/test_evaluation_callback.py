@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfasr
 from tfasr.adapters.evaluation import BeamSearchEvaluation
@@ -112,7 +111,7 @@ def test_tfasr_report_shows_the_run(finished):
     command = [sys.executable, "-m", "tfasr", "report", str(run_dir)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "WER 50 %" in done.stdout
-    assert "yes" in done.stdout or re.search(r"\d+\.\d+ (s|min)", done.stdout)
+    assert re.search(r"^ run +\d+\.\d+ ", done.stdout, re.MULTILINE)
 
 
 def test_hypotheses_consist_of_the_dictionarys_words(finished):
@@ -155,26 +154,6 @@ def test_the_training_model_is_away_while_another_evaluates(tmp_path, monkeypatc
     # Adam keeps two values per weight; the evaluation model has the weights alone.
     assert len(memory) == 2
     assert 0 < memory[0]["evaluation"] < memory[0]["training"] / 2
-
-
-def test_devices_share_a_batch_whatever_its_size(tmp_path):
-    one = fitted(tmp_path / "one", epochs=2)
-    with tf.distribute.MirroredStrategy(_two_devices()).scope():
-        model = stock_model()
-    held_out, _, texts = spoken(10, seed=2)
-    odd = [(held_out[:9], texts[:9]), (held_out[9:], texts[9:])]  # 9 and 1 for two devices
-    two = fitted(tmp_path / "two", epochs=2, model=model, validation=odd)
-    assert len(two.history["val_wer"]) == len(one.history["val_wer"]) == 2
-    memory = [e["value"] for e in read_events(tmp_path / "two") if e["key"] == "device_memory"]
-    alone = [e["value"] for e in read_events(tmp_path / "one") if e["key"] == "device_memory"]
-    assert memory[0]["evaluation"] == 2 * alone[0]["evaluation"]
-
-
-def _two_devices() -> list[str]:
-    devices = tf.config.list_logical_devices("CPU")
-    if len(devices) < 2:
-        pytest.skip("needs two logical devices: see tests/training/test_mirrored.py")
-    return [device.name for device in devices[:2]]
 
 
 def test_a_recorder_counts_what_came_before_and_fits_own_validation(tmp_path):
