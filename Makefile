@@ -14,7 +14,8 @@ test: $(VENV)/dev.installed
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # The documentation's strict build, kernels that this processor lacks, notebooks, every command of
-# docs/sources.md, studies that are killed, tests/layers and tests/training with each instruction set: hours.
+# docs/sources.md, studies that are killed, an audit of dependencies, tests/layers and tests/training with
+# each instruction set: hours.
 test-long: $(VENV)/dev.installed docs recurrent-interpreted
 	$(BIN)/python -m pytest -m long
 
@@ -52,25 +53,25 @@ $(BIN)/python:
 	$(BIN)/python -m pip install -qq --upgrade pip
 
 # The C++ parts are built by the install, so their sources are prerequisites too.
-SOURCES := setup.py setup.cfg pyproject.toml $(wildcard tfasr/decoding/_word_beam/*) \
+SOURCES := setup.py setup.cfg pyproject.toml constraints.txt $(wildcard tfasr/decoding/_word_beam/*) \
 	$(wildcard tfasr/layers/_recurrent/*)
 
 $(VENV)/demo.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr and TensorFlow into $(VENV); this takes some minutes."
-	$(BIN)/python -m pip install -qq --editable '.[demo]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
 $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr, TensorFlow and the test tools into $(VENV); this takes some minutes."
-	$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev]'
 	touch $@ $(VENV)/demo.installed
 
 $(VENV)/measured.installed: $(VENV)/dev.installed
-	$(BIN)/python -m pip install -qq --editable '.[demo,dev,peers,kenlm]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev,peers,kenlm]'
 	touch $@
 
 $(VENV)/docs.installed: $(VENV)/dev.installed
-	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev,docs]'
 	touch $@
 
 build/tfio/installed: setup.cfg

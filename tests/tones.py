@@ -12,9 +12,9 @@ from tfasr.decoding.choice import DecoderConfig
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
-OLD = Path(__file__).parent / "data_0_1_0"
-BEFORE_FOLD = Path(__file__).parent / "data_before_fold"
-SHARDS = OLD / "shards"
+DATA = Path(__file__).parent / "data_tones"
+SHARDS = DATA / "shards"
+TONES_GIN = DATA / "tones.gin"
 TRAIN_UTTERANCES = 24
 RATE_HZ = 16000
 LETTERS = "abcd"

@@ -5,8 +5,6 @@ TensorFlow. `tfasr.api` lists them; type checkers and editors read it through ``
 """
 
 import sys
-from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
 
 from tfasr._version import __version__
 from tfasr.errors import imported
@@ -34,50 +32,6 @@ def __dir__():
     return __all__
 
 
-class _MovedModules:
-    """Finds modules under the names that plug-ins, scripts and models of tfasr 0.1.0 import."""
-
-    names = {
-        "tfasr.config": "tfasr.kit.config",
-        "tfasr.plugins": "tfasr.kit.registry",
-        "tfasr.registry": "tfasr.kit.registry",
-        "tfasr.metrics": "tfasr.scoring.errors",
-        "tfasr.corpora.reading.assembly": "tfasr.corpora.reading",
-        "tfasr.corpora.registry": "tfasr.corpora.corpus",
-        "tfasr.corpora.splits": "tfasr.corpora.utterance",
-        "tfasr.data.feature_config": "tfasr.data.features",
-        "tfasr.data.pipeline": "tfasr.data.batches",
-        "tfasr.models.acoustic_model": "tfasr.models.recurrent",
-        "tfasr.models.recogniser": "tfasr.models.model",
-        "tfasr.models.saved": "tfasr.models.build",
-        "tfasr.reports.compare": "tfasr.reports.write",
-        "tfasr.training.logs.registry": "tfasr.training.logs",
-        "tfasr.training.optimizer.registry": "tfasr.training.from_gin",
-        "tfasr.tta.brackets": "tfasr.tta.policies",
-        "tfasr.tta.intervals": "tfasr.ledger.intervals",
-        "tfasr.tta.load": "tfasr.tta.run",
-        "tfasr.tta.sequential": "tfasr.tta.comparison",
-    }
-    parents = {name.rpartition(".")[0] for name in names}
-
-    def find_spec(self, name, path, target=None):
-        if name in self.names:
-            return ModuleSpec(name, self)
-        spec = PathFinder.find_spec(name, path) if name in self.parents and path else None
-        if spec and spec.submodule_search_locations is None:
-            spec.submodule_search_locations = []  # it was a package in 0.1.0, with submodules
-        return spec
-
-    def create_module(self, spec):
-        module = import_module(self.names[spec.name])
-        spec.loader_state = module.__spec__
-        return module
-
-    def exec_module(self, module):
-        # It already ran under its new name. Importing the old one replaced its spec: restore it.
-        module.__spec__ = module.__spec__.loader_state
-
-
 class _QuietTensorflow:
     """Imports TensorFlow without its messages about devices on standard error."""
 
@@ -99,4 +53,4 @@ class _QuietTensorflow:
         return spec
 
 
-sys.meta_path[:0] = [_MovedModules(), _QuietTensorflow()]
+sys.meta_path.insert(0, _QuietTensorflow())

@@ -64,8 +64,6 @@ _EXAMPLES = {
     "bench": "bench --gin_file bench/ds2_small.gin",
     "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
     "bench step": "bench step --gin_file an4.gin --batch 8,16",
-    "bench inference": "bench inference --run_dir runs/a --corpus_dir recordings",
-    "bench scaling": "bench scaling runs/a --target cer=0.15 --workers 2,4 --link_gbit_s 10",
     "presets": "presets",
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",
@@ -77,11 +75,10 @@ _EXAMPLES = {
 }
 # Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("transcribe", "serve", "export"), "evaluate"),
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
     **dict.fromkeys(("watch", "history"), "report"),
-    **dict.fromkeys(("prepare", "ngram", "launch"), "train"),
+    **dict.fromkeys(("prepare", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
@@ -289,8 +286,6 @@ def run(arguments) -> int:
     # bench needs TensorFlow for the model of a run or preset, not to decode log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
-    if getattr(arguments, "subcommand", None) == "inference":  # its processes import what they need
-        has_model = False
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:

@@ -24,11 +24,8 @@ from tfasr.models.recurrent import AcousticModelConfig
 
 CONFIG = BackendsConfig(
     backends=("tensorflow", "jax", "native_torch"),
-    layouts=("NHWC",),
     rounds=1,
     steps=2,
-    warmup_steps=2,
-    keyword_batch_size=3,
     acoustic_batch_size=2,
     acoustic_frames=40,
 )
@@ -41,7 +38,7 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     result = backends.run(CONFIG, keyword, acoustic, FeatureConfig(), Context())
     (table,) = result.tables
     assert [row[:3] for row in table.rows] == [
-        ["keyword spotter, batch 3", "tensorflow", "NHWC"],
+        ["keyword spotter, batch 64", "tensorflow", "NHWC"],
         ["acoustic model, batch 2", "tensorflow", "n/a"],
     ]
     assert [row[7] for row in table.rows] == ["1.00", "1.00"]
@@ -49,7 +46,7 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     assert result.values["not_installed"] == ["jax", "native_torch"]
     rows = result.values["rows"]
     assert [len(row["all_step_ms"][0]) for row in rows] == [2, 2]
-    assert result.warmup_steps == 8
+    assert result.warmup_steps == 12
     assert result.values["backends"][0]["versions"].keys() == {"keras", "tensorflow"}
 
 

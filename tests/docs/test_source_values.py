@@ -8,6 +8,7 @@ import pytest
 
 from tests.docs.printed import LENGTHS, PAPER, STEPS, rows
 from tfasr.bench.perform import load_bench
+from tfasr.bench.sweep import INFERENCE_BATCHES
 from tfasr.kit.gin import presets_folder
 from tfasr.reports.figures.time import WINDOW_S
 from tfasr.reports.series import SIGMA
@@ -153,7 +154,7 @@ def test_deepmarks_network_and_data_are_those_of_the_thread():
 
 def test_the_hardware_sweep_has_the_talks_batches_and_precisions():
     sweep = load_bench("bench/hardware_sweep.gin").configs[0]
-    assert sweep.inference_batches == (1, 2, 3, 4)
+    assert INFERENCE_BATCHES == (1, 2, 3, 4)
     # The paper: per GPU in Table 2, and of 160 on Sys1$'s four GPUs, where 96 were faster (4.4.1).
     assert {24, 60, 150, 160 // 4} <= set(sweep.training_batches)
     assert {"float32", "mixed_float16", "int8"} <= set(sweep.precisions)

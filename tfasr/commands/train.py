@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,38 +150,6 @@ def run(arguments: argparse.Namespace) -> None:
             f"{Path(arguments.run_dir)}: {(n := epochs_done(history))} epoch{'s' * (n != 1)}, "
             f"validation CER {last['cer']:.2%}, WER {last['wer']:.2%}"
         )
-
-
-def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--shard_dir", required=True, help="what tfasr prepare wrote")
-    add("--split", default="train", help="default: %(default)s")
-    add("--order", type=int, default=3, help="words of an n-gram; default: 3")
-    add("--out", required=True, help="the ARPA file, for tfasr evaluate --language_model")
-
-
-def run_ngram(arguments: argparse.Namespace) -> None:
-    """``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file."""
-    from tfasr.commands.evaluate import progress  # here, as it loads the decoders
-    from tfasr.data.shards import open_split
-    from tfasr.decoding.language_models import NgramModel
-
-    out = Path(arguments.out)
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UsageError(f"--out must be a file in a folder that exists. Received: {out}.")
-    split = open_split(arguments.shard_dir, arguments.split)
-    utterances = split.utterances
-
-    def texts(advance: Callable[[], None]) -> Iterator[str]:
-        for utterance in utterances:
-            yield utterance.text
-            advance()
-
-    with wrong_values_are_wrong_use(), progress("counted", len(utterances)) as advance:
-        model = NgramModel(texts(advance), arguments.order)
-    model.write(out)
-    sizes = ", ".join(str(len(order.probabilities)) for order in model.orders)
-    print(f"{out}: {sizes} n-grams of 1 to {arguments.order} words, Kneser-Ney")
 
 
 def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:

@@ -12,6 +12,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import LEXICON_FILE, read_text, write_whole
 from tfasr.kit.registry import Registry
+from tfasr.kit.text import text_lines
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -87,9 +88,15 @@ def make_decoder(
             "A language model needs the decoder word_beam, which writes the words that it "
             f"scores. Received: the decoder {config.name}. Choose --decoder word_beam."
         )
-    options = {"beam_width": config.beam_width, "recombine": config.recombine}
-    options |= {"mode": "kenlm", "num_threads": num_threads}
-    return WordBeamSearch(alphabet, lexicon, language_model=language_model, **options)
+    return WordBeamSearch(
+        alphabet,
+        lexicon,
+        beam_width=config.beam_width,
+        mode="kenlm",
+        language_model=language_model,
+        recombine=config.recombine,
+        num_threads=num_threads,
+    )
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:
@@ -100,7 +107,7 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     """Reads words, one per line, normalised like transcripts; UsageError if the file is unfit."""
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     vocabulary = set()
-    for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path, remedy), start=1):
         word = alphabet.normalise(line)
         if len(words(word)) > 1 or alphabet.foreign_characters(word):
             raise UsageError(

@@ -10,7 +10,7 @@ import numpy as np
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs, split_words
 from tfasr.errors import RunError
-from tfasr.kit.process import available_cores
+from tfasr.kit.process import usable_cores
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -113,7 +113,7 @@ class WordBeamSearch:
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
-            num_threads = available_cores()
+            num_threads = usable_cores()
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
@@ -122,7 +122,11 @@ class WordBeamSearch:
         words = _spelled_words(alphabet, lexicon, word_characters)
         model = None
         if mode == "kenlm":
-            model = _kenlm_model(core, language_model, list(words.values()))
+            _check_kenlm(language_model)
+            known = set(language_model.known_words(words.values()))
+            words = {spelled: word for spelled, word in words.items() if word in known}
+            scorer = language_model.scorer(list(words.values()))
+            model = core.OutsideModel(score=scorer.score, end=scorer.end)
         elif mode != "words":
             seed = _integer("seed", seed, 0, (1 << 64) - 1)
             model = _bigram_model(core, mode, language_model, words, smoothing, seed)
@@ -307,15 +311,13 @@ def _bigram_model(
     )
 
 
-def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any:
+def _check_kenlm(model: "KenlmModel | None") -> None:
     from tfasr.decoding.language_models import KenlmModel
 
     if not isinstance(model, KenlmModel):
         raise ValueError(
             f"mode='kenlm' needs language_model=KenlmModel(...). Received: {type(model).__name__}."
         )
-    scorer = model.scorer(words)
-    return core.OutsideModel(score=scorer.score, end=scorer.end)
 
 
 def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:

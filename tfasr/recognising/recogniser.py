@@ -52,8 +52,7 @@ def load_recogniser(
             `recombine` (of word beam search).
         lexicon: a text file with one word per line, the dictionary for word beam search; by default
             the run's, which consists of the training transcripts' words.
-        language_model: scores the words in word beam search in addition to the acoustic model; it
-            must know all words of the dictionary.
+        language_model: scores the words in word beam search in addition to the acoustic model.
 
     Raises:
         UsageError: if the folder has no run or checkpoint, or its files don't fit together.
@@ -99,6 +98,8 @@ def _made(
         identity += f", words {words_hash(spec.lexicon)}"
     if model is not None:
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
+        if model.unknown != "score":
+            settings += f" unknown words: {model.unknown}"
         identity += f", language model {settings}"
     return Recogniser(replace(spec, identity=identity), acoustics, model)
 
@@ -222,9 +223,9 @@ class Recogniser:
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
         """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`."""
         if isinstance(audio, str | Path):
-            from tfasr.data.audio import audio_blocks
+            from tfasr.data.audio import audio_blocks, warn
 
-            yield from audio_blocks(audio, self.sample_rate_hz)
+            yield from audio_blocks(audio, self.sample_rate_hz, remark=warn)
             return
         if isinstance(audio, Iterator):  # the recording arrives in blocks
             yield from audio

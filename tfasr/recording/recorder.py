@@ -27,11 +27,12 @@ from tfasr.recording.session import (
     settings_of,
 )
 from tfasr.scoring.errors import ErrorCounts, count_errors, read_transcripts
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
-from tfasr.tta.policies import rule_met
+from tfasr.tta.policies import WINDOW, rule_met, target_rule
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
@@ -372,7 +373,7 @@ class Recorder:
         *,
         train_samples: int | None = None,
         targets: Iterable[str | Target] = (),
-        target_window: int = 3,
+        target_window: int = WINDOW,
         metrics: Mapping[str, str | Metric] | None = None,
         global_batch_size: int | None = None,
         seed: int | None = None,
@@ -461,6 +462,7 @@ class Recorder:
             write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
             self._ledger.start("init")
             self._ledger.event("model_creation")
+            stack.enter_context(HostSampler(self.run_dir, begin.session))
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
             self._stack = stack.pop_all()
@@ -609,7 +611,7 @@ class Recorder:
             comparability = {
                 "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
                 "validation_utterances": len(references),
-                "target_rule": f"median of {self._settings.target_window} epochs",
+                "target_rule": target_rule(self._settings.target_window),
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)

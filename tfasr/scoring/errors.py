@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
@@ -11,8 +11,10 @@ import jiwer
 
 from tfasr.alphabet import clusters, normalise, words
 from tfasr.errors import UsageError
+from tfasr.kit.files import read_bytes
 
 _NAMED = 3
+_MOST_BYTES = 256 << 20  # limit for a file of hypotheses: a million utterances
 _PRIVATE_USE = 0x100000  # the first code point of an area that ordinary text doesn't use
 Pair = tuple[str | None, str | None]
 """A word of the reference and the recognised one; None for a missing word."""
@@ -144,6 +146,8 @@ class Transcript:
     reference: str
     hypothesis: str
     speaker: str = ""  # "" if unknown
+    # what a second decoder recognised, by the decoder's name
+    others: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_transcripts(path: str | Path) -> list[Transcript]:
@@ -155,9 +159,10 @@ def read_transcripts(path: str | Path) -> list[Transcript]:
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} must be a text file of hypotheses: {error}.") from error
+        # Not `splitlines`, which also splits at characters that JSON allows in a text.
+        lines = read_bytes(path, _MOST_BYTES).decode("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError, UsageError) as error:
+        raise UsageError(f"{path} must be a text file of hypotheses: {error}") from error
     transcripts = [
         _transcript(line, f"line {number} of {path}")
         for number, line in enumerate(lines, start=1)
@@ -218,7 +223,13 @@ def _transcript(line: str, where: str) -> Transcript:
             identity, reference, hypothesis = (fields[name] for name in names)
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
-            return Transcript(identity, normalise(reference), normalise(hypothesis), speaker)
+            texts = normalise(reference), normalise(hypothesis)
+            others = {
+                name: normalise(text)
+                for name, text in fields.items()
+                if isinstance(text, str) and name not in (*names, "speaker")
+            }
+            return Transcript(identity, *texts, speaker, others)
     raise UsageError(
         "Each line of hypotheses must be a JSON object with id, reference and hypothesis, or with "
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "

@@ -262,10 +262,6 @@ def build_model(
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
         model.groups = LayerGroups(model, training)
-        if training.outer_optimizer == "nesterov":
-            values = training.outer_learning_rate, training.outer_momentum
-            model.outer_optimizer = keras.optimizers.SGD(*values, nesterov=True)
-            model.outer_optimizer.build(model.trainable_variables)
     return model
 
 

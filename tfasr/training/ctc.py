@@ -182,7 +182,6 @@ class CtcModel(keras.Model):
         self.intermediate_loss_weight = intermediate_loss_weight
         self.consistency_weight = consistency_weight
         self._middle_labels = middle_labels
-        self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of local rounds
         self._step: Callable | None = None
         self.built = True
 

@@ -236,8 +236,7 @@ def evaluate(
         recombine: whether word beam search drops beams that can't win; the run's own by default.
         lexicon: a text file with one word per line, word beam search's dictionary; by default the
             run's: its training transcripts' words, or those of the lexicon that it trained with.
-        language_model: scores the words of word beam search in addition to the model; it must know
-            all words of the dictionary.
+        language_model: scores the words of word beam search in addition to the model.
         prior_weight: 0..1; each class's probability is divided by its mean over some training
             utterances to this power before decoding; see docs/recipes.md.
         middle_weight: at least 0; above 0, word beam search's best hypotheses (up to 64) are

@@ -29,6 +29,7 @@ _FACTS = (
 )
 # The paper, Figure 6: sentences are generated with a beam width of one.
 _SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
+_SENTENCES = 3  # printed each time
 
 
 class RecordSteps(Hook):
@@ -110,7 +111,7 @@ class PrintSentences(Hook):
     def __init__(self, run: TrainingRun):
         self._run = run
         self._decoder = make_decoder(_SENTENCE_DECODER, run.alphabet)
-        self._every_steps = run.training.sentences_every_steps if run.training.num_sentences else 0
+        self._every_steps = run.training.sentences_every_steps
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         state = run.state
@@ -139,7 +140,7 @@ class PrintSentences(Hook):
 
     @functools.cached_property
     def _batch(self) -> Batch:
-        return self._run.sources["train"].first(self._run.training.num_sentences)
+        return self._run.sources["train"].first(_SENTENCES)
 
     @tf.function(autograph=False)
     def _forward(self) -> tuple[tf.Tensor, tf.Tensor]:

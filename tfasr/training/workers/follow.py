@@ -52,7 +52,6 @@ def follow(
     """
     in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
-        experiment = experiment.continued(run_dir) if resume else experiment
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
         if in_rounds:
@@ -142,8 +141,8 @@ def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[st
     assign(trainer.variables, start)
     if state:
         assign(run.model.optimizer.variables, state)
-    rank, count, span = message["share"]
-    trainer.go_to(message["epoch"], message["step"], Share(rank, count, span and tuple(span)))
+    rank, count = message["share"]
+    trainer.go_to(message["epoch"], message["step"], Share(rank, count))
     steps = []
     while len(steps) < message["steps"] and trainer.more():
         steps.append(trainer.step())
