@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.transport import Door, Link
+from tfasr.cluster.transport import Connection, Listener
 from tfasr.data.batches import Share
 from tfasr.errors import RunError, UsageError
 
@@ -61,7 +61,7 @@ class Delivery:
 @dataclass
 class _Member:
     rank: int
-    link: Link | None  # None for the chief itself
+    link: Connection | None  # None for the chief itself
     share: Share | None = None  # None while it waits for a segment
     position: int = 0  # step of the epoch up to which it has delivered
     block: Block | None = None  # being trained
@@ -89,8 +89,8 @@ class Hub:
         self._session, self._failed = 0, ""
         self._refusal: Callable[..., str] | None = None  # None until `await_all` or `close`
         self._end: dict[str, Any] | None = None
-        self._door = Door(cluster, secret)
-        threading.Thread(target=self._let_in, name="door", daemon=True).start()
+        self._listener = Listener(cluster, secret)
+        threading.Thread(target=self._let_in, name="listener", daemon=True).start()
 
     def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
         """Waits until all workers have joined; returns the ranks of those still missing.
@@ -178,30 +178,30 @@ class Hub:
             complete = len(self._members) == self._cluster.size
         if reason and not complete and not self._segment:
             time.sleep(_LINGER_S)
-        self._door.close()
+        self._listener.close()
         with self._changed:  # each has its own thread, which sends it the end
             self._changed.wait_for(lambda: len(self._members) == 1, _LINGER_S)
             members = list(self._members.values())[1:]
         for member in members:
             member.link.close()
 
-    # The methods below run in the door's and the members' threads, or with the lock held.
+    # The methods below run in the listener's and the members' threads, or with the lock held.
 
     def _let_in(self) -> None:
-        while (connection := self._door.accept()) is not None:
+        while (connection := self._listener.accept()) is not None:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Any) -> None:
         with contextlib.closing(connection):
             try:
-                rank, link = self._door.admit(connection)
+                rank, link = self._listener.admit(connection)
             except (OSError, UsageError) as error:
                 log.warning("refused a connection to the chief: %s", error)
                 return
             with contextlib.closing(link), contextlib.suppress(OSError):
                 self._welcome(rank, link)
 
-    def _welcome(self, rank: int, link: Link) -> None:
+    def _welcome(self, rank: int, link: Connection) -> None:
         name, (message, _) = self._cluster.name(rank), link.receive()
         with self._changed:
             if message["kind"] == "failed":
@@ -232,7 +232,7 @@ class Hub:
                     del self._members[rank]
                     self._leave_out(member, why)
 
-    def _add(self, rank: int, link: Link) -> _Member:
+    def _add(self, rank: int, link: Connection) -> _Member:
         before = self._members.pop(rank, None)
         if before is not None:
             before.link.close()
