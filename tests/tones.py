@@ -8,6 +8,7 @@ import numpy as np
 
 from tfasr.data.batches import PipelineConfig
 from tfasr.data.features import FeatureConfig
+from tfasr.decoding.choice import DecoderConfig
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -49,15 +50,17 @@ def _tone(letter: str, rng: np.random.Generator) -> np.ndarray:
 
 def tones_experiment(**training) -> Experiment:
     """Returns an experiment on `SHARDS`: six steps an epoch, a model of a few hundred weights."""
-    values = {"epochs": 2, "optimizer": adam, "sentences_every_steps": 0, **training}
+    values = {"epochs": 2, "optimizer": adam, "sentences_every_steps": 0}
+    values |= {"evaluation_placement": "shared", **training}
     return Experiment(
-        features=FeatureConfig(num_mel_bins=12, num_mfcc=4),
+        features=FeatureConfig(num_mel_bins=12, num_mfcc=4, spectrum="power"),
         pipeline=PipelineConfig(
             global_batch_size=4, num_readers=2, shuffle_buffer=16, num_buckets=2
         ),
         model=AcousticModelConfig(
             conv_kernel=5, conv_filters=8, num_lstm_layers=1, lstm_units=12, dropout=0.1
         ),
+        decoder=DecoderConfig(name="greedy"),
         training=TrainingConfig(**values),
     )
 

@@ -1,11 +1,14 @@
 """What the chief does about workers that come, stall, return, fall behind or know no secret."""
 
+import contextlib
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +27,7 @@ from tfasr.cluster.transport import (
     shared_secret,
 )
 from tfasr.errors import RunError, UsageError
-from tfasr.training.workers.hub import Delivery, Hub
+from tfasr.training.workers.hub import SUMMED, Delivery, Hub
 
 SECRET_BYTES = b"a secret of these workers"
 FEW = 10.0  # seconds; nothing here takes so long
@@ -41,8 +44,9 @@ def of_rank(cluster: Cluster, rank: int) -> Cluster:
 class Worker(threading.Thread):
     """Joins a hub and adds 1 to every weight in each block, once it may."""
 
-    def __init__(self, cluster: Cluster, rank: int, *, held: bool = False):
+    def __init__(self, cluster: Cluster, rank: int, *, held: bool = False, altered=None):
         super().__init__(daemon=True)
+        self.altered = altered or (lambda result, arrays: (result, arrays))
         self.link = connect_to_chief(of_rank(cluster, rank), SECRET_BYTES, FEW)
         self.link.send({"kind": "join", "offer": {"tfasr": rank}})
         self.welcome: dict = {}
@@ -66,11 +70,12 @@ class Worker(threading.Thread):
                 self.got_block.set()
                 self.may_answer.wait(FEW)
                 ones = [np.ones_like(array) for array in arrays[: message["weights"]]]
-                nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
                 steps = message["steps"]
+                each = [np.zeros(steps, np.float32), np.arange(steps)]
                 sizes = {"steps": steps, "utterances": steps, "of_utterances": 2 * steps}
                 result = {"kind": "result", **sizes, "ends": False, "busy_s": 0.0}
-                self.link.send({**result, "numbers": {"train_s": 0.01}}, [*ones, *nothing])
+                result["numbers"] = dict.fromkeys(SUMMED, 0.01)
+                self.link.send(*self.altered(result, [*ones, *each]))
         except OSError:
             return
         finally:
@@ -177,6 +182,37 @@ def test_a_stalled_worker_is_left_out_after_the_stated_time_and_its_late_work_is
         assert notes[1] == ("worker_late", {"rank": 1, "lost_utterances": 1})
         _, delivered = round_of(hub, 2, 3)
         assert sorted(one.rank for one in delivered) == [0, 1]
+
+
+WRONG_RESULTS = {
+    "a thousand million utterances": lambda m, a: ({**m, "utterances": 10**9}, a),
+    "fewer than none": lambda m, a: ({**m, "utterances": -5}, a),
+    "half an utterance": lambda m, a: ({**m, "utterances": 1.5}, a),
+    "more than there are": lambda m, a: ({**m, "of_utterances": 0}, a),
+    "more steps than asked for": lambda m, a: ({**m, "steps": 99}, a),
+    "nothing counted": lambda m, a: ({"kind": "result"}, a),
+    "a sum that is NaN": lambda m, a: (m | {"numbers": {**m["numbers"], "train_s": np.nan}}, a),
+    "sums left out": lambda m, a: ({**m, "numbers": {"train_s": 1.0}}, a),
+    "a shape that would be broadcast": lambda m, a: (m, [np.ones(1, np.float32), *a[1:]]),
+    "other numbers": lambda m, a: (m, [a[0].astype(np.float64), *a[1:]]),
+    "weights that are NaN": lambda m, a: (m, [a[0] * np.float32(np.nan), *a[1:]]),
+    "a place too few": lambda m, a: (m, [*a[:-1], a[-1][:-1]]),
+    "places that are no numbers": lambda m, a: (m, [*a[:-1], a[-1].astype("U1")]),
+    "no arrays": lambda m, a: (m, []),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_RESULTS)
+def test_a_worker_whose_result_is_impossible_is_named_and_left_out(wrong, caplog):
+    cluster = cluster_of(2)
+    with hub_of(cluster, steps=2) as (hub, notes):
+        Worker(cluster, 1, altered=WRONG_RESULTS[wrong])
+        assert hub.await_all(fits, 0, FEW) == []
+        _, delivered = round_of(hub, 0, 2)
+    assert [one.rank for one in delivered] == [0]
+    ((key, why),) = [note for note in notes if note[0] == "worker_left"]
+    assert why["rank"] == 1
+    assert "its result is wrong" in why["why"]
 
 
 @pytest.mark.parametrize("most_ahead", [1, 3])
@@ -361,3 +397,23 @@ class _Untimed(Connection):
     def __init__(self, connection: socket.socket):
         self._connection = connection
         self._trusts = False
+
+
+def test_strangers_do_not_keep_a_worker_out(caplog):
+    cluster = cluster_of(2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with hub_of(cluster) as (hub, _), contextlib.ExitStack() as strangers:
+        # Descriptors run out while strangers hold connections open and say nothing.
+        used = len([*Path("/proc/self/fd").iterdir()])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
+        try:
+            host, port = cluster.addresses[0].split(":")
+            with contextlib.suppress(OSError):
+                while True:
+                    stranger = socket.create_connection((host, int(port)), timeout=FEW)
+                    strangers.enter_context(closing(stranger))
+            time.sleep(0.5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        Worker(cluster, 1)
+        assert hub.await_all(fits, 0, FEW) == []

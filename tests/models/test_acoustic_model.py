@@ -197,6 +197,7 @@ def test_mixed_precision_ends_in_float32():
     assert keras.backend.standardize_dtype(model.classifier.kernel.dtype) == "float32"
     assert model.recurrent[0].compute_dtype == "bfloat16"
     exact = make()(features, lengths)
+    # Logits of about 1 from layers that round to 8 bits each.
     np.testing.assert_allclose(logits, exact, atol=0.1)
 
 

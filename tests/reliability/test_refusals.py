@@ -17,7 +17,7 @@ from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.display.table import WRITERS
 from tfasr.kit import registry
-from tfasr.kit.files import locked
+from tfasr.kit.files import PARTIAL_SUFFIX, locked
 from tfasr.ledger.events import read_events
 from tfasr.reports.figures.registry import FIGURES
 from tfasr.telemetry.compiled import layers_instruction_set
@@ -413,7 +413,7 @@ def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
         assert begun["resumed_from_step"] == steps[0 if kept == "one" else 1]
     assert f"{saved[1].name} cannot be read" in ended.err
     assert (folder / f"{saved[1].name}.damaged").exists()
-    assert not list(folder.glob("*.partial"))
+    assert not list(folder.glob(f"*{PARTIAL_SUFFIX}"))
     # The best is of the last step: only its evaluation is repeated, and nothing new is written.
     assert saved[1].exists() == (kept != "best")
 
@@ -439,7 +439,7 @@ def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shar
     assert ended.status == 1
     assert "Traceback" not in ended.err
     assert f"could not be written into {run_dir}" in ended.err
-    assert not list(run_dir.rglob("*.partial"))
+    assert not list(run_dir.rglob(f"*{PARTIAL_SUFFIX}"))
     stop = read_events(run_dir)[-1]
     assert (stop["key"], stop["metadata"]["status"]) == ("run_stop", "aborted")
 

@@ -331,7 +331,7 @@ class Stop(keras.callbacks.Callback):
     """Ends a run in the middle of its second epoch, behind a checkpoint."""
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 9:
+        if int(self.model.optimizer.iterations.numpy()) == 9:
             raise ZeroDivisionError
 
 

@@ -22,6 +22,7 @@ from tests.training.test_hooks import scalars
 from tfasr.data.batches import BatchSource, PipelineConfig, Reading
 from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
+from tfasr.kit.files import PARTIAL_SUFFIX
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.training import evaluation, trained
 from tfasr.training.build import make_strategy
@@ -301,7 +302,7 @@ def test_progress_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run", callbacks=callbacks)
     assert load_run(tmp_path / "run").status == "success"
     assert (tmp_path / "run" / "progress.json").is_dir()
-    assert not (tmp_path / "run" / "progress.json.partial").exists()
+    assert not (tmp_path / "run" / f"progress.json{PARTIAL_SUFFIX}").exists()
 
 
 def test_a_callback_that_raises_ends_the_run(tmp_path):
@@ -414,7 +415,7 @@ def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, ov
     assert (progress["epoch"], progress["step"]) == (3, 3 * STEPS)
     assert progress["evaluation"]["epoch"] == len(history) == 3
     assert progress["evaluation"]["cer"] == history[-1]["cer"]
-    assert not list((tmp_path / "run").glob("*.partial"))
+    assert not list((tmp_path / "run").glob(f"*{PARTIAL_SUFFIX}"))
 
 
 # Counts of traces and compilations, and the warning of too many.

@@ -22,7 +22,7 @@ from tfasr.kit.files import EVENTS_FILE
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.recording.recorder import Recorder
-from tfasr.tta.policies import AccuracyPoint
+from tfasr.tta.policies import WINDOW, AccuracyPoint
 from tfasr.tta.run import load_run
 
 BATCH_SIZE = 64  # utterances per update
@@ -32,7 +32,6 @@ SEED = 0  # of initial weights, order and synthetic data
 TARGET_ERROR = 0.1  # fraction of wrong validation words to reach
 # Synthetic utterances, before taking a fraction; as many as in Speech Commands 1.
 UTTERANCES = {"train": 51088, "validation": 6798, "test": 6835}
-TARGET_WINDOW = 3  # epochs whose median must meet the target
 
 
 @config_class
@@ -240,7 +239,7 @@ def train_keywords(
         run_dir,
         train_samples=len(train.labels),
         targets=[(METRIC, TARGET_ERROR)],
-        target_window=TARGET_WINDOW,
+        target_window=WINDOW,
         global_batch_size=BATCH_SIZE,
         seed=SEED,
         facts={
@@ -321,7 +320,7 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
     }
     notes = [
         f"Target: {100 * TARGET_ERROR:g} % wrong words on the validation split, as the "
-        f"median of {TARGET_WINDOW} epochs. Times are wall-clock times from the model's "
+        f"median of {WINDOW} epochs. Times are wall-clock times from the model's "
         f"creation on. {NEVER}: never reached.",
         f"Utterances/s leaves out {throughput.warmup_steps} warm-up steps and "
         f"{throughput.traced_steps} more that compiled.",
@@ -398,7 +397,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
         confusion = train_keywords(network, training, data, run_dir)
         finished = load_run(run_dir)
     target = TARGET_ERROR
-    reached = finished.time_to_accuracy(window=TARGET_WINDOW, **{METRIC: target})
+    reached = finished.time_to_accuracy(window=WINDOW, **{METRIC: target})
     throughput = finished.throughput()
     points = finished.accuracy_curve(METRIC)
     layers = spotter.memory_accounting(network)

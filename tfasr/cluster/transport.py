@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import hashlib
 import hmac
 import io
@@ -35,6 +36,8 @@ _TELL_S = 20.0
 _PAUSE_S = 0.25
 _SHORT = 4096  # most bytes of a message from a peer that hasn't yet proved to know the secret
 _SIZE = struct.Struct(">Q")
+# Errors of `accept` that say nothing about the port: no descriptors or memory, a peer that left.
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: bool) -> bytes:
@@ -148,11 +151,16 @@ class Listener:
 
     def accept(self, timeout_s: float | None = None) -> socket.socket | None:
         """Waits for the next connection; None after the timeout, or once the listener is closed."""
-        try:
-            self._listening.settimeout(timeout_s)
-            return self._listening.accept()[0]
-        except OSError:
-            return None
+        while True:
+            try:
+                self._listening.settimeout(timeout_s)
+                return self._listening.accept()[0]
+            except TimeoutError:
+                return None
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    return None
+                time.sleep(_PAUSE_S)  # until connections of others have ended
 
     def admit(self, connection: socket.socket) -> tuple[int, Connection]:
         """Returns a connecting worker's rank and link; raises ConnectionError for anything else.

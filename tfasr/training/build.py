@@ -1,5 +1,6 @@
 """Checks a run's splits and settings, and builds its strategy and model."""
 
+import dataclasses
 import inspect
 import json
 import math
@@ -187,10 +188,24 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
         )
 
 
-def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
-    """Returns a strategy for one device or several mirrored ones; UsageError if too few exist."""
-    if num_replicas == 1:
-        return tf.distribute.get_strategy()
+def on_devices(experiment: Experiment, num_replicas: int = 0) -> Experiment:
+    """Returns the experiment with a number of replicas in place of ``num_replicas = 0``.
+
+    That is the number passed, or else one replica per GPU, or one for all processors together.
+    """
+    if experiment.training.num_replicas:
+        return experiment
+    num_replicas = num_replicas or len(tf.config.list_logical_devices("GPU")) or 1
+    training = dataclasses.replace(experiment.training, num_replicas=num_replicas)
+    return dataclasses.replace(experiment, training=training)
+
+
+def make_strategy(num_replicas: int) -> tf.distribute.MirroredStrategy:
+    """Returns a strategy that mirrors weights on GPUs or, on a machine without, on processors.
+
+    One device has it too, so that training takes the same path everywhere; its cost per step is in
+    docs/training_step.md. Raises UsageError if there are too few devices.
+    """
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) < num_replicas:
         raise UsageError(
@@ -278,7 +293,7 @@ def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -
 
 def check_batch_size(experiment: Experiment) -> None:
     """Raises UsageError unless the replicas can share every epoch's batches equally."""
-    pipeline, replicas = experiment.pipeline, experiment.training.num_replicas
+    pipeline, replicas = experiment.pipeline, experiment.training.replicas
     for size in pipeline.batch_sizes:
         if size % replicas:
             where = "PipelineConfig.global_batch_size"

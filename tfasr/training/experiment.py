@@ -28,6 +28,8 @@ from tfasr.kit.config import (
 from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.training.decisions import Decides, settings_that_decide
+from tfasr.tta.policies import WINDOW
 
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
 _MOST = 2**31 - 1  # epochs, steps and the like
@@ -45,8 +47,9 @@ class TrainingConfig:
     Attributes:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
-        num_replicas: devices of this process that share each batch; 1 in a cluster, where each
-            device has a process of its own.
+        num_replicas: devices of this machine that share each batch under Keras's and TensorFlow's
+            MirroredStrategy. 0 takes all GPUs, or the processors as one device. In a cluster,
+            where each device has a process of its own, it must be 0 or 1.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
@@ -110,7 +113,8 @@ class TrainingConfig:
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
-        target_window: how many epochs' median must meet a target.
+        target_window: how many epochs' median must meet a target; 1 is the first evaluation that
+            meets it.
         evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
             the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
             checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
@@ -120,7 +124,7 @@ class TrainingConfig:
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
             "swapped": by another model, loaded from the epoch's checkpoint, for which the training
-            model leaves the device, as in the paper. "beside": by another process, while training
+            model leaves its devices, as in the paper. "beside": by another process, while training
             goes on. Scores and weights are the same for all three.
         evaluation_devices: the other process's devices for "beside", such as ("cpu:3",) or
             ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
@@ -143,7 +147,7 @@ class TrainingConfig:
 
     epochs: int = 30
     seed: int = 1
-    num_replicas: int = 1
+    num_replicas: int = 0
     optimizer: Callable = zeiler_adadelta
     precision: str = "float32"
     start_from: str = ""
@@ -166,16 +170,21 @@ class TrainingConfig:
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 2
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
-    target_window: int = 3
+    target_window: int = WINDOW
     evaluations_per_epoch: int = 1
     evaluation_utterances: int = 0
     overlap_evaluation: bool = False
-    evaluation_placement: Literal["shared", "swapped", "beside"] = "shared"
+    evaluation_placement: Literal["swapped", "shared", "beside"] = "swapped"
     evaluation_devices: tuple[str, ...] = ()
     second_decoder: str = ""
     stop_at_targets: bool = False
     stop_after_hours: float = 0.0
     give_up_after_hours: float = 0.0
+
+    @property
+    def replicas(self) -> int:
+        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced a 0."""
+        return max(self.num_replicas, 1)
 
     @property
     def views(self) -> int:
@@ -184,11 +193,12 @@ class TrainingConfig:
 
     def check(self) -> None:
         require_precision(self, "precision", trained())
-        at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
+        at_least_1 = "epochs checkpoint_every_steps keep_checkpoints target_window"
         more = ("gradient_accumulation_steps", "exchange_every_steps")
         for name in (*at_least_1.split(), *more):
             require_within(self, 1, **{name: _MOST})
         require_within(self, 1, evaluations_per_epoch=1000)
+        require_within(self, 0, num_replicas=_MOST)
         at_least_0 = "seed sentences_every_steps batch_norm_window_utterances"
         more = ("averaged_statistics_utterances", "evaluation_utterances")
         for name in (*at_least_0.split(), *more):
@@ -242,7 +252,11 @@ def default_model() -> RecogniserConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """All configs of a run; the defaults are the paper's model and features."""
+    """All configs of a run. The defaults are the paper's recipe.
+
+    That is its features, its model, AdaDelta at a rate of 1, and a word beam search with 256 beams
+    in a model that is swapped in after every epoch.
+    """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)  # how batches are made
@@ -258,12 +272,12 @@ class Experiment:
 
     @property
     def evaluated_utterances(self) -> int:
-        """Utterances of an evaluation batch: twice those that a device trains on at a time.
+        """Utterances that a device evaluates at a time: twice those that it trains on at a time.
 
         Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
         """
         training = self.training
-        parts = training.num_replicas * training.gradient_accumulation_steps
+        parts = training.replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
     def to_json(self) -> dict:
@@ -308,37 +322,61 @@ class Experiment:
         return cls(model=model, **configs)
 
 
-CLOSED = "closed: the paper's model and optimizer"
+CLOSED = "closed: the paper's features, model and optimizer"
+
+
+def paper_recipe() -> Experiment:
+    """Returns the recipe of the closed division, with the paper's values.
+
+    Where the paper states no value (the features' normalisation and the edges of the mel filters),
+    it is tfasr's default.
+
+    Source: the paper (arXiv 2003.12366), sections 2.1, 2.2.5, 4.4.1 and 4.4.3.
+    """
+    return Experiment(
+        features=FeatureConfig(spectrum="magnitude"),
+        pipeline=PipelineConfig(padding="fixed"),
+        model=AcousticModelConfig(),
+        training=TrainingConfig(optimizer=zeiler_adadelta),
+    )
+
+
+def open_settings(experiment: Experiment) -> list[str]:
+    """Names the settings in which an experiment differs from the closed division's recipe."""
+    paper = paper_recipe()
+    different = []
+    for group in dataclasses.fields(Experiment):
+        ours, theirs = (_recipe(getattr(one, group.name)) for one in (experiment, paper))
+        different += [
+            f"{group.name}.{name}"
+            for name in {**theirs, **ours}
+            if ours.get(name, _ABSENT) != theirs.get(name, _ABSENT)
+        ]
+    return different
 
 
 def is_closed(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained, so that only the machines make times differ.
 
-    That is the paper's model with its dropout, random initial weights and order of data, AdaDelta
-    as published without a schedule, and audio that is not augmented. Batch size, readers, buffer
-    and devices are free, as they differ between the paper's systems. Beam width and targets are
-    free, as they differ between its two studies. Precision and decoder (float32 and word beam
-    search throughout the paper) are free, as they only decide how a machine computes and decodes
-    the same model.
-
-    Source: the paper, Table 2, sections 4.4.1, 4.4.3 and 5.3; MLCommons' training rules, whose
-    closed division also fixes model and optimizer.
+    What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
+    model with its dropout, AdaDelta as published without a schedule, random initial weights, no
+    augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
+    differ between the paper's systems, and so are decoder and targets, which are measurement.
     """
-    model, training, pipeline = experiment.model, experiment.training, experiment.pipeline
-    changed = (
-        experiment.augmentation != AugmentationConfig(),
-        experiment.features.normalisation == "speaker",
-        training.initial_blank_bias or training.zero_output_layer,
-        training.intermediate_loss_weight or training.consistency_weight,
-        training.start_from or training.learning_rates,
-        pipeline.first_epoch_by_length,
-        len(set(pipeline.batch_sizes)) > 1,
-    )
-    if any(changed) or not isinstance(model, AcousticModelConfig):
-        return False
-    # How the recurrence is computed changes no result.
-    paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
-    return model == paper and _update_rule(training.optimizer()) == _update_rule(zeiler_adadelta())
+    return not open_settings(experiment)
+
+
+_ABSENT = object()
+
+
+def _recipe(config: object) -> dict[str, object]:
+    values = settings_that_decide(config, Decides.RECIPE)
+    if isinstance(config, TrainingConfig):
+        values["optimizer"] = _update_rule(config.optimizer())
+        # Without an optimizer that averages weights, which the paper's isn't, these do nothing.
+        del values["evaluate_averaged"], values["averaged_statistics_utterances"]
+    values["class"] = type(config)
+    return values
 
 
 def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:

@@ -10,6 +10,7 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.kit import gin
 from tfasr.kit.config import config_class, require
+from tfasr.kit.files import MOST_JSON_BYTES, read_bytes
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
 HOURS_PER_YEAR = 365.25 * 24
@@ -87,7 +88,8 @@ class Cost:
     hourly_usd: float | None
     machine_usd: float | None  # without electricity
     kwh: float | None  # measured or estimated
-    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power
+    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power; it
+    # holds for ``electricity_usd`` and what they add to ``usd``, too
     kwh_is: str | None
     electricity_usd: float | None  # None also if the machine's price includes it
     usd: float | None  # machine and electricity together
@@ -201,7 +203,7 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(read_bytes(path, MOST_JSON_BYTES))
     if not isinstance(content, dict) or "system_name" not in content:
         raise ValueError("a system description must be an object with a system_name.")
     hosts = _count(content.get("number_of_nodes"))

@@ -20,11 +20,10 @@ from tfasr.ledger.intervals import evaluation_place
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
+from tfasr.training.hooks.evaluate import evaluator_of, kept_scores
 from tfasr.training.hooks.record import CheckData
 from tfasr.training.hooks.show import ShowProgress
 from tfasr.training.loop import Hook, Loop
-from tfasr.training.phases import Evaluations, evaluator_of, kept_scores
-from tfasr.training.placement import Placement
 from tfasr.training.run import TrainingRun, build, open_run
 from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.step import StepResult
@@ -72,8 +71,8 @@ def follow(
             if in_rounds:
                 trainer = ShareTrainer(run)
             else:
-                evaluations = EvaluationShare(evaluator_of(run, run.model))
-                loop = Loop(run, [steps, CheckData(), ShowProgress()], evaluations)
+                evaluate = EvaluateShare(evaluator_of(run, run.model))
+                loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
                 held.enter_context(contextlib.closing(loop))
         if in_rounds:
             _train_blocks(run, trainer, offer)
@@ -164,14 +163,13 @@ def _train_block(
     return {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
 
 
-class EvaluationShare(Evaluations):
+class EvaluateShare(Hook):
     """Evaluates a worker's share of the split after every epoch; it gets the scores of all."""
 
     def __init__(self, evaluator: Evaluator):
-        super().__init__(Placement())
         self._evaluator = evaluator
 
-    def evaluate(self, run: TrainingRun, epoch: float, checkpoint: None, *, wait: bool) -> None:
+    def on_saved(self, run: TrainingRun, epoch: float, checkpoint: None) -> None:
         where = evaluation_place(epoch)
         with run.ledger.interval("eval_forward", **where):
             pending = self._evaluator.start()

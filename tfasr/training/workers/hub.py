@@ -8,6 +8,8 @@ checkpoint or the epoch's end, and every change is added when it arrives.
 
 import contextlib
 import logging
+import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +28,11 @@ log = logging.getLogger("tfasr")
 # When the chief ends, it waits this long, so that workers still connecting learn the reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
+_MOST_INTRODUCED = 128  # connections whose other end has not yet proved to know the secret
+_INTRODUCED_S = 15.0  # how long such a proof may take
+_MOST_NAMED = 10  # strangers that the log names; of further ones, every thousandth
+# What a delivery adds up over its steps, see `tfasr.training.step.StepResult`.
+SUMMED = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s")
 Arrays = list[np.ndarray]
 
 
@@ -56,6 +63,59 @@ class Delivery:
     positions: np.ndarray  # int64 (utterances,)
     link_s: float = 0.0  # of sending weights and changes
     staleness: int = 0  # changes by others added to the weights since the block began
+
+
+def _checked_delivery(
+    rank: int, message: dict[str, Any], received: Arrays, block: Block, weights: Arrays
+) -> Delivery:
+    """Returns a worker's result; raises ConnectionError if it can't be that of ``block``."""
+    names = ("steps", "utterances", "of_utterances")
+    counts = {name: message.get(name) for name in names}
+    whole = all(type(count) is int and count >= 0 for count in counts.values())
+    _demand(whole, f"its counts are {counts}")
+    _demand(counts["steps"] <= block.steps, f"it took {counts['steps']} of {block.steps} steps")
+    of_all = counts["utterances"] <= counts["of_utterances"]
+    _demand(of_all, f"it has {counts['utterances']} of {counts['of_utterances']} utterances")
+    numbers = message.get("numbers")
+    known = isinstance(numbers, dict) and numbers.keys() == set(SUMMED)
+    _demand(known and all(map(_amount, numbers.values())), f"its sums are {numbers!r:.200}")
+    _demand(type(message.get("ends")) is bool, f"it ends with {message.get('ends')!r:.60}")
+
+    _demand(len(received) == len(weights) + 2, f"it sent {len(received)} arrays")
+    *changes, losses, positions = received
+    for weight, change in zip(weights, changes, strict=True):
+        alike = change.shape == weight.shape and change.dtype == weight.dtype
+        text = f"{change.dtype}{change.shape} for {weight.dtype}{weight.shape}"
+        _demand(alike, f"it sent a change of {text}")
+        _demand(bool(np.isfinite(change).all()), "its change of the weights has NaN or infinity")
+    each = (counts["utterances"],)
+    _demand(losses.shape == positions.shape == each, f"{each[0]} utterances lack losses or places")
+    kinds = (losses.dtype.kind, positions.dtype.kind)
+    _demand(kinds == ("f", "i"), f"its losses and places are of the kinds {kinds}")
+    return Delivery(
+        rank=rank,
+        **counts,
+        numbers=numbers,
+        ends=message["ends"],
+        changes=changes,
+        losses=losses,
+        positions=positions,
+    )
+
+
+def shut(connection: Any) -> None:
+    """Wakes a thread that waits for a connection's bytes."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _demand(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ConnectionError(f"its result is wrong: {problem}")
+
+
+def _amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
 
 
 @dataclass
@@ -89,6 +149,8 @@ class Hub:
         self._session, self._failed = 0, ""
         self._refusal: Callable[..., str] | None = None  # None until `await_all` or `close`
         self._end: dict[str, Any] | None = None
+        self._introducing = threading.Semaphore(_MOST_INTRODUCED)
+        self._refused = 0
         self._listener = Listener(cluster, secret)
         threading.Thread(target=self._let_in, name="listener", daemon=True).start()
 
@@ -189,15 +251,29 @@ class Hub:
 
     def _let_in(self) -> None:
         while (connection := self._listener.accept()) is not None:
+            if not self._introducing.acquire(blocking=False):
+                connection.close()  # a worker tries again
+                continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Any) -> None:
         with contextlib.closing(connection):
+            # Each message has a timeout of its own, but a stranger may send byte by byte.
+            patience = threading.Timer(_INTRODUCED_S, shut, [connection])
+            patience.daemon = True
+            patience.start()
             try:
                 rank, link = self._listener.admit(connection)
             except (OSError, UsageError) as error:
-                log.warning("refused a connection to the chief: %s", error)
+                self._refused += 1
+                if self._refused <= _MOST_NAMED or self._refused % 1000 == 0:
+                    log.warning(
+                        "refused a connection to the chief, the %d. one: %s", self._refused, error
+                    )
                 return
+            finally:
+                patience.cancel()
+                self._introducing.release()
             with contextlib.closing(link), contextlib.suppress(OSError):
                 self._welcome(rank, link)
 
@@ -264,17 +340,11 @@ class Hub:
         member.link.send(message, arrays)
         if block is None:
             return False
-        message, (*changes, losses, positions) = member.link.receive()
+        message, received = member.link.receive()
         took_s = time.monotonic() - began
-        names = ("steps", "utterances", "of_utterances", "numbers", "ends")
-        delivery = Delivery(
-            rank=member.rank,
-            **{name: message[name] for name in names},
-            changes=changes,
-            losses=losses,
-            positions=positions,
-            link_s=max(took_s - message["busy_s"], 0.0),
-        )
+        delivery = _checked_delivery(member.rank, message, received, block, self.weights)
+        busy_s = message["busy_s"] if _amount(message.get("busy_s")) else took_s
+        delivery = replace(delivery, link_s=max(took_s - busy_s, 0.0))
         with self._changed:
             member.newcomer = False
             self._accept(member, block, delivery)

@@ -14,10 +14,9 @@ from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel
 from tfasr.training.run import NoBatches, TrainingRun
 from tfasr.training.step import StepResult, TimedStep
-from tfasr.training.workers.hub import Arrays, Block, Delivery, Hub
+from tfasr.training.workers.hub import SUMMED, Arrays, Block, Delivery, Hub
 
 _OF_OTHERS = ("first_row", "counted", "all_positions", "all_duration_s", "all_lengths")
-_SUMMED = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s")
 _EMPTY = np.zeros(0, np.float32), np.zeros(0, np.int64)
 _NOTHING = StepResult(0.0, *_EMPTY, 0, 0.0, 0, 0, 0.0, 0.0, 0.0)
 
@@ -99,7 +98,7 @@ class ShareTrainer:
             len(steps),
             sum(result.utterances for result in results),
             sum(of_all for _, of_all in steps),
-            {name: sum(getattr(result, name) for result in results) for name in _SUMMED},
+            {name: sum(getattr(result, name) for result in results) for name in SUMMED},
             not self.more(),
             [new - old for new, old in zip(values_of(self.variables), start, strict=True)],
             np.concatenate([result.utterance_loss for result in results]),
@@ -202,7 +201,7 @@ class RoundStep:
             self._trainer.read_ahead()
         others = [one for one in delivered if one.rank]
         losses = np.concatenate([result.utterance_loss, *(one.losses for one in others)])
-        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in _SUMMED[:3]}
+        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in SUMMED[:3]}
         return dataclasses.replace(
             result,
             loss=float(np.mean(losses, dtype=np.float64)) if len(losses) else 0.0,
