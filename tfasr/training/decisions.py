@@ -35,7 +35,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
     "PipelineConfig": {
         Decides.VARIED: ("global_batch_size", "shuffle_buffer"),
         Decides.RECIPE: (
-            "padding", "num_buckets", "max_frames", "first_epoch_by_length",
+            "padding", "num_buckets", "max_frames",
             "batch_size_schedule",
         ),
         Decides.SPEED: ("num_readers", "prefetch"),
@@ -54,7 +54,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
             "evaluations_per_epoch",
         ),
         Decides.RECIPE: (
-            "optimizer", "start_from", "freeze", "learning_rates", "initial_blank_bias",
+            "optimizer", "start_from", "freeze", "learning_rates",
             "zero_output_layer", "intermediate_loss_weight", "intermediate_labels",
             "consistency_weight", "gradient_accumulation_steps", "gradient_exchange", "exchange",
             "exchange_every_steps", "evaluate_averaged", "averaged_statistics_utterances",
@@ -63,7 +63,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
         Decides.VARIED: ("seed", "num_replicas", "precision"),
         Decides.DATA: ("evaluation_utterances",),
         Decides.SPEED: (
-            "worker_timeout_s", "sentences_every_steps",
+            "sentences_every_steps",
             "checkpoint_every_steps", "keep_checkpoints", "overlap_evaluation",
             "evaluation_placement", "evaluation_devices", "second_decoder",
         ),
