@@ -21,9 +21,6 @@ from typing import Any
 import numpy as np
 from enough_seeds import Ends, Row, looked_at
 from interval_coverage import of_logarithms, share, spread_of
-
-from tfasr.tta.comparison import LEVEL, LOOKS, MOST_PAIRS, levels_of
-from tfasr.tta.groups import bracketed_mean
 from tfasr.tta.pairs import (
     FEWEST_FOR_ORDER,
     evidence,
@@ -31,6 +28,9 @@ from tfasr.tta.pairs import (
     paired_difference,
     signed_rank_p,
 )
+
+from tfasr.tta.comparison import LEVEL, LOOKS, MOST_PAIRS, levels_of
+from tfasr.tta.groups import bracketed_mean
 from tfasr.tta.policies import WINDOW, evaluations_in
 
 EPOCHS = 14  # to the target

@@ -21,9 +21,15 @@ SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "speech_commands
 SMALL = KeywordSpotterConfig(num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4)
 
 
+@pytest.fixture(autouse=True)
+def few_utterances(monkeypatch):
+    sizes = {"train": 240, "validation": 40, "test": 40}
+    monkeypatch.setattr("tfasr.bench.keywords.UTTERANCES", sizes)
+    monkeypatch.setattr("tfasr.bench.keywords.BATCH_SIZE", 16)
+
+
 def training(**values):
-    sizes = {"num_train": 240, "num_validation": 40, "num_test": 40}
-    return KeywordTrainingConfig(**{"batch_size": 16, "epochs": 6, **sizes, **values})
+    return KeywordTrainingConfig(**{"epochs": 6, **values})
 
 
 def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeypatch):
@@ -80,7 +86,7 @@ def test_real_recordings_of_the_30_words_are_used(tmp_path):
     if not SHARED.is_dir():
         pytest.skip("needs recordings in ../shared/data/speech_commands")
     context = Context(corpus_dir=SHARED, fraction=0.1)
-    found = run(KeywordSpotterConfig(), training(epochs=1, batch_size=16), context).values
+    found = run(KeywordSpotterConfig(), training(epochs=1), context).values
     assert found["source"] == "Speech Commands"
     assert found["parameters"] == 8504
     assert found["memory_bytes"] == 405_840

@@ -12,6 +12,7 @@ from tfasr.bench.scaling.measure import (
     FROM_SHARDS,
     LOADERS,
     SORTING,
+    WARMUP_STEPS,
     Load,
     LoadTimes,
     ScalingAnalysis,
@@ -36,16 +37,16 @@ from tfasr.kit.process import call
 from tfasr.models.recurrent import AcousticModelConfig
 
 MODEL = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4, lstm_kernel="generic")
-CONFIG = ScalingConfig(
-    device_counts=(1, 2, 4), weak_utterances=8, strong_utterances=16, steps=6, warmup_steps=2
-)
+CONFIG = ScalingConfig(device_counts=(1, 2, 4), weak_utterances=8, strong_utterances=16, steps=8)
 
 
 def of_load(name: str, batch: int, seconds: float, loader: str = "") -> LoadTimes:
-    """Two slow first steps, then steps of which a tenth of the seconds is input wait."""
-    wait_s = [1.0, 0.0, *[0.1 * seconds] * 4]
+    """Four slow first steps, then steps of which a tenth of the seconds is input wait."""
+    wait_s = [1.0, 0.0, 0.0, 0.0, *[0.1 * seconds] * 4]
     use = [DeviceUse(PROCESS, [0.0, 1.0], [90.0, 70.0])]
-    return LoadTimes(Load(name, batch, 6, loader), [9.0, 5.0, *[0.9 * seconds] * 4], wait_s, use)
+    return LoadTimes(
+        Load(name, batch, 8, loader), [9.0, 5.0, 5.0, 5.0, *[0.9 * seconds] * 4], wait_s, use
+    )
 
 
 def answer(devices: int, kind: str = "GPU", **changes) -> ScalingAnswer:
@@ -103,7 +104,7 @@ def test_efficiency_is_throughput_over_that_of_as_many_single_devices():
 
 def test_the_first_steps_are_shown_and_count_nowhere():
     row = rows_of(analysed(), "weak")[0]
-    assert row["first_s"] == [10.0, 5.0]
+    assert row["first_s"] == [10.0, 5.0, 5.0, 5.0]
     assert row["step_s"] == pytest.approx(0.5)
     assert row["input_wait_s"] == pytest.approx(0.05)
 
@@ -123,11 +124,11 @@ def test_tables_hold_every_row_and_say_that_slices_share_cores():
     analysis = analysed("logical CPU", modules=modules(1), replica_s=replicas)
     scaling, first, first_of_each, timed, devices = scaling_tables(analysis)
     assert len(scaling.rows) == len(first.rows) == 12
-    assert scaling.rows[1][:5] == ["weak", "2", "8", "6", "700.0"]
+    assert scaling.rows[1][:5] == ["weak", "2", "8", "8", "700.0"]
     assert scaling.rows[1][7] == "80"
     assert any("share its cores" in note for note in scaling.notes)
     assert not any("share its cores" in note for note in scaling_tables(analysed())[0].notes)
-    assert first.rows[0] == ["weak", "1", "10000", "5000", "500.0"]
+    assert first.rows[0] == ["weak", "1", "10000", "5000", "5000", "5000", "500.0"]
     assert first_of_each.rows[0] == ["a", "1", "900.0", "300.0", "100.0"]
     assert first_of_each.rows[2] == ["tracing, host", "1", "4000", "100.0", "n/a"]
     assert timed.rows[0][:5] == ["a", "200.0", "40.0", "60.0", "50.0"]
@@ -168,7 +169,7 @@ def test_the_figures_show_ideal_measurement_use_and_modules():
     [
         {"device_counts": (2, 4)},
         {"device_counts": (1, 3), "strong_utterances": 16},
-        {"steps": 4, "warmup_steps": 4},
+        {"steps": 4},
     ],
 )
 def test_configs_that_scale_nothing_are_refused(wrong):
@@ -197,7 +198,7 @@ def test_weak_scaling_takes_more_steps_on_more_devices_and_says_so():
 
 def test_the_full_preset_has_the_studys_numbers():
     config = load_bench("bench/scaling.gin").configs[0]
-    assert (config.weak_utterances, config.steps, config.warmup_steps) == (150, 180, 4)
+    assert (config.weak_utterances, config.steps, WARMUP_STEPS) == (150, 180, 4)
     assert default_counts(16) == [1, 2]
 
 
@@ -207,7 +208,7 @@ def test_two_slices_of_a_processor_train_together():
         devices=2,
         model=MODEL,
         features=FeatureConfig(),
-        config=ScalingConfig(frames=60, labels=4, weak_utterances=2, warmup_steps=2),
+        config=ScalingConfig(frames=60, weak_utterances=2),
         loads=tuple(Load("weak", 2, 5, loader) for loader in LOADERS),
     )
     found = call(measure, task, backend="tensorflow")

@@ -48,7 +48,7 @@ def test_the_full_preset_is_the_specification_and_the_small_one_differs_in_size_
     network = full.configs[0]
     assert (network.num_recurrent_layers, network.units, network.num_classes) == (7, 1760, 29)
     assert full.bench.fraction == 1.0
-    assert full.configs[1].batch_size == 32
+    assert full.configs[1].search_batches[-1] == 128
     assert small.configs[0].num_recurrent_layers == 7
 
 

@@ -20,7 +20,7 @@ from tfasr.tta.run import load_run
 
 SETTINGS = {"pipeline": {"global_batch_size": 6, "num_buckets": 2}, "model": {"dropout": 0.0}}
 KEEP = {"checkpoint_every_steps": 100}
-LOCAL = {**KEEP, "exchange": "local", "exchange_every_steps": 2, "worker_timeout_s": 60.0}
+LOCAL = {**KEEP, "exchange": "local", "exchange_every_steps": 2}
 OF_THREE = {**LOCAL, "epochs": 4}
 ASYNCHRONOUS = {**KEEP, "epochs": 3, "exchange": "asynchronous", "exchange_every_steps": 1}
 KILLED_AT = 8  # in the second epoch
@@ -173,7 +173,6 @@ def test_ways_of_exchange_are_not_ranked_together_and_workers_note_their_rounds(
     "wrong",
     [
         {"exchange_every_steps": 0},
-        {"worker_timeout_s": 0.0},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong):

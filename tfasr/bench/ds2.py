@@ -84,15 +84,16 @@ class DeepMarkConfig:
     minibatch in its issue 1 for the search.
     """
 
-    batch_size: int = 32  # utterances per batch on each device, if `search_batches` is empty
-    search_batches: tuple[int, ...] = ()  # sizes to try, growing; the fastest is used
+    # utterances per batch on each device: sizes to try, growing, of which the fastest is used
+    search_batches: tuple[int, ...] = (32,)
     search_lengths_s: tuple[int, ...] = ()  # utterances with which sizes are compared; empty: all
     num_devices: int = 1  # devices, each with a batch; several only on TensorFlow
 
     def check(self) -> None:
-        require_numbers(self, "batch_size", "num_devices", "search_batches")
-        rising = list(self.search_batches) == sorted(set(self.search_batches))
-        require(rising, self, "search_batches", "growing")
+        require_numbers(self, "num_devices", "search_batches")
+        sizes = list(self.search_batches)
+        rising = bool(sizes) and sizes == sorted(set(sizes))
+        require(rising, self, "search_batches", "one or more, growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
 
@@ -472,12 +473,13 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
     counts = utterance_counts(context.fraction)
     occurring = [length for length, count in zip(LENGTHS_S, counts, strict=True) if count]
     compared = bench.search_lengths_s or tuple(occurring)
-    longest_s = max((*occurring, *(compared if bench.search_batches else ())))
+    searched = len(bench.search_batches) > 1
+    longest_s = max((*occurring, *(compared if searched else ())))
     # A processor can be split into devices only before anything is computed.
     strategy = make_strategy(bench.num_devices)
     timers = [DeepMarkTimer(network, bench, longest_s)]
-    search, size = None, bench.batch_size
-    if bench.search_batches:
+    search, size = None, bench.search_batches[0]
+    if searched:
         search = timers[0].search(compared)
         size = search.fastest.batch
         _log.info("fastest batch: %d utterances", size)

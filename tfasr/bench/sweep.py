@@ -16,7 +16,13 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
 from tfasr.bench.modules import gpu_peak_bytes
-from tfasr.bench.workload import Context, Result, Workload, require_tensorflow, seconds_of
+from tfasr.bench.workload import (
+    Context,
+    Result,
+    Workload,
+    require_tensorflow,
+    seconds_of,
+)
 from tfasr.data.features import FeatureConfig
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
@@ -46,6 +52,7 @@ SEED = 1
 Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
+INFERENCE_BATCHES = (1, 2, 3, 4)  # utterances per call, as the talk asks for
 WARMUP = 4  # calls and steps before the measured ones, left out of results
 MEMORY_SHARE = 0.8  # fraction of free memory that training may use
 THREADS_NETWORK = "acoustic_model"  # measured with `SweepConfig.threads`
@@ -59,13 +66,11 @@ class SweepConfig:
 
     # float32 and others named in `tfasr.kit.config.swept`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
-    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances per call
     # utterances per step, growing until memory is full
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     calls: int = 200  # measured inference calls for each size
     steps: int = 10  # measured training steps for each size
     frames: int = 1000  # feature frames of each utterance
-    labels: int = 120  # characters in each transcript
     networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
     network_units: int = 0  # width of networks; 0: as their configs say
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames in comparisons of networks
@@ -76,13 +81,12 @@ class SweepConfig:
     def check(self) -> None:
         require_precision(self, "precisions", swept())
         require("float32" in self.precisions, self, "precisions", "float32 and others")
-        require_numbers(self, "inference_batches", "training_batches", "lengths", "threads")
-        require_numbers(self, "calls", "steps", "frames", "labels")
+        require_numbers(self, "training_batches", "lengths", "threads")
+        require_numbers(self, "calls", "steps", "frames")
         require_numbers(self, "network_units", zero=True)
         valid = all(name in MODELS for name in self.networks)
         require(valid, self, "networks", f"of {MODELS.listed()}")
-        for name in ("lengths", "inference_batches"):
-            require(bool(getattr(self, name)), self, name, "at least one")
+        require(bool(self.lengths), self, "lengths", "at least one")
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def measure_inference(
     experiment = Experiment(model=model, features=features)
     answer = _inference_function(experiment, precision, config.frames)
     rows, inputs = [], itemgetter("features", "feature_lengths")
-    for size in sorted(config.inference_batches):
+    for size in INFERENCE_BATCHES:
         logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
         rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
     noise = inputs(_noise(experiment, config, 1))
@@ -168,7 +172,7 @@ def measure_training(
 
 def _noise(experiment: Experiment, config: SweepConfig, size: int) -> dict[str, np.ndarray]:
     # One utterance many times takes as long as different ones.
-    noise = synthetic_batch(experiment, 1, config.frames, config.labels)
+    noise = synthetic_batch(experiment, 1, config.frames)
     return {name: np.repeat(tensor.numpy(), size, axis=0) for name, tensor in noise.items()}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tfasr.display.table import Column, Table
 from tfasr.errors import UsageError
@@ -23,7 +23,6 @@ class BenchConfig:
     """Names the workload that a preset runs, and how to run it."""
 
     workload: str = ""  # a name of `WORKLOADS`
-    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's backend
     fraction: float = 1.0  # share of the workload's data to run, with unchanged proportions
 
     def check(self) -> None:

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
     add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
-    add("--backend", choices=BACKENDS, help="Keras's backend; default: the preset's")
+    add("--backend", choices=BACKENDS, help="Keras's backend; default: tensorflow")
     add("--fraction", type=float, help="share of the data; default: the preset's")
     add("--corpus_dir", help="recordings, if the workload can use them")
     add("--run_dir", help="a trained run, if the workload can evaluate one")

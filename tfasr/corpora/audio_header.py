@@ -18,8 +18,8 @@ import numpy as np
 import soundfile
 
 from tfasr.corpora.chunks import UNKNOWN_BYTES, chunk_layout
-from tfasr.corpora.flac import MARK as FLAC_MARK
 from tfasr.corpora.flac import flac_layout, joined_files
+from tfasr.corpora.formats import FLAC_MARK, FOREIGN
 from tfasr.corpora.mpeg import mpeg_layout, tag_bytes
 from tfasr.corpora.ogg import ogg_layout
 from tfasr.corpora.parts import Layout, PartFile, Read, UnsoundError
@@ -36,13 +36,6 @@ _HEAD_BYTES = 44
 _PCM = 1
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 frames if it doesn't know
 _HIGHEST_HZ = 1_000_000  # resampling from a higher rate would take gigabytes
-# First bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
-# ffmpeg may use only that: it might take the file for a playlist, which opens other files.
-_FOREIGN = re.compile(
-    rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
-    rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
-    re.DOTALL,
-)
 _FFMPEG_S = 1800  # limit in seconds, for both processor time and wall-clock time
 _FFMPEG_BYTES = 2**32 - 2**16  # largest WAV file: 12 hours at 48 kHz
 _LONGEST_S = 1e6
@@ -94,7 +87,8 @@ def _of_wav(head: bytes, size: int) -> float | None:
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
     possible = form == _PCM and rate_hz and channels and whole_bytes
     # If anything follows the samples, the stated size may be wrong: `opened_audio` looks at it.
-    if not possible or not 0 < stated < UNKNOWN_BYTES or stated != size - _HEAD_BYTES:
+    padded = stated + stated % 2
+    if not possible or not 0 < stated < UNKNOWN_BYTES or padded != size - _HEAD_BYTES:
         return None
     return None if stated % block else stated // block / rate_hz
 
@@ -129,9 +123,10 @@ class AudioFile:
     ):
         """``rest`` is called at the end, and may return what follows it in the same file."""
         first = files[0]
-        self._files = files
-        self._reading = iter(files)
-        self._file: soundfile.SoundFile | AudioFile | None = next(self._reading)
+        self._files = list(files)
+        self._waiting = files[1:]
+        self._file = first
+        self._left: int = first.frames  # samples of this file that are unread
         self._rest = rest
         self.samplerate: int = first.samplerate
         self.channels: int = first.channels
@@ -141,26 +136,29 @@ class AudioFile:
 
     def read(self, count: int) -> np.ndarray:
         """Returns the next samples, float32 ``(at most count, channels)``; none at the end."""
-        while self._file is not None:
-            block = self._file.read(count, dtype="float32", always_2d=True)
+        while self._left or self._next_file():
+            block = self._file.read(min(count, self._left), dtype="float32", always_2d=True)
+            self._left = self._left - len(block) if len(block) else 0
             if len(block):
                 return block
-            self._file = next(self._reading, None) or self._following()
         return np.zeros((0, self.channels), np.float32)
 
-    def _following(self) -> soundfile.SoundFile | None:
-        rest = self._rest()
+    def _next_file(self) -> bool:
+        if not self._waiting and (rest := self._rest()) is not None:
+            self.remark = rest.remark
+            self.frames = rest.frames
+            self._waiting = rest._files[1:]
         self._rest = lambda: None
-        if rest is None:
-            return None
-        self.remark = rest.remark
-        self.frames = rest.frames
-        self._reading = iter(rest._files[1:])
-        return next(self._reading)
+        if not self._waiting:
+            return False
+        self._file = self._waiting.pop(0)
+        self._left = self._file.frames
+        return True
 
     def seek(self, frame: int) -> None:
         """Goes to a sample; only if `exact_seek`."""
-        self._files[0].seek(frame)
+        self._file.seek(frame)
+        self._left = self.frames - frame
 
 
 # Formats whose decoders keep no state from one block of samples to the next.
@@ -204,7 +202,7 @@ def _sound_file(source: str | Path | int | PartFile) -> soundfile.SoundFile:
 
 
 def _opened_parts(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
-    stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123 - takes less time
+    stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - Path.open takes longer
     size = os.fstat(stored.fileno()).st_size
     head = os.pread(stored.fileno(), _HEAD_BYTES, 0)
 
@@ -284,7 +282,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
     decoded. Raises ValueError if ffmpeg is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
-        foreign = _FOREIGN.match(file.read(_HEAD_BYTES))
+        foreign = FOREIGN.match(file.read(_HEAD_BYTES))
         if foreign is None:
             yield None
             return

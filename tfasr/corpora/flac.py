@@ -5,9 +5,9 @@ Source: RFC 9639, sections 8.2 (STREAMINFO) and 9.1 (frame header).
 
 import re
 
+from tfasr.corpora.formats import FLAC_MARK
 from tfasr.corpora.parts import Layout, Part, Read
 
-MARK = b"fLaC"
 _BEGINNING = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # the mark; STREAMINFO's type and length
 _SYNC = (b"\xff\xf8", b"\xff\xf9")  # of a frame: blocks of one size, or of several
 _TAG_BYTES = 128  # MP3's tag, which some programs write behind FLAC files too
@@ -27,7 +27,7 @@ def flac_layout(read: Read, size: int) -> Layout | None:
     head = read(0, _HEAD_BYTES)
     stated = _stated_samples(head)
     begin = max(_HEAD_BYTES, size - _DECODER_BYTES)
-    is_joined = MARK in read(begin, size - begin)
+    is_joined = FLAC_MARK in read(begin, size - begin)
     if stated and not is_joined and _last_sample(read, head, 0, size) == stated:
         return None
     return joined_files(read, size)
@@ -92,12 +92,9 @@ def _frame_end(frame: bytes, head: bytes) -> int:
         samples = 1 + int.from_bytes(frame[place : place + code - 5], "big")
         place += code - 5
     place += {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
-    if (
-        not samples
-        or ones in (1, 8)
-        or place >= len(frame)
-        or _crc_8(frame[:place]) != frame[place]
-    ):
+    if not samples or ones in (1, 8) or place >= len(frame):
+        return 0
+    if _crc_8(frame[:place]) != frame[place]:
         return 0
     if frame[1] == 0xF9:  # blocks of different sizes: the number is that of the first sample
         return number + samples

@@ -76,6 +76,17 @@ def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
     return 0
 
 
+def begins_with_frames(content: bytes) -> bool:
+    """Whether at least two frames follow each other, which raw samples hardly ever look like."""
+    place = 0
+    for _ in range(2):
+        frame = _frame(content[place : place + 4])
+        if frame is None:
+            return False
+        place += frame.bytes
+    return True
+
+
 def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     """Returns an MP3's frames, counted; None if its length header is right, or it isn't an MP3.
 

@@ -1,6 +1,8 @@
 """Reads Google Speech Commands: one folder per word; two lists or a hash decide the splits."""
 
+import bisect
 import hashlib
+import re
 from pathlib import Path
 
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
@@ -12,6 +14,7 @@ from tfasr.corpora.reading import (
     MalformedLineError,
     assemble,
     found_in,
+    numbered_lines,
     parsed_lines,
     require_folder,
     subfolders,
@@ -22,6 +25,9 @@ from tfasr.errors import UsageError
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _SPEAKER_END = "_nohash_"
+_FILE_NAME = re.compile(
+    r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)"
+)  # the last part of a path, without suffix
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
@@ -47,23 +53,23 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split; transcripts are the folders' names, ids the paths without suffix.
 
     Folders whose name begins with an underscore (``_background_noise_``) are skipped. Recordings in
-    no list belong to training or, if `official_split` says so, to a split whose list is missing.
-    Raises UsageError if a recording is in both lists.
+    no list belong to training or, if `official_split` says so, to a split whose list is missing or
+    has a bad line, so that no recording gets into training because a line is unreadable. Raises
+    UsageError if a recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
     listed, bad_lines = _read_lists(corpus_dir)
+    lists = _Lists(corpus_dir, listed, bad_lines, {name for name, _ in recordings})
     entries = []
     for utterance_id, path in recordings:
-        if _split_of(utterance_id, listed) == split:
+        if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
             speaker = path.stem.partition(_SPEAKER_END)[0]
             entries.append(Entry(utterance_id, path, word, speaker, str(path.parent)))
-    present = {utterance_id for utterance_id, _ in recordings}
     absent = [
-        Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{place}: there is no such file")
-        for name, place in listed.get(split, {}).items()
-        if name not in present
+        Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{listed[split][name]}: there is no such file")
+        for name in lists.absent.get(split, ())
     ]
     return assemble(
         f"the split {split!r} of {corpus_dir}", entries, absent + bad_lines.get(split, [])
@@ -73,8 +79,9 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
 def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
     """Returns those of "train", "validation" and "test" that have a recording."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
-    listed, _ = _read_lists(corpus_dir)
-    present = {_split_of(utterance_id, listed) for utterance_id, _ in _recordings(corpus_dir)}
+    recordings = _recordings(corpus_dir)
+    lists = _Lists(corpus_dir, *_read_lists(corpus_dir), {name for name, _ in recordings})
+    present = {lists.split_of(utterance_id) for utterance_id, _ in recordings}
     return [split for split in SPLITS if split in present]
 
 
@@ -128,12 +135,39 @@ def _id_in(line: str) -> str:
     return f"{word}/{Path(name).with_suffix('').as_posix()}"
 
 
-def _split_of(utterance_id: str, listed: dict[str, dict[str, str]]) -> str:
-    for split, names in listed.items():
-        if utterance_id in names:
-            return split
-    derived = official_split(f"{utterance_id}.wav")
-    return "train" if derived in listed else derived
+class _Lists:
+    """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
+
+    def __init__(
+        self,
+        corpus_dir: Path,
+        listed: dict[str, dict[str, str]],
+        bad_lines: dict[str, list[Rejection]],
+        present: set[str],
+    ):
+        self._listed = listed
+        self.absent = {split: sorted(set(names) - present) for split, names in listed.items()}
+        self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
+        self._is_faulty = {split for split in listed if bad_lines[split] or self.absent[split]}
+        for split in listed:
+            for _, line in numbered_lines(corpus_dir / _LISTS[split]) if bad_lines[split] else ():
+                for name in _FILE_NAME.findall(line.decode(errors="replace")):
+                    self._meant[name] = split
+
+    def split_of(self, utterance_id: str) -> str:
+        for split, names in self._listed.items():
+            if utterance_id in names:
+                return split
+        derived = official_split(f"{utterance_id}.wav")
+        if derived not in self._listed:
+            return derived
+        if derived in self._is_faulty:
+            return derived
+        for split, names in self.absent.items():  # a name that was cut off
+            place = bisect.bisect(names, utterance_id)
+            if place and utterance_id.startswith(names[place - 1]):
+                return split
+        return self._meant.get(utterance_id.rpartition("/")[2], "train")
 
 
 SPEECH_COMMANDS = Corpus(read_speech_commands, speech_commands_splits)

@@ -1,6 +1,5 @@
 """Makes batches from shards: parallel reading, shuffling, buckets or fixed padding, prefetching."""
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from tfasr.data.features import FeatureConfig, normalise_features, pooled
 from tfasr.data.shards import RECORD, FeatureSums, ShardedSplit, check_features
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, require_within
+from tfasr.kit.process import usable_cores
 
 Batch = dict[str, tf.Tensor]
 # Nothing here needs AutoGraph, which would take longer than all the rest of making a dataset.
@@ -470,7 +470,7 @@ class BatchSource:
 
     def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
         # AUTOTUNE would have no effect inside an epoch's traced function.
-        return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
+        return records.map(parse, num_parallel_calls=usable_cores(), deterministic=True)
 
     @do_not_convert
     def _speaker_statistics(self) -> tuple[tf.Tensor, list[tf.Tensor]]:

@@ -400,13 +400,11 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
 
 def usable_cores() -> int:
     """Returns how many cores this process may use by its CPU affinity and its container's quota."""
-    return max(1, int(min(available_cores(), quota())))
-
-
-def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    return max(1, int(min(allowed, quota())))
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, d
 
 _INTERVALS = (
     "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
-    "logging",
+    "logging", "swap",
 )  # fmt: skip
 WRITTEN = {
     *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
@@ -39,7 +39,8 @@ WRITTEN_AT_START = (
 )
 _BLOCK_ORDER = {
     "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():", "saving": "with run.saving():",
+    "decoding": "with e.decoding():", "swapping": "with e.swapping():",
+    "saving": "with run.saving():",
 }  # fmt: skip
 
 

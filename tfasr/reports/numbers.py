@@ -34,8 +34,13 @@ Differences = dict[str, tuple[str, str]]
 ABSENT = "not stated"
 _LONGEST = 60
 # Values that are hashes: readers see what was hashed instead.
-_HASHES = {"validation_references": "the transcripts that are scored", "lexicon": "the lexicon"}
-_HASHES["start_from"] = "the trained weights that it began with"
+_HASHES = {
+    "validation_references": "the transcripts that are scored",
+    "validation_audio": "the recordings that are scored",
+    "training_audio": "the recordings that are trained on",
+    "lexicon": "the lexicon",
+    "start_from": "the trained weights that it began with",
+}
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:

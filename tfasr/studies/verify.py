@@ -288,7 +288,7 @@ def _settings(run: Run) -> _Checked:
         ("seed", run.fact("seed"), saved["training"]["seed"]),
         ("batch size", run.fact("global_batch_size"), saved["pipeline"]["global_batch_size"]),
         ("targets", run.fact("targets"), saved["training"]["targets"]),
-        ("decoder", facts["decoder"], saved["decoder"]),
+        ("decoder", facts["decoder"], {n: saved["decoder"][n] for n in facts["decoder"]}),
         ("alphabet", facts["alphabet"], [alphabet["characters"], alphabet["separator"]]),
         ("rule", run.target_window, saved["training"]["target_window"]),
     ):
@@ -455,7 +455,8 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     must(lines == planned, f"{files.GIN_GIVEN_FILE} has other statements than the plan")
     trained, shards = plan["trained"][named["experiment"]], run.fact("shards")
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
-    must(run.comparability["decoder"] == trained["decoder"], "the decoder is not the plan's")
+    decoder = run.comparability["decoder"]
+    must(decoder.items() <= trained["decoder"].items(), "the decoder is not the plan's")
     other = [split for split in shards if shards[split] != plan["data"].get(split)]
     must(not other, f"the run read other data than the plan names: {', '.join(other)}")
     for each in declared:

@@ -293,7 +293,7 @@ def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -
 
 def check_batch_size(experiment: Experiment) -> None:
     """Raises UsageError unless the replicas can share every epoch's batches equally."""
-    pipeline, replicas = experiment.pipeline, experiment.training.num_replicas
+    pipeline, replicas = experiment.pipeline, experiment.training.replicas
     for size in pipeline.batch_sizes:
         if size % replicas:
             where = "PipelineConfig.global_batch_size"

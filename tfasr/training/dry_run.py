@@ -38,7 +38,7 @@ def dry_run(
     experiment = on_devices(experiment)
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
-    strategy = make_strategy(experiment.training.num_replicas)
+    strategy = make_strategy(experiment.training.replicas)
     begin = first_weights(run)
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=begin)

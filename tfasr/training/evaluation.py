@@ -56,19 +56,35 @@ class EvaluationResult:
         """
         second = self.second
         others = second.hypotheses if second else [None] * len(self.hypotheses)
-        make_folder(path.parent)
-        with whole_file(path) as file:
-            rows = zip(self.utterances, self.hypotheses, others, strict=True)
-            for utterance, hypothesis, other in rows:
-                line = {
-                    "id": utterance.id,
-                    "reference": utterance.text,
-                    "hypothesis": hypothesis.text,
-                    "score": round(hypothesis.score, 4),
-                    "speaker": utterance.speaker,
-                    **({second.name: other.text} if second else {}),
-                }
-                file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+        lines = []
+        for utterance, hypothesis, other in zip(
+            self.utterances, self.hypotheses, others, strict=True
+        ):
+            line = hypothesis_line(utterance.id, utterance.text, hypothesis, utterance.speaker)
+            if second:
+                line[second.name] = other.text
+            lines.append(line)
+        write_lines(path, lines)
+
+
+def hypothesis_line(
+    utterance_id: str, reference: str, hypothesis: Hypothesis, speaker: str = ""
+) -> dict[str, Any]:
+    return {
+        "id": utterance_id,
+        "reference": reference,
+        "hypothesis": hypothesis.text,
+        "score": round(hypothesis.score, 4),
+        "speaker": speaker,
+    }
+
+
+def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Writes an evaluation's hypotheses, one JSON object per line."""
+    make_folder(path.parent)
+    with whole_file(path) as file:
+        for line in lines:
+            file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tfasr.kit.config import (
 from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.tta.policies import WINDOW
 
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
@@ -101,8 +102,6 @@ class TrainingConfig:
             slowest only if it is more than one round ahead. "local" with rounds of one step
             trains like "synchronous". One process ignores this.
         exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
-        worker_timeout_s: how long the others wait for a worker before they go on without it, until
-            it answers again.
         evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
             weights if the optimizer keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training continues with its own weights.
@@ -165,7 +164,6 @@ class TrainingConfig:
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
     exchange: Literal["synchronous", "local", "asynchronous"] = "synchronous"
     exchange_every_steps: int = 16
-    worker_timeout_s: float = 60.0
     evaluate_averaged: bool = True
     averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
@@ -182,6 +180,11 @@ class TrainingConfig:
     stop_at_targets: bool = False
     stop_after_hours: float = 0.0
     give_up_after_hours: float = 0.0
+
+    @property
+    def replicas(self) -> int:
+        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced a 0."""
+        return max(self.num_replicas, 1)
 
     @property
     def views(self) -> int:
@@ -210,8 +213,6 @@ class TrainingConfig:
         )
         rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
         require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
-        finite = 0 < self.worker_timeout_s < math.inf
-        require(finite, self, "worker_timeout_s", "above 0, and finite")
         finite = math.isfinite(self.initial_blank_bias)
         require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
@@ -276,7 +277,7 @@ class Experiment:
         Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
         """
         training = self.training
-        parts = max(training.num_replicas, 1) * training.gradient_accumulation_steps
+        parts = training.replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
 
     def to_json(self) -> dict:
@@ -321,37 +322,61 @@ class Experiment:
         return cls(model=model, **configs)
 
 
-CLOSED = "closed: the paper's model and optimizer"
+CLOSED = "closed: the paper's features, model and optimizer"
+
+
+def paper_recipe() -> Experiment:
+    """Returns the recipe of the closed division, with the paper's values.
+
+    Where the paper states no value (the features' normalisation and the edges of the mel filters),
+    it is tfasr's default.
+
+    Source: the paper (arXiv 2003.12366), sections 2.1, 2.2.5, 4.4.1 and 4.4.3.
+    """
+    return Experiment(
+        features=FeatureConfig(spectrum="magnitude"),
+        pipeline=PipelineConfig(padding="fixed"),
+        model=AcousticModelConfig(),
+        training=TrainingConfig(optimizer=zeiler_adadelta),
+    )
+
+
+def open_settings(experiment: Experiment) -> list[str]:
+    """Names the settings in which an experiment differs from the closed division's recipe."""
+    paper = paper_recipe()
+    different = []
+    for group in dataclasses.fields(Experiment):
+        ours, theirs = (_recipe(getattr(one, group.name)) for one in (experiment, paper))
+        different += [
+            f"{group.name}.{name}"
+            for name in {**theirs, **ours}
+            if ours.get(name, _ABSENT) != theirs.get(name, _ABSENT)
+        ]
+    return different
 
 
 def is_closed(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained, so that only the machines make times differ.
 
-    That is the paper's model with its dropout, random initial weights and order of data, AdaDelta
-    as published without a schedule, and audio that is not augmented. Batch size, readers, buffer
-    and devices are free, as they differ between the paper's systems. Beam width and targets are
-    free, as they differ between its two studies. Precision and decoder (float32 and word beam
-    search throughout the paper) are free, as they only decide how a machine computes and decodes
-    the same model.
-
-    Source: the paper, Table 2, sections 4.4.1, 4.4.3 and 5.3; MLCommons' training rules, whose
-    closed division also fixes model and optimizer.
+    What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
+    model with its dropout, AdaDelta as published without a schedule, random initial weights, no
+    augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
+    differ between the paper's systems, and so are decoder and targets, which are measurement.
     """
-    model, training, pipeline = experiment.model, experiment.training, experiment.pipeline
-    changed = (
-        experiment.augmentation != AugmentationConfig(),
-        experiment.features.normalisation == "speaker",
-        training.initial_blank_bias or training.zero_output_layer,
-        training.intermediate_loss_weight or training.consistency_weight,
-        training.start_from or training.learning_rates,
-        pipeline.first_epoch_by_length,
-        len(set(pipeline.batch_sizes)) > 1,
-    )
-    if any(changed) or not isinstance(model, AcousticModelConfig):
-        return False
-    # How the recurrence is computed changes no result.
-    paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
-    return model == paper and _update_rule(training.optimizer()) == _update_rule(zeiler_adadelta())
+    return not open_settings(experiment)
+
+
+_ABSENT = object()
+
+
+def _recipe(config: object) -> dict[str, object]:
+    values = settings_that_decide(config, Decides.RECIPE)
+    if isinstance(config, TrainingConfig):
+        values["optimizer"] = _update_rule(config.optimizer())
+        # Without an optimizer that averages weights, which the paper's isn't, these do nothing.
+        del values["evaluate_averaged"], values["averaged_statistics_utterances"]
+    values["class"] = type(config)
+    return values
 
 
 def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:

@@ -377,7 +377,7 @@ def try_on_device(
     with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
-        replicas = experiment.training.num_replicas
+        replicas = experiment.training.replicas
         least, most = 0, batch.utterances // replicas  # of one device: least fits, most doesn't
         while most - least > 1:
             middle = (least + most) // 2
@@ -406,7 +406,7 @@ def _remedy(
     experiment: Experiment, batch: LongestBatch, fitting: int, limit: str, needed: int = 0
 ) -> str:
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
-    replicas = experiment.training.num_replicas
+    replicas = experiment.training.replicas
     size = fitting // replicas * replicas
     if size < 1:
         remedy = (

@@ -66,7 +66,7 @@ class EpochBatches:
             reading = self._thread.submit(self._reading, TrainingState(epoch=epoch))
             # If an evaluation's iterator ends while one for several devices is being created,
             # TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39), so wait.
-            if self.training.num_replicas > 1:
+            if self.training.replicas > 1:
                 wait([reading])
             self._prefetched = epoch, reading
 
@@ -79,7 +79,7 @@ class EpochBatches:
 
     def dataset(self, state: TrainingState) -> Any:
         """Returns the remaining batches of a state's epoch, for all replicas; reads nothing yet."""
-        replicas = self.training.num_replicas
+        replicas = self.training.replicas
         position = self.training.seed, state.epoch, state.step_in_epoch
         if self.share is not None:
             return self.source.training(*position, share=self.share)
@@ -198,7 +198,7 @@ def open_run(
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
     options = {"second_view": experiment.training.views > 1}
-    of_devices = experiment.evaluated_utterances * max(experiment.training.num_replicas, 1)
+    of_devices = experiment.evaluated_utterances * experiment.training.replicas
     options["evaluated"] = -(-of_devices // team.workers.count)
     sources = {
         name: BatchSource(split, *configs, statistics, lengths, **options)
@@ -255,7 +255,7 @@ def build(
     The ledger gets ``model_creation`` and, with several workers, the interval ``link``.
     """
     experiment, training, team = run.experiment, run.training, run.team
-    strategy = team.strategy or make_strategy(training.num_replicas)
+    strategy = team.strategy or make_strategy(training.replicas)
     run.ledger, run.interruption = ledger, interruption
     ledger.event("model_creation")
     run.started_from = last_value(run.run_dir, "start_from")

@@ -32,6 +32,14 @@ class Swap:
         self._build = build
         self._evaluation_model: keras.Model | None = None
 
+    def prepare(self) -> None:
+        """Builds the evaluation model now, for a ``build`` that reads the training model.
+
+        Its memory is freed until the first swap. Does nothing if there is one already.
+        """
+        if self._evaluation_model is None:
+            release(self._on_device())
+
     @contextlib.contextmanager
     def swapped(
         self,
@@ -60,9 +68,8 @@ class Swap:
         if self._evaluation_model is None:
             with self._model.distribute_strategy.scope():
                 self._evaluation_model = self._build()
-        else:
-            for component in _components(self._evaluation_model):
-                _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
+        for component in _components(self._evaluation_model):
+            _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
         return self._evaluation_model
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.cluster.transport import START_S
@@ -30,6 +31,7 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
+from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.training.experiment import CLOSED, Experiment, is_closed
 from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
@@ -61,6 +63,7 @@ from tfasr.training.workers.rounds import RoundStep
 from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
+from tfasr.tta.policies import target_rule
 
 log = logging.getLogger("tfasr")
 _FINISHED = (
@@ -73,7 +76,6 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     """Returns the events that describe a run and decide which runs it can be compared with."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
-    compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
     in_cluster, per_epoch = run.team.size > 1, training.evaluations_per_epoch
     started_from = run.started_from
     facts = {
@@ -97,17 +99,17 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         "parameters": int(run.model.count_params()),
         "comparability": comparability(
             experiment,
-            *compared,
+            run.splits["validation"],
+            run.alphabet,
+            run.lexicon,
+            run.own_momentum,
+            training=run.splits["train"],
             in_cluster=in_cluster,
             extended=run.extended,
             start=None if started_from is None else started_from["sha256"][:16],
-            noisy="noise" in run.splits["train"].index,
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
-
-
-# Settings of rounds: results are comparable only if these are equal.
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
@@ -128,48 +130,78 @@ def comparability(
     lexicon: list[str],
     own_momentum: int = 0,
     *,
+    training: ShardedSplit | None = None,
     in_cluster: bool = False,
     extended: Sequence[dict[str, Any]] = (),
     start: str | None = None,
-    noisy: bool = False,
 ) -> dict[str, Any]:
-    """Returns the facts that must be equal for times to be comparable, and a hash of them."""
-    references = hashlib.sha256()
-    for utterance in sorted(validation.utterances, key=lambda u: u.id):
-        references.update(f"{utterance.id}\0{utterance.text}\n".encode())
-    per_epoch = experiment.training.evaluations_per_epoch
-    finer = f", {per_epoch} evaluations each" if per_epoch > 1 else ""
+    """Returns the facts that must be equal for times to be comparable, and a hash of them.
+
+    `tfasr.training.decisions` states which settings they follow from. Splits count by what they
+    hold, not by how they were prepared. Without ``training``, the runs to compare must share it.
+    """
     facts = {
-        "validation_references": references.hexdigest()[:16],
-        "validation_utterances": len(validation.utterances),
-        "max_duration_s": validation.index["packing"]["max_duration_s"],
+        **_validation_facts(validation),
         "text_normalisation": alphabet.text_rule,
         "alphabet": [alphabet.characters, alphabet.separator],
-        "decoder": to_json(experiment.decoder),
+        "decoder": settings_that_decide(experiment.decoder, Decides.MEASUREMENT),
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
-        "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
-        # Runs with other recipes leave this out, as runs of older versions do, to stay comparable.
-        **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
+        "target_rule": target_rule(
+            experiment.training.target_window, experiment.training.evaluations_per_epoch
+        ),
     }
-    training = experiment.training
-    if in_cluster and training.in_rounds:
+    as_recorded = True
+    if training is not None:
+        facts |= _training_facts(training)
+        as_recorded = "noise" not in training.index
+    by_characters = alphabet.separator is not None and not alphabet.units
+    if is_closed(experiment) and by_characters and as_recorded:
+        facts["division"] = CLOSED
+    config = experiment.training
+    if in_cluster and config.in_rounds:
         facts["exchange"] = {
-            "exchange": training.exchange,
-            "exchange_every_steps": training.exchange_every_steps,
+            "exchange": config.exchange,
+            "exchange_every_steps": config.exchange_every_steps,
         }
-    elif in_cluster and training.gradient_exchange != "float32":
-        facts["gradient_exchange"] = training.gradient_exchange
+    elif in_cluster and config.gradient_exchange != "float32":
+        facts["gradient_exchange"] = config.gradient_exchange
     if extended:
         facts["extended"] = list(extended)
-    if "noise" in validation.index:
-        facts["validation_noise"] = validation.index["noise"]
     if experiment.features.normalisation == "speaker":  # scored with the speaker's other utterances
         facts["normalised_over"] = "speaker"
     if start is not None:  # a hash of the weights that the run began with
         facts["start_from"] = start
     content = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
+
+
+def _validation_facts(split: ShardedSplit) -> dict[str, Any]:
+    """Returns what a run is scored on: its transcripts and its audio, by the utterances' ids."""
+    references, audio = hashlib.sha256(), hashlib.sha256()
+    for utterance in sorted(split.utterances, key=lambda utterance: utterance.id):
+        references.update(f"{utterance.id}\0{utterance.text}\n".encode())
+        audio.update(f"{utterance.id}\0{utterance.content}\n".encode())
+    facts = {
+        "validation_references": references.hexdigest()[:16],
+        "validation_audio": audio.hexdigest()[:16],
+        "validation_utterances": len(split.utterances),
+    }
+    if "noise" in split.index:
+        facts["validation_noise"] = split.index["noise"]
+    return facts
+
+
+def _training_facts(split: ShardedSplit) -> dict[str, Any]:
+    """Returns which recordings a run learns from; copies of a recording count once.
+
+    From the split's column of hashes, so that a million utterances take a fraction of a second.
+    """
+    recordings = np.unique(split.utterances.column("content"))
+    return {
+        "training_recordings": len(recordings),
+        "training_audio": hashlib.sha256(recordings.tobytes()).hexdigest()[:16],
+    }
 
 
 def train(

@@ -1,6 +1,7 @@
 """Clock policies: which time a benchmark counts. Any of them can be applied to any ledger."""
 
 import math
+import re
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ Every default of a window is this constant.
 """
 PROCESS = "process"  # `Policy.start` of a clock that starts with the process, not with an event
 _EVALUATION = frozenset(EVALUATION)
+_FIRST = "first evaluation"
+_RULE = re.compile(rf"({_FIRST}|median of (?P<window>\d+) epochs)(, \d+ evaluations each epoch)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,20 @@ def evaluations_in(window: int, per_epoch: int) -> int:
     if evaluations % 2 == 0 and per_epoch > 1:
         evaluations += 1
     return evaluations
+
+
+def target_rule(window: int, per_epoch: int = 1) -> str:
+    """Returns a run's own rule as its comparability states it; `window_of` reads it back."""
+    rule = _FIRST if window == 1 else f"median of {window} epochs"
+    return rule if per_epoch == 1 else f"{rule}, {per_epoch} evaluations each epoch"
+
+
+def window_of(rule: object) -> int | None:
+    """Returns the window of a `target_rule`, or None for anything else."""
+    match = _RULE.fullmatch(rule) if isinstance(rule, str) else None
+    if match is None:
+        return None
+    return int(match["window"] or 1)
 
 
 def evaluations_of(points: Sequence[AccuracyPoint], window: int) -> int:

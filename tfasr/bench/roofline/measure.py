@@ -35,8 +35,11 @@ from tfasr.training.memory import synthetic_batch
 SWEEP_PRECISIONS = ("float32", "float64")  # of the intensity sweep's elements
 PRECISION = "float32"  # Keras's dtype policy of the models
 ROUNDS = 5  # how often each module is measured
+CEILING_S = 1.0  # seconds to measure each ceiling
 PROFILED_STEPS = 3  # steps under the framework's profiler
 SPOTTER_BATCH = 64  # utterances in the keyword spotter's profiled step
+# Operations per element of the intensity sweep; even, as a multiplication and an addition are two.
+SWEEP_FLOPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a size
 EXPERIMENTS = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
 
@@ -46,26 +49,17 @@ class RooflineConfig:
     """Sizes and durations of all measurements."""
 
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # to compare
-    ceiling_s: float = 2.0  # seconds to measure each ceiling
-    memory_megabytes: int = 0  # size of each array; 0: 4 times the last-level cache, at least 256
-    # operations per element of the intensity sweep, 1 or even numbers
-    sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
     specified_gigabytes_per_s: float = 0.0  # bandwidth of memory; 0 if unknown
     batch: int = 16  # utterances in the model's step
     frames: int = 600  # feature frames of each utterance
-    labels: int = 80  # characters in each transcript
-    small_units: int = 128  # width of a second, small model, if its config supports it; 0: none
     # other machines to draw for comparison: (name, precision, GFLOP/s)
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
-        require_numbers(self, "ceiling_s", "batch", "frames", "labels")
-        sizes = ("memory_megabytes", "small_units", "specified_gigabytes_per_s")
-        require_numbers(self, *sizes, zero=True)
-        pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
-        require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
+        require_numbers(self, "batch", "frames")
+        require_numbers(self, "specified_gigabytes_per_s", zero=True)
         precisions = set(multiplied())
         stated = all(name in precisions and rate > 0 for name, rate in self.specified_gflops)
         rule = f"pairs of one of {', '.join(multiplied())} and a positive rate"
@@ -324,10 +318,10 @@ class ModelMeasured:
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
-    seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
+    seconds, on_gpu = CEILING_S, bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
-    swept = (config.sweep_flops, sweep_threads, SWEEP_S)
+    swept = (SWEEP_FLOPS, sweep_threads, SWEEP_S)
     sweep = [
         point
         for precision in SWEEP_PRECISIONS
@@ -352,7 +346,7 @@ def measure_model(
     experiment = Experiment(model=model_config, features=features, training=training)
     strategy = make_strategy(1)
     model = build_model(experiment, Alphabet(), compiled=True)
-    batch = synthetic_batch(experiment, config.batch, config.frames, config.labels)
+    batch = synthetic_batch(experiment, config.batch, config.frames)
     modules = module_times(model, batch, strategy, ROUNDS).modules
     step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], batch)
     step()
@@ -383,7 +377,7 @@ class Point:
 
 @dataclass(frozen=True)
 class ModelPoints:
-    name: str  # "model" or "small model"
+    name: str
     modules: list[Point]  # each module, run alone
     step: Point  # a whole step
     kernels: Kernels  # of a step

@@ -14,7 +14,13 @@ from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline import measure
 from tfasr.bench.roofline.measure import ModelPoints, Point, RooflineAnalysis, RooflineConfig
 from tfasr.bench.steppers import Kernels
-from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
+from tfasr.bench.workload import (
+    Context,
+    Result,
+    Workload,
+    columns_of_tuples,
+    require_tensorflow,
+)
 from tfasr.data.features import FeatureConfig
 from tfasr.display import chart
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
@@ -23,6 +29,7 @@ from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig
+from tfasr.training.memory import FRAMES_PER_LABEL
 
 _MOST_KERNELS = 12
 _AWAY = 5  # pixels between a point and its label
@@ -408,12 +415,9 @@ def run(config: RooflineConfig, model, features: FeatureConfig, context: Context
     thread_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
     ceilings = []
     for threads in thread_counts:
-        work = (config, threads, _arrays(config, threads))
+        work = (config, threads, _arrays(threads))
         ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
-    models = {"model": model}
-    if config.small_units and hasattr(model, "smaller"):
-        models["small model"] = model.smaller(config.small_units)
-    points = [_points(name, network, config, features) for name, network in models.items()]
+    points = [_points("model", model, config, features)]
     stated = (config.specified_gflops, config.specified_gigabytes_per_s)
     sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
     analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
@@ -431,11 +435,10 @@ def _spotter() -> dict[str, Kernels]:
     }
 
 
-def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
+def _arrays(threads: int) -> dict[str, int]:
     caches = measure.cache_bytes()
     last = max(caches.values(), default=0)
-    memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
-    arrays = {"memory": memory}
+    arrays = {"memory": max(4 * last, 256 * 2**20)}
     if not num_gpus():
         # Three arrays share half of a cache; the rest is left to other programs.
         shared = {3: 1, 2: threads}  # number of caches by level: each thread has an L2
@@ -448,13 +451,14 @@ def _points(name: str, model, config: RooflineConfig, features: FeatureConfig) -
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
         return ModelPoints.of(name, costs, measured)
-    sizes = {name: getattr(config, name) for name in ("batch", "frames", "labels")}
     costs = model.step_costs(
         num_features=features.num_features,
         num_classes=Alphabet().num_classes,
         bytes_per_number=4,
         cache_bytes=0 if num_gpus() else max(measure.cache_bytes().values(), default=0),
-        **sizes,
+        batch=config.batch,
+        frames=config.frames,
+        labels=config.frames // FRAMES_PER_LABEL,
     )
     return ModelPoints.of(name, costs, measured)
 

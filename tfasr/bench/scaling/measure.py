@@ -29,10 +29,11 @@ from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory import batch_spec, synthetic_batch
+from tfasr.training.memory import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
+WARMUP_STEPS = 4  # first steps, shown but left out of every result, as in the scaling study
 LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 
 
@@ -45,14 +46,11 @@ class ScalingConfig:
     weak_utterances: int = 150  # batch of each device in weak scaling
     strong_utterances: int = 160  # global batch in strong scaling; divisible by each device count
     steps: int = 180  # per measurement, times the devices in weak scaling
-    warmup_steps: int = 4  # first steps, shown but left out of every result
     frames: int = 1670  # feature frames of each utterance
-    labels: int = 200  # characters in each transcript
 
     def check(self) -> None:
-        require_numbers(self, "weak_utterances", "strong_utterances", "frames", "labels")
-        require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
-        require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
+        require_numbers(self, "weak_utterances", "strong_utterances", "frames")
+        require(self.steps > WARMUP_STEPS, self, "steps", f"above {WARMUP_STEPS}, the warm-up's")
         counts = self.device_counts
         fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
         rule = "positive divisors of strong_utterances, 1 among them"
@@ -81,7 +79,7 @@ def default_counts(strong_utterances: int) -> list[int]:
 
 
 def task_of(config: ScalingConfig, model, features, count: int, fraction: float) -> ScalingTask:
-    steps = max(config.warmup_steps + 1, round(config.steps * fraction))
+    steps = max(WARMUP_STEPS + 1, round(config.steps * fraction))
     # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak, loader) for loader in LOADERS]
@@ -100,8 +98,9 @@ class LoadTimes:
     def whole_s(self) -> list[float]:
         return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
 
-    def steady_s(self, warmup_steps: int) -> float:
-        return statistics.median(self.whole_s[warmup_steps:])
+    @property
+    def steady_s(self) -> float:
+        return statistics.median(self.whole_s[WARMUP_STEPS:])
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     # Comes first, so that each module's first steps are the process's first.
     batch = process.noise(task.config.weak_utterances)
     timing = (process.model, batch, process.strategy, _ROUNDS)
-    modules = module_times(*timing, first_steps=task.config.warmup_steps)
+    modules = module_times(*timing, first_steps=WARMUP_STEPS)
     replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
@@ -164,7 +163,8 @@ def measure(task: ScalingTask) -> ScalingAnswer:
 
 class _Process:
     def __init__(self, task: ScalingTask):
-        self._frames, self._labels = task.config.frames, task.config.labels
+        self._frames = task.config.frames
+        self._labels = self._frames // FRAMES_PER_LABEL
         self._replicas, self._features = task.devices, task.features
         training = TrainingConfig(num_replicas=self._replicas)
         self._experiment = Experiment(model=task.model, features=task.features, training=training)
@@ -256,16 +256,14 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
     return batches.unbatch().batch(window).map(in_order).unbatch().batch(size)
 
 
-def scaling_row(
-    devices: int, times: LoadTimes, warmup: int, single_s: float | None
-) -> dict[str, Any]:
-    """Returns a load's steps after the first ``warmup`` as JSON values.
+def scaling_row(devices: int, times: LoadTimes, single_s: float | None) -> dict[str, Any]:
+    """Returns a load's steps after the first `WARMUP_STEPS` as JSON values.
 
     ``single_s``: the row's "single_s" on one device, None for that device's own row. An efficiency
     of 1 is ideal: as many times one device's throughput as there are devices.
     """
-    load, steps_s = times.load, times.whole_s[warmup:]
-    step_s, mean_s = times.steady_s(warmup), statistics.fmean(steps_s)
+    load, steps_s = times.load, times.whole_s[WARMUP_STEPS:]
+    step_s, mean_s = times.steady_s, statistics.fmean(steps_s)
     # With a loader, steps are uneven, so rates use the mean instead of the median.
     counted_s = mean_s if load.loader else step_s
     single_s = single_s or counted_s
@@ -276,10 +274,10 @@ def scaling_row(
         "devices": devices,
         "per_device_batch": load.per_device_batch,
         "steps": len(times.step_s),  # including the first ones
-        "first_s": times.whole_s[:warmup],
+        "first_s": times.whole_s[:WARMUP_STEPS],
         "step_s": step_s,
         "mean_step_s": mean_s,
-        "input_wait_s": statistics.fmean(times.input_wait_s[warmup:]),
+        "input_wait_s": statistics.fmean(times.input_wait_s[WARMUP_STEPS:]),
         "use_percent": {use.device: use.mean_percent for use in times.use},
         "single_s": single_s,
         "utterances_per_s": devices * load.per_device_batch / counted_s,
@@ -302,7 +300,7 @@ class ScalingAnalysis:
             single_s: float | None = None
             for answer, times in ((a, times) for a in answers for times in a.loads):
                 if (times.load.name, times.load.loader) == kind:
-                    row = scaling_row(answer.devices, times, config.warmup_steps, single_s)
+                    row = scaling_row(answer.devices, times, single_s)
                     rows.append(row)
                     single_s = rows[-1]["single_s"]
         return cls(rows, list(answers), config)

@@ -22,7 +22,7 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
     rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
-    warmup = analysis.config.warmup_steps
+    warmup = measure.WARMUP_STEPS
     first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
     return [scaling, first, *modules, _devices(analysis)]
 
@@ -63,7 +63,7 @@ def _use_of(row: dict[str, Any]) -> float | None:
 def _notes(analysis: ScalingAnalysis) -> list[str]:
     config = analysis.config
     notes = [
-        f"Without the first {config.warmup_steps} steps. Step: the median, with input wait. "
+        f"Without the first {measure.WARMUP_STEPS} steps. Step: the median, with input wait. "
         "Weak: a full batch on every device, and one device's number of steps times the devices. "
         f"Strong: {config.strong_utterances} utterances on all devices. Without loader, one "
         "batch stays in memory; the sorting loader sorts utterances by length while training "
@@ -276,7 +276,7 @@ def run(config: ScalingConfig, model, features: FeatureConfig, context: Context)
     answers = [call(measure.measure, task, backend="tensorflow") for task in tasks]
     analysis = ScalingAnalysis.of(answers, config)
     tables, figures = scaling_tables(analysis), scaling_charts(analysis)
-    return Result(tables, analysis.to_json(), config.warmup_steps, figures)
+    return Result(tables, analysis.to_json(), measure.WARMUP_STEPS, figures)
 
 
 SCALING = Workload(run, (ScalingConfig, ModelConfig, FeatureConfig), backends=())

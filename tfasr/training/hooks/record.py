@@ -71,7 +71,7 @@ class CheckData(Hook):
         run.splits["train"].check_unchanged()
         self._positions = []
         self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        self._whole = self._whole and run.training.num_replicas == 1  # others skip a remainder
+        self._whole = self._whole and run.training.replicas == 1  # others skip a remainder
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)

@@ -128,7 +128,6 @@ class RoundStep:
         training = run.training
         hub.asynchronous = training.exchange == "asynchronous"
         hub.note = self._note
-        hub.timeout_s = training.worker_timeout_s
 
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""

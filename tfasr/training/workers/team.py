@@ -154,7 +154,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
     """Raises UsageError for settings that a cluster doesn't support."""
     training = experiment.training
     wanted = {
-        "TrainingConfig.num_replicas": (training.num_replicas, 1, "Start a worker for each device"),
+        "TrainingConfig.num_replicas": (training.replicas, 1, "Start a worker for each device"),
         "TrainingConfig.evaluation_placement": (training.evaluation_placement, "shared", ""),
         "TrainingConfig.overlap_evaluation": (training.overlap_evaluation, False, ""),
         "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
