@@ -88,7 +88,7 @@ UNCHECKED_OF_SUBMISSIONS = (
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _NUMBER_OF_SEEDS = LOOKS[-1]
 _TELLTALE_WORDS = 3  # validation transcripts of 3 or more words must not be in the code
-_SHARE_OF_GAP = 0.25  # how much of a verdict's gap other load, pauses or starts may explain
+SHARE_OF_GAP = 0.25  # how much of a verdict's gap other load, pauses or starts may explain
 _MOST_UNKNOWN = 0.2  # the largest part of a run for which samples of load may be missing
 _OURS = "# Written by tfasr record. "  # how the race's own gin files begin
 _TABLE_BEGINS = "# Records\n\n`tfasr record --table` writes this page"
@@ -203,6 +203,7 @@ _STATED = {
     "study": str,
     "files": dict,
 }
+_HASH = re.compile(r"[0-9a-f]{32}")  # a line's hash in a list of starts
 _VERDICTS = ("record", "refuted", "undecided")
 
 
@@ -211,11 +212,13 @@ def _stated(path: Path) -> dict[str, Any]:
     for name, kinds in _STATED.items():
         value = stated[name]
         must(isinstance(value, kinds) and value is not True, f"{path} has {name} = {value!r:.60}")
-    numbers = [stated["ratio"], *(stated["interval"] or ())]
-    finite = all(number is None or _positive(number) for number in numbers)
-    must(finite and len(numbers) in (1, 3), f"{path} has numbers that are no times")
+    ratio, interval = stated["ratio"], stated["interval"]
+    must(ratio is None or _positive(ratio), f"{path} has the ratio {ratio!r:.60}")
+    ends = interval is None or (len(interval) == 2 and all(map(_positive, interval)))
+    must(ends, f"{path} has the interval {interval!r:.60}")
     texts = [*stated["statements"], *stated["files"].values()]
     must(all(isinstance(text, str) for text in texts), f"{path} has statements that are no text")
+    must(_HASH.fullmatch(stated["study"]) is not None, f"{path} has no hash of a study")
     must(stated["verdict"] in _VERDICTS, f"{path} has the verdict {stated['verdict']!r:.60}")
     return stated
 
@@ -608,7 +611,7 @@ class _Race:
         slow = _mean_conditions(self.runs_of(later))
         gap_s = slow.seconds - fast.seconds
 
-        allowed = _SHARE_OF_GAP * gap_s / slow.seconds
+        allowed = SHARE_OF_GAP * gap_s / slow.seconds
         more = slow.lost - fast.lost
         must(
             more <= allowed,
@@ -617,7 +620,7 @@ class _Race:
         )
         more_s = fast.start_s - slow.start_s
         must(
-            more_s <= _SHARE_OF_GAP * gap_s,
+            more_s <= SHARE_OF_GAP * gap_s,
             f"before its clock starts, {sooner} takes {more_s:.1f} s longer than {later}, which is "
             f"too much of a gap of {gap_s:.1f} s",
         )
@@ -727,9 +730,6 @@ _TABLE = """
 |---|---|---|---:|---|"""
 
 
-_HASH = re.compile(r"[0-9a-f]{32}")
-
-
 def write_table(records: Path) -> None:
     """Writes the table into a folder of records; UsageError if its README.md is someone else's."""
     page = records / "README.md"
@@ -745,7 +745,7 @@ def records_table(records: Path) -> str:
     lines = [f"{_TABLE_BEGINS} from the submissions here."]
     for name in tracks(records):
         track = load_track(name, records)
-        about = f"Track `{markdown_text(name)}`: {track.kind}, {track.division} division."
+        about = f"Track {markdown_text(name)}: {track.kind}, {track.division} division."
         lines += [f"\n## {markdown_text(track.title)}\n\n{about}", _TABLE]
         baseline = ", ".join(Path(file).stem for file in track.baseline)
         lines.append(f"| {markdown_text(baseline)} | baseline | | | |")
@@ -754,7 +754,6 @@ def records_table(records: Path) -> str:
             link, ends = f"[{markdown_text(each['folder'])}]({place})", each["interval"]
             ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
             ratio += f", {ends[0]:.3f} to {ends[1]:.3f}" if ends else ""
-            must(_HASH.fullmatch(each["study"]) is not None, f"{place} has no hash of a study")
             cells = (link, each["verdict"], ratio, str(each["runs"]), f"`{each['study'][:16]}`")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
