@@ -25,9 +25,9 @@ from tfasr.errors import UsageError
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _SPEAKER_END = "_nohash_"
-_FILE_NAME = re.compile(
-    r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)"
-)  # the last part of a path, without suffix
+# The last part of a path, without suffix.
+_FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
+_BY_THE_RULE = 0.9  # share of a list's names from which on it must have been made by the rule
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
@@ -53,9 +53,9 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split; transcripts are the folders' names, ids the paths without suffix.
 
     Folders whose name begins with an underscore (``_background_noise_``) are skipped. Recordings in
-    no list belong to training or, if `official_split` says so, to a split whose list is missing or
-    has a bad line, so that no recording gets into training because a line is unreadable. Raises
-    UsageError if a recording is in both lists.
+    no list belong to training or, if `official_split` says so, to a split whose list is missing. A
+    recording that a bad line of a list may mean belongs to that list's split, so that it never gets
+    into training. Raises UsageError if a recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
@@ -135,6 +135,11 @@ def _id_in(line: str) -> str:
     return f"{word}/{Path(name).with_suffix('').as_posix()}"
 
 
+def _follows_rule(names: dict[str, str], split: str) -> bool:
+    by_rule = sum(official_split(f"{name}.wav") == split for name in names)
+    return by_rule >= _BY_THE_RULE * len(names)
+
+
 class _Lists:
     """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
 
@@ -148,7 +153,11 @@ class _Lists:
         self._listed = listed
         self.absent = {split: sorted(set(names) - present) for split, names in listed.items()}
         self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
-        self._is_faulty = {split for split in listed if bad_lines[split] or self.absent[split]}
+        self._is_faulty = {
+            split
+            for split, names in listed.items()
+            if (bad_lines[split] or self.absent[split]) and _follows_rule(names, split)
+        }
         for split in listed:
             for _, line in numbered_lines(corpus_dir / _LISTS[split]) if bad_lines[split] else ():
                 for name in _FILE_NAME.findall(line.decode(errors="replace")):
