@@ -2,7 +2,9 @@
 
 import bisect
 import hashlib
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
@@ -42,7 +44,7 @@ def official_split(file_name: str) -> str:
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
     speaker = file_name.rpartition("/")[2].partition(_SPEAKER_END)[0]
-    digest = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
+    digest = int(hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16)
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
@@ -140,6 +142,14 @@ def _follows_rule(names: dict[str, str], split: str) -> bool:
     return by_rule >= _BY_THE_RULE * len(names)
 
 
+def _names_in_bad_lines(path: Path) -> Iterator[str]:
+    for _, line in numbered_lines(path):
+        try:
+            _id_in(line.decode())
+        except ValueError:
+            yield from _FILE_NAME.findall(line.decode(errors="replace"))
+
+
 class _Lists:
     """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
 
@@ -152,31 +162,34 @@ class _Lists:
     ):
         self._listed = listed
         self.absent = {split: sorted(set(names) - present) for split, names in listed.items()}
-        self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
         self._is_faulty = {
             split
             for split, names in listed.items()
             if (bad_lines[split] or self.absent[split]) and _follows_rule(names, split)
         }
-        for split in listed:
-            for _, line in numbered_lines(corpus_dir / _LISTS[split]) if bad_lines[split] else ():
-                for name in _FILE_NAME.findall(line.decode(errors="replace")):
+        self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
+        for split, names in self.absent.items():
+            for name in names:
+                self._meant[name.rpartition("/")[2]] = split
+            if bad_lines[split]:
+                for name in _names_in_bad_lines(corpus_dir / _LISTS[split]):
                     self._meant[name] = split
 
     def split_of(self, utterance_id: str) -> str:
         for split, names in self._listed.items():
             if utterance_id in names:
                 return split
-        derived = official_split(f"{utterance_id}.wav")
-        if derived not in self._listed:
-            return derived
-        if derived in self._is_faulty:
-            return derived
+        meant = self._meant.get(utterance_id.rpartition("/")[2])
+        if meant is not None:
+            return meant
         for split, names in self.absent.items():  # a name that was cut off
             place = bisect.bisect(names, utterance_id)
             if place and utterance_id.startswith(names[place - 1]):
                 return split
-        return self._meant.get(utterance_id.rpartition("/")[2], "train")
+        derived = official_split(f"{utterance_id}.wav")
+        if derived not in self._listed or derived in self._is_faulty:
+            return derived
+        return "train"
 
 
 SPEECH_COMMANDS = Corpus(read_speech_commands, speech_commands_splits)
