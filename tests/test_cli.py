@@ -72,6 +72,16 @@ def test_report_is_a_function_whatever_of_its_package_was_imported(tmp_path):
     assert done.stdout == "True\n"
 
 
+def test_importing_tfasr_installs_no_hooks_and_tensorflow_loads_quietly():
+    script = (
+        "import sys\nfinders = list(sys.meta_path)\nimport tfasr\nassert sys.meta_path == finders\n"
+        "assert 'tensorflow' not in sys.modules\ntfasr.TrainingConfig\n"
+        "assert 'tensorflow' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_unknown_name_lists_the_known():
     with pytest.raises(AttributeError, match="no attribute 'trian'.*'train'"):
         _ = tfasr.trian

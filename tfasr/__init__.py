@@ -19,38 +19,20 @@ def _homes() -> dict[str, str]:
 
 
 _HOME = _homes()
+_NEED_TENSORFLOW = ("tfasr.data.", "tfasr.models.", "tfasr.training.")
 __all__ = ["__version__", *(name for name in _HOME if name != "__version__")]
 
 
 def __getattr__(name: str):
     if name not in _HOME:
         raise AttributeError(f"module 'tfasr' has no attribute {name!r}. It has: {__all__}.")
-    return getattr(imported(_HOME[name], f"tfasr.{name}"), name)
+    home = _HOME[name]
+    if home.startswith(_NEED_TENSORFLOW) and "tensorflow" not in sys.modules:
+        from tfasr.kit.process import import_quietly
+
+        return getattr(import_quietly(home, f"tfasr.{name}"), name)
+    return getattr(imported(home, f"tfasr.{name}"), name)
 
 
 def __dir__():
     return __all__
-
-
-class _QuietTensorflow:
-    """Imports TensorFlow without its messages about devices on standard error."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "tensorflow":
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next(filter(None, specs), None)
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def execute_quietly(module):
-                from tfasr.kit.process import import_quietly
-
-                import_quietly(execute, module)
-
-            spec.loader.exec_module = execute_quietly
-        return spec
-
-
-sys.meta_path.insert(0, _QuietTensorflow())

@@ -273,7 +273,6 @@ def test_a_processors_specification_is_reckoned_and_says_how(tmp_path, vendor, f
     [
         {"reference_gflops": (("K80", "int8", 1.0),)},
         {"specified_gflops": (("int8", 1.0),)},
-        {"precisions": ("int8",)},
     ],
 )
 def test_configs_that_measure_nothing_are_refused(wrong):

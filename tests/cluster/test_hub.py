@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
-from tfasr.cluster.transport import SECRET, TRUSTED, Door, Link, check_trusted, knock, shared_secret
+from tfasr.cluster.transport import (
+    SECRET,
+    TRUSTED,
+    Connection,
+    Listener,
+    check_trusted,
+    connect_to_chief,
+    shared_secret,
+)
 from tfasr.errors import RunError, UsageError
 from tfasr.training.workers.hub import SUMMED, Delivery, Hub
 
@@ -39,7 +47,7 @@ class Worker(threading.Thread):
     def __init__(self, cluster: Cluster, rank: int, *, held: bool = False, altered=None):
         super().__init__(daemon=True)
         self.altered = altered or (lambda result, arrays: (result, arrays))
-        self.link = knock(of_rank(cluster, rank), SECRET_BYTES, FEW)
+        self.link = connect_to_chief(of_rank(cluster, rank), SECRET_BYTES, FEW)
         self.link.send({"kind": "join", "offer": {"tfasr": rank}})
         self.welcome: dict = {}
         self.may_answer = threading.Event()
@@ -252,7 +260,7 @@ def test_a_newcomer_gets_the_optimizers_state_once():
     cluster = cluster_of(2)
     with (
         hub_of(cluster) as (hub, _),
-        closing(knock(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
+        closing(connect_to_chief(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
     ):
         link.send({"kind": "join", "offer": {}})
         hub.await_all(fits, 0, FEW)
@@ -266,7 +274,7 @@ def test_a_newcomer_gets_the_optimizers_state_once():
 def test_a_worker_whose_configuration_differs_is_refused_and_named():
     cluster = cluster_of(2)
     with hub_of(cluster) as (hub, _):
-        link = knock(of_rank(cluster, 1), SECRET_BYTES, FEW)
+        link = connect_to_chief(of_rank(cluster, 1), SECRET_BYTES, FEW)
         link.send({"kind": "join", "offer": {"seed": 2}})
         with pytest.raises(RunError, match="worker 1 .* has seed 2"):
             hub.await_all(lambda offer, name: f"{name} has seed {offer['seed']}", 0, FEW)
@@ -279,7 +287,7 @@ def test_a_worker_that_cannot_begin_ends_the_chief_with_its_reason():
     cluster = cluster_of(2)
     with (
         hub_of(cluster) as (hub, _),
-        closing(knock(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
+        closing(connect_to_chief(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
     ):
         link.send({"kind": "failed", "reason": "no shards"})
         with pytest.raises(RunError, match="worker 1 .* could not begin: no shards"):
@@ -294,19 +302,22 @@ def test_a_wrong_secret_is_refused(host):
     cluster = cluster_of(2, host)
     with hub_of(cluster) as (hub, _):
         with pytest.raises(UsageError, match=f"same secret .*{SECRET}"):
-            knock(of_rank(cluster, 1), b"quite another secret", FEW)
+            connect_to_chief(of_rank(cluster, 1), b"quite another secret", FEW)
         assert hub.await_all(fits, 0, 0.0) == [1]
 
 
 def test_who_does_not_know_the_secret_cannot_pretend_to_have_checked_the_chief():
     cluster = cluster_of(2)
-    with closing(Door(cluster, SECRET_BYTES)) as door, closing(socket.socket()) as connection:
+    with (
+        closing(Listener(cluster, SECRET_BYTES)) as listener,
+        closing(socket.socket()) as connection,
+    ):
         connection.connect(("127.0.0.1", int(cluster.addresses[0].split(":")[1])))
-        link = Link(connection)
+        link = Connection(connection)
         link.send({"rank": 1, "nonce": "x", "tfasr": "0", "plan": "of others"})
         link.send({"proof": "0" * 64})
         with pytest.raises(ConnectionError, match="secret"):
-            door.admit(door.accept(FEW))
+            listener.admit(listener.accept(FEW))
         link.close()
 
 
@@ -380,7 +391,7 @@ def test_strangers_bytes_are_refused(content):
                 link.receive()
 
 
-class _Untimed(Link):
+class _Untimed(Connection):
     """A link over a pair of sockets, which know no TCP."""
 
     def __init__(self, connection: socket.socket):

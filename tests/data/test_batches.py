@@ -197,26 +197,6 @@ def test_skip_leaves_exactly_the_remaining_batches(split, padding):
         assert_same(arrays(source.training(1, 2, skip=skip)), whole[skip:])
 
 
-def test_a_first_epoch_by_length_goes_from_short_to_long(split):
-    source = make_source(split, first_epoch_by_length=True)
-    first = arrays(source.training(1, 1))
-    padded = [batch["features"].shape[1] for batch in first]
-    assert padded == sorted(padded)
-    assert sorted(set(padded)) == source.boundaries
-    # The very utterances, all of them, and no smaller batches than an epoch of another order has.
-    usual = make_source(split)
-    assert sorted(sum(positions(first), [])) == list(range(UTTERANCES))
-    for boundary in source.boundaries:
-        sizes = [
-            [len(b["positions"]) for b in batches if b["features"].shape[1] == boundary]
-            for batches in (first, arrays(usual.training(1, 1)))
-        ]
-        assert sizes[0] == sizes[1]
-    assert positions(first) != positions(arrays(source.training(2, 1))), "a bucket is shuffled"
-    assert_same(arrays(source.training(1, 1, skip=3)), first[3:])
-    assert_same(arrays(source.training(1, 2)), arrays(usual.training(1, 2)))
-
-
 @PADDINGS
 def test_a_schedule_changes_the_size_of_batches_and_nothing_else(split, padding):
     growing = make_source(split, batch_size_schedule=[(2, 2), (4, 9)], **padding)
@@ -245,12 +225,6 @@ def test_a_schedule_is_in_order_and_says_each_epochs_batch_size(schedule, size):
         expected = dict(schedule).get(epoch, expected)
         assert told[epoch - 1] == expected
     assert set(told) <= set(pipeline.batch_sizes)
-
-
-def test_what_goes_by_length_needs_lengths_that_differ():
-    for more in ({"padding": "fixed"}, {"num_buckets": 1}):
-        with pytest.raises(ValueError, match="first_epoch_by_length must be False unless"):
-            PipelineConfig(first_epoch_by_length=True, **more)
 
 
 @PADDINGS

@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -68,3 +69,17 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path):
     for path in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(UsageError, match="cannot be read"):
             list(text_lines(path))
+
+
+def test_a_file_from_somebody_else_has_limits(tmp_path):
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb") as file:
+        file.write(b"a" * 100_000)
+    with pytest.raises(UsageError, match="more than 50000 bytes"):
+        list(text_lines(bomb, most_bytes=50_000))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="device or a pipe"):
+        list(text_lines(tmp_path / "pipe", most_bytes=50_000))
+    small = tmp_path / "small.txt"
+    small.write_text("one\ntwo\n")
+    assert list(text_lines(small, most_bytes=8)) == ["one", "two"]

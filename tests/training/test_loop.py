@@ -373,8 +373,8 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
     opened.close()
     # The sentences are training utterances, the same ones at every look.
     said = [r.args[0] for r in caplog.records if "said" in r.msg]
-    assert len(said) == 4
-    assert said[:2] == said[2:]
+    assert len(said) == 6
+    assert said[:3] == said[3:]
     assert set(said) <= texts
     assert len(of(tmp_path / "run", "sentences_stop")) == 2
 

@@ -6,20 +6,23 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfasr.commands.report import add_text_rule_arguments
 from tfasr.commands.shared import (
     add_decoder_arguments,
     decoder_name,
     language_model,
     progress,
 )
-from tfasr.decoding.choice import DECODERS
+from tfasr.decoding.choice import DECODERS, with_hot_words
 from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError
 from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, write_whole
+from tfasr.normalisers import check_normaliser, described, normalised
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
     from tfasr.decoding.language_models import KenlmModel
+    from tfasr.scoring.summary import RateSummary
     from tfasr.training.evaluation import EvaluationResult
 
 _FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
@@ -37,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     middle = "rescore word_beam's best texts by the middle layer, times this, say 0.5; default: 0"
     add("--middle_weight", type=float, default=0.0, help=middle)
     add("--checkpoint", default="best", help="best, last or a file")
+    add_text_rule_arguments(add)
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
     files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
     add("--out", metavar="DIR", help=files)
@@ -87,39 +91,57 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
+        language = arguments.language or trained.alphabet.language
+        if arguments.normalise:  # before the evaluation, which takes a while
+            check_normaliser(arguments.normalise, language)
         decoder = trained.decoder(
             name=decoder_name(arguments),
             beam_width=arguments.beam_width,
             recombine=arguments.recombine,
         )
+        if arguments.hot_words is not None:
+            decoder = with_hot_words(decoder)
         for split in arguments.split:
-            flags = ("shard_dir", "lexicon", "prior_weight", "middle_weight", "checkpoint")
-            options = {flag: getattr(arguments, flag) for flag in flags}
-            options["progress"] = functools.partial(progress, f"{name}, {split}: evaluated")
-            result = trained.evaluate(split, decoder, language_model=model, **options)
+            result = trained.evaluate(
+                split,
+                decoder,
+                shard_dir=arguments.shard_dir,
+                lexicon=arguments.lexicon,
+                language_model=model,
+                hot_words=arguments.hot_words,
+                hot_word_weight=arguments.hot_word_weight,
+                prior_weight=arguments.prior_weight,
+                middle_weight=arguments.middle_weight,
+                checkpoint=arguments.checkpoint,
+                progress=functools.partial(progress, f"{name}, {split}: evaluated"),
+            )
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
-            scores = _scores(result)
+            summary = _summary(result, arguments.normalise or "", language)
+            scores = summary.to_json()
             if single:
-                _print_one(scores, result, arguments.format)
+                _print_one(summary, result.loss, arguments.format)
             about = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
+            about["text_normalisation"] = trained.alphabet.text_rule
+            if arguments.normalise:
+                about["normaliser"] = described(arguments.normalise, language)
             if trained.experiment.features.normalisation == "speaker":
                 about["normalised_over"] = "speaker"
             rows.append({**about, **scores, "loss": result.loss})
     return rows
 
 
-def _scores(result: "EvaluationResult") -> dict[str, Any]:
+def _summary(result: "EvaluationResult", normaliser: str, language: str) -> "RateSummary":
+    """Counts the errors; with a normaliser, those that it leaves in both texts."""
     from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
-    return summarise(
-        [
-            count_errors([utterance.text], [hypothesis.text])
-            for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True)
-        ],
-        [utterance.speaker for utterance in result.utterances],
-    ).to_json()
+    counts = []
+    for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True):
+        reference = normalised(utterance.text, normaliser, language)
+        recognised = normalised(hypothesis.text, normaliser, language)
+        counts.append(count_errors([reference], [recognised]))
+    return summarise(counts, [utterance.speaker for utterance in result.utterances])
 
 
 def _decoder(
@@ -130,6 +152,8 @@ def _decoder(
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
     about |= {n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))}
+    if arguments.hot_words is not None:
+        about |= {"hot_words": arguments.hot_words, "hot_word_weight": arguments.hot_word_weight}
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus, "lm_unknown": model.unknown}
@@ -144,13 +168,14 @@ def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
     return WRITERS[output_format]([scores_table(rows)])
 
 
-def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format: str) -> None:
+def _print_one(summary: "RateSummary", loss: float, output_format: str) -> None:
     from tfasr.scoring.errors import kaldi_line
 
+    scores = summary.to_json()
     if output_format == "json":
-        print(json.dumps({**scores, "loss": result.loss}))
+        print(json.dumps({**scores, "loss": loss}))
     elif output_format in ("table", "markdown"):
-        rows = _rows(scores, result.loss)
+        rows = _rows(scores, loss)
         if output_format == "markdown":
             print("| measure | value |\n|---|---|")
             print("\n".join(f"| {name} | {value} |" for name, value in rows))
@@ -162,7 +187,7 @@ def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format
             for row in rows:
                 table.add_row(*row)
             Console().print(table)
-        print(kaldi_line(result.counts))
+        print(kaldi_line(summary.counts))
 
 
 def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:

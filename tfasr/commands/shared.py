@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfasr import errors
 from tfasr.decoding.choice import DECODERS
+from tfasr.decoding.hot_words import DEFAULT_WEIGHT
 from tfasr.decoding.language_models import UNKNOWN_RULES
 from tfasr.errors import UsageError
 
@@ -31,6 +32,12 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--lexicon", metavar="FILE", help=lexicon)
     unknown = "words of the lexicon that the language model lacks: score them as its <unk>, or drop"
     add("--lm_unknown", choices=UNKNOWN_RULES, help=f"{unknown} them; default: score")
+    hot = (
+        "words and names that are expected, one a line, after a tab their weight if not the default"
+    )
+    add("--hot_words", metavar="FILE", help=f"{hot}; decodes with beam if the run does with greedy")
+    weight = "added to the log score at each hot word; default: %(default)g"
+    add("--hot_word_weight", type=float, default=DEFAULT_WEIGHT, help=weight)
     add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
     bonus = "added to the log score per word; higher gives more words; default: 0"
     add("--word_bonus", type=float, help=bonus)
@@ -44,10 +51,17 @@ def add_recogniser_arguments(add: Callable) -> None:
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     from tfasr.recognising.recogniser import load_recogniser
 
-    names = ("checkpoint", "beam_width", "recombine", "lexicon")
-    options = {name: getattr(arguments, name) for name in names}
-    options |= {"decoder": decoder_name(arguments), "language_model": language_model(arguments)}
-    return load_recogniser(arguments.run_dir, **options)
+    return load_recogniser(
+        arguments.run_dir,
+        checkpoint=arguments.checkpoint,
+        decoder=decoder_name(arguments),
+        beam_width=arguments.beam_width,
+        recombine=arguments.recombine,
+        lexicon=arguments.lexicon,
+        language_model=language_model(arguments),
+        hot_words=arguments.hot_words,
+        hot_word_weight=arguments.hot_word_weight,
+    )
 
 
 def decoder_name(arguments: argparse.Namespace) -> str | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfasr.recognising.files import Outcome, Source
     from tfasr.recognising.recogniser import Recogniser
     from tfasr.recognising.spec import StreamResult, Transcript
+    from tfasr.recognising.subtitles import SubtitleRules
 
 log = logging.getLogger("tfasr")
 STDIN = "-"
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = "write a file per recording to this folder; finished recordings are skipped"
     add("--out", metavar="DIR", help=files)
     add_recogniser_arguments(add)
+    _add_subtitle_arguments(parser)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
     stream = (
         "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's format "
@@ -51,6 +53,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no_endpoints", action="store_true", help=whole)
 
 
+def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:
+    from tfasr.recognising.subtitles import SubtitleRules
+
+    add = parser.add_argument_group("subtitles, with --format srt or vtt").add_argument
+    usual = SubtitleRules()
+    characters = "characters of a line; default: %(default)s"
+    add("--subtitle_characters", type=int, default=usual.characters, help=characters)
+    lines = "lines of a subtitle; default: %(default)s"
+    add("--subtitle_lines", type=int, default=usual.lines, help=lines)
+    shortest = "seconds that a subtitle is shown at least; default: %(default)g"
+    add("--subtitle_shortest_s", type=float, default=usual.shortest_s, help=shortest)
+    longest = "seconds that a subtitle is shown at most; default: %(default)g"
+    add("--subtitle_longest_s", type=float, default=usual.longest_s, help=longest)
+
+
+def _subtitle_rules(arguments: argparse.Namespace) -> "SubtitleRules":
+    from tfasr.recognising.subtitles import SubtitleRules
+
+    return SubtitleRules(
+        characters=arguments.subtitle_characters,
+        lines=arguments.subtitle_lines,
+        shortest_s=arguments.subtitle_shortest_s,
+        longest_s=arguments.subtitle_longest_s,
+    )
+
+
 def run(arguments: argparse.Namespace) -> None:
     from tfasr.recognising.files import FORMATS, find_sources
 
@@ -61,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stream:
         _run_stream(arguments)
         return
-    written_as = FORMATS[arguments.format]
+    written_as = FORMATS[arguments.format].by(_subtitle_rules(arguments))
     if STDIN in arguments.audio:
         _check_alone(arguments, "- must stand alone, without other recordings and without --out.")
         recogniser = recogniser_of(arguments)
@@ -91,11 +119,12 @@ def _transcribe(
 
     folder = None
     if arguments.out is not None:
-        folder = ResultFolder(Path(arguments.out), arguments.format, recogniser, sources)
+        rules = _subtitle_rules(arguments)
+        folder = ResultFolder(Path(arguments.out), arguments.format, recogniser, sources, rules)
     waiting = [source for source in sources if folder is None or not folder.has(source)]
     if len(waiting) < len(sources):
         log.info("%d of %d are in --out already", len(sources) - len(waiting), len(sources))
-    written_as = FORMATS[arguments.format]
+    written_as = FORMATS[arguments.format].by(_subtitle_rules(arguments))
     if folder is None:
         sys.stdout.write(written_as.header)
     with progress("transcribed", len(waiting)) as advance:

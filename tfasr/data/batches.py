@@ -138,9 +138,6 @@ class PipelineConfig:
             (utterances of similar length together, padded to the bucket's longest).
         num_buckets: number of lengths to which batches are padded.
         max_frames: feature frames to which "fixed" pads.
-        first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
-            longest (SortaGrad). Each bucket's utterances, and all later epochs, are shuffled. The
-            first epoch reads the shards once per bucket, so memory doesn't grow with the corpus.
         batch_size_schedule: pairs of an epoch (ascending, 2 or later) and the batch size from that
             epoch on; until then, it is ``global_batch_size``. The batch size changes how many
             steps an epoch has, and learning rates depend on the step.
@@ -158,17 +155,12 @@ class PipelineConfig:
     padding: Literal["fixed", "bucketed"] = "fixed"
     num_buckets: int = 8
     max_frames: int = 1670
-    first_epoch_by_length: bool = False
     batch_size_schedule: tuple[tuple[int, int], ...] = ()
 
     def check(self) -> None:
         buckets = {"num_readers": 2**16, "num_buckets": 2**16, "max_frames": 2**24}
         require_within(self, 1, global_batch_size=_MOST_UTTERANCES, **buckets)
         require_within(self, 0, shuffle_buffer=2**31 - 1, prefetch=2**20)
-        has_buckets = self.padding == "bucketed" and self.num_buckets > 1
-        message = 'False unless padding is "bucketed" and num_buckets is above 1'
-        possible = has_buckets or not self.first_epoch_by_length
-        require(possible, self, "first_epoch_by_length", message)
         epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
         ascending = all(earlier < later for earlier, later in pairwise(epochs))
         message = f"pairs of an epoch, ascending from 2, and a batch size of 1..{_MOST_UTTERANCES}"
@@ -227,7 +219,6 @@ class _Kind:
     replicas: int  # number of parts into which each global batch is cut
     share: Share | None
     masked: bool  # whether `AugmentationConfig`'s masks are applied
-    by_length: bool  # whether batches go from the shortest bucket to the longest
     batch_size: int  # of global batches
 
 
@@ -369,8 +360,7 @@ class BatchSource:
         order_seed = generator.randrange(2**31)
         # Traced once per kind, because tracing takes some 0.3 s and fragments memory.
         masked = epoch >= self._augmentation.from_epoch
-        by_length = epoch == 1 and self._pipeline.first_epoch_by_length
-        kind = _Kind(replicas, share, masked, by_length, self._pipeline.batch_size(epoch))
+        kind = _Kind(replicas, share, masked, self._pipeline.batch_size(epoch))
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
         batches = self._epochs[kind](
@@ -400,18 +390,11 @@ class BatchSource:
         def augmented(record: tf.Tensor) -> Batch:
             return self._augmented(self._parse(record, order_seed), order_seed, kind)
 
-        def batches_of(bucket: tf.Tensor | None) -> tf.data.Dataset:
-            records = self._shuffled_records(files, order_seed, bucket)
-            if kind.share is None:
-                return padding.batches(self._parsed(records, augmented))
-            return padding.unpadded(records.map(lambda record: self._unread(record, order_seed)))
-
-        if kind.by_length:
-            batches = tf.data.Dataset.range(len(self.boundaries)).flat_map(batches_of).skip(skip)
-        else:
-            batches = batches_of(None).skip(skip)
+        records = self._shuffled_records(files, order_seed)
         if kind.share is None:
-            return batches
+            return padding.batches(self._parsed(records, augmented)).skip(skip)
+        unread = records.map(lambda record: self._unread(record, order_seed))
+        batches = padding.unpadded(unread).skip(skip)
 
         def padded(rows: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
             return padding.one_batch(self._parsed(rows, augmented), longest)
@@ -442,9 +425,7 @@ class BatchSource:
             frames = self._tempo.frames(frames, labels, seeds)
         return {**element, "feature_lengths": frames}
 
-    def _shuffled_records(
-        self, files: tf.Tensor, order_seed: tf.Tensor, bucket: tf.Tensor | None
-    ) -> tf.data.Dataset:
+    def _shuffled_records(self, files: tf.Tensor, order_seed: tf.Tensor) -> tf.data.Dataset:
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),
@@ -452,13 +433,6 @@ class BatchSource:
             num_parallel_calls=readers,
             deterministic=True,
         )
-        if bucket is not None:
-
-            def within(record: tf.Tensor) -> tf.Tensor:
-                frames = self._unread(record, order_seed)["feature_lengths"]
-                return tf.equal(self._training_padding.bucket_of(frames), bucket)
-
-            records = records.filter(within)
         if self._pipeline.shuffle_buffer:
             buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
             records = records.shuffle(buffer, order_seed)

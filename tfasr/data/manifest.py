@@ -321,7 +321,7 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             "Run tfasr prepare again; it resumes."
         )
     try:
-        if index["utterances"] > MOST_HELD:
+        if index["utterances"] > MOST_HELD and "columns_sha256" in index:
             _check_hash(path, file_sha256(path), index["manifest_sha256"])
             return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
         content = path.read_bytes()

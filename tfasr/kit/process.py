@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import IO, Any, TypeVar
 
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError, UsageError, imported
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
 _one_thread = threading.RLock()
@@ -98,13 +98,15 @@ def without_noise() -> Iterator[None]:
             reader.wait(_READS_WITHIN_S)
 
 
-def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Runs TensorFlow's import without its messages about devices; `tfasr` installs this."""
+def import_quietly(module: str, what: str) -> ModuleType:
+    """Imports a module like `imported`, without TensorFlow's messages about devices."""
     with without_noise():
-        execute(module)
-        if not any(Path("/dev").glob("nvidia*")):
+        loaded = imported(module, what)
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and not any(Path("/dev").glob("nvidia*")):
             # TensorFlow complains about a missing GPU when it looks for one.
-            sys.modules["tensorflow"].config.list_physical_devices()
+            tensorflow.config.list_physical_devices()
+    return loaded
 
 
 def load_tensorflow() -> None:

@@ -78,9 +78,9 @@ If a killed run is resumed, whatever it did after the checkpoint it resumes from
 If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
 ``cluster`` is ``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: the bytes and type
 that workers sum in a step, and how fast they summed a buffer of that size before the first step
-(see `tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``.
-Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same folder:
-``worker_start`` (``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+(see `tfasr.training.workers.exchange.LinkSpeed`), between ``link_start`` and ``link_stop`` in
+``init``. Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same
+folder: ``worker_start`` (``{"rank", "workers"}``), a ``worker_step`` per step with the values of
 `tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
 `tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
 ``epoch``, ``eval_forward`` and ``decode``.

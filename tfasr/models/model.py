@@ -57,7 +57,7 @@ class RecogniserConfig(Protocol):
         ``call_with_intermediate``, see `tfasr.models.recurrent.Network`; and a method
         ``output_layer()``, which returns the last layer, a ``Dense`` with kernel and bias, so that
         training can change its initial weights (``TrainingConfig.zero_output_layer``, which presets
-        of ``gin/fast`` set, and ``initial_blank_bias``).
+        of ``gin/fast`` set).
 
         A model that can stream has two more methods. ``initial_state(batch)`` returns a list of
         tensors ``(batch, ...)``: the recurrence's state before any frame. ``continued(features,

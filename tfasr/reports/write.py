@@ -446,6 +446,8 @@ def report(
     price_usd_per_hour: float | None = None,
     errors: bool = False,
     worst: int = 10,
+    normalise: str = "",
+    language: str = "",
     many: bool = False,
     beside: str | None = None,
 ) -> str:
@@ -473,6 +475,9 @@ def report(
         errors: return a report on the errors in the runs' hypotheses instead; ``run_dirs`` may then
             include files of hypotheses too.
         worst: how many of the worst utterances a report on errors aligns.
+        normalise: a name in `tfasr.normalisers.NORMALISERS`: what a report on errors does to
+            references and hypotheses first; "" for lower case alone.
+        language: a BCP 47 tag whose rules for case hold in a report on errors.
         many: read many runs in several processes.
         beside: whose published results to show too, such as "paper".
 
@@ -495,11 +500,12 @@ def report(
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
-        from tfasr.reports.errors import errors_text, is_hypotheses
+        from tfasr.reports.errors import TextRule, errors_text, is_hypotheses
 
+        rule = TextRule(normalise, language)
         logs = [path for path in run_dirs if not is_hypotheses(path)]
         if not logs:
-            wrong, section = errors_text(run_dirs, [], worst, output_format, out)
+            wrong, section = errors_text(run_dirs, [], worst, output_format, out, rule)
             if out is not None:
                 from tfasr.reports.page import write_document  # drawing is slow to load
 
@@ -509,7 +515,7 @@ def report(
     analysed = load_report(logs, question, machines=machines, many=many)
     wrong, appendix = "", ""
     if errors:
-        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
+        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out, rule)
     if out is not None:
         shown = _tables(analysed, True, power, source)
         _write(analysed, Path(out), shown, appendix, owned=owned)

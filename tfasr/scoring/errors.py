@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
@@ -11,7 +11,9 @@ import jiwer
 
 from tfasr.alphabet import clusters, normalise, words
 from tfasr.errors import UsageError
-from tfasr.kit.files import read_bytes
+from tfasr.kit.text import text_lines
+from tfasr.letters import upper
+from tfasr.normalisers import normalised
 
 _NAMED = 3
 _MOST_BYTES = 256 << 20  # limit for a file of hypotheses: a million utterances
@@ -150,21 +152,29 @@ class Transcript:
     others: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def read_transcripts(path: str | Path) -> list[Transcript]:
+def read_transcripts(
+    path: str | Path, normaliser: str = "", language: str = ""
+) -> list[Transcript]:
     """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
     tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's have
     ``text, pred_text`` and ``audio_filepath``, which becomes the id. Raises UsageError if a line is
     neither, an id repeats, or the file is empty.
+
+    Args:
+        path: the file, in UTF-8, which may be compressed by gzip.
+        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to both texts; "" for lower
+            case alone.
+        language: a BCP 47 tag whose rules for case hold.
     """
     path = Path(path)
-    try:
-        # Not `splitlines`, which also splits at characters that JSON allows in a text.
-        lines = read_bytes(path, _MOST_BYTES).decode("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError, UsageError) as error:
-        raise UsageError(f"{path} must be a text file of hypotheses: {error}") from error
+
+    def written_alike(text: str) -> str:
+        return normalise(normalised(text, normaliser, language), language)
+
+    lines = text_lines(path, "Name a file of hypotheses.", most_bytes=_MOST_BYTES)
     transcripts = [
-        _transcript(line, f"line {number} of {path}")
+        _transcript(line, f"line {number} of {path}", written_alike)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
@@ -213,7 +223,7 @@ def _check_references(pairs: Sequence[tuple[Transcript, Transcript]]) -> None:
         )
 
 
-def _transcript(line: str, where: str) -> Transcript:
+def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Transcript:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -304,8 +314,10 @@ def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
     return wrong[:count]
 
 
-def alignment_text(scored: Scored) -> str:
+def alignment_text(scored: Scored, language: str = "") -> str:
     """Formats an alignment as REF and HYP, one below the other, with errors in upper case.
+
+    ``language`` is a BCP 47 tag whose rules for case hold.
 
     Source: the .pra report of NIST's sclite (github.com/usnistgov/SCTK).
     """
@@ -313,7 +325,7 @@ def alignment_text(scored: Scored) -> str:
 
     rows: tuple[list[str], list[str], list[str]] = (["REF: "], ["HYP: "], ["Eval:"])
     for pair in scored.pairs:
-        cells = _cells(*pair)
+        cells = _cells(*pair, language)
         width = max(map(cell_len, cells))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))
@@ -324,11 +336,11 @@ def alignment_text(scored: Scored) -> str:
     return "\n".join([*lines, *(" ".join(row).rstrip() for row in rows)]) + "\n"
 
 
-def _cells(word: str | None, recognised: str | None) -> tuple[str, str, str]:
+def _cells(word: str | None, recognised: str | None, language: str) -> tuple[str, str, str]:
     if word == recognised:
         return word or "", recognised or "", ""
     if word is None:
-        return "*" * len(recognised or ""), (recognised or "").upper(), "I"
+        return "*" * len(recognised or ""), upper(recognised or "", language), "I"
     if recognised is None:
-        return word.upper(), "*" * len(word), "D"
-    return word.upper(), recognised.upper(), "S"
+        return upper(word, language), "*" * len(word), "D"
+    return upper(word, language), upper(recognised, language), "S"

@@ -25,7 +25,7 @@ from tfasr.models.model import (
     model_name,
     output_frames,
 )
-from tfasr.models.recurrent import add_to_blank_bias, zero_output_layer
+from tfasr.models.recurrent import zero_output_layer
 from tfasr.telemetry.machine import available_bytes
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -226,9 +226,9 @@ def build_model(
     """Builds a model, if ``compiled`` with a built optimizer, in the current strategy's scope.
 
     ``begin`` may change the recogniser's initial weights. Raises UsageError if the model breaks the
-    rules of `tfasr.models.build`, lacks ``output_layer()`` for ``initial_blank_bias`` or
-    ``zero_output_layer`` or, compiled, has no middle layer for ``intermediate_loss_weight`` or no
-    layer that ``freeze`` or ``learning_rates`` name.
+    rules of `tfasr.models.build`, lacks ``output_layer()`` for ``zero_output_layer`` or, compiled,
+    has no middle layer for ``intermediate_loss_weight`` or no layer that ``freeze`` or
+    ``learning_rates`` name.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -238,8 +238,6 @@ def build_model(
     def change_last(model: keras.Model) -> None:
         if training.zero_output_layer:
             zero_output_layer(model)
-        if training.initial_blank_bias:
-            add_to_blank_bias(model, training.initial_blank_bias)
 
     # Rejects a model without output_layer() before its weights are made, which takes longer.
     options["check"] = lambda model: hasattr(model, "output_layer") or change_last(model)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from tfasr.models.model import MODELS
+
 
 class Decides(Enum):
     """What a setting decides."""
@@ -35,7 +37,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
     "PipelineConfig": {
         Decides.VARIED: ("global_batch_size", "shuffle_buffer"),
         Decides.RECIPE: (
-            "padding", "num_buckets", "max_frames", "first_epoch_by_length",
+            "padding", "num_buckets", "max_frames",
             "batch_size_schedule",
         ),
         Decides.SPEED: ("num_readers", "prefetch"),
@@ -54,7 +56,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
             "evaluations_per_epoch",
         ),
         Decides.RECIPE: (
-            "optimizer", "start_from", "freeze", "learning_rates", "initial_blank_bias",
+            "optimizer", "start_from", "freeze", "learning_rates",
             "zero_output_layer", "intermediate_loss_weight", "intermediate_labels",
             "consistency_weight", "gradient_accumulation_steps", "gradient_exchange", "exchange",
             "exchange_every_steps", "evaluate_averaged", "averaged_statistics_utterances",
@@ -63,7 +65,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
         Decides.VARIED: ("seed", "num_replicas", "precision"),
         Decides.DATA: ("evaluation_utterances",),
         Decides.SPEED: (
-            "worker_timeout_s", "sentences_every_steps",
+            "sentences_every_steps",
             "checkpoint_every_steps", "keep_checkpoints", "overlap_evaluation",
             "evaluation_placement", "evaluation_devices", "second_decoder",
         ),
@@ -101,7 +103,7 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 def decision(config: type, name: str) -> Decides:
     """Returns what a field of a config class decides; KeyError if that was never written down."""
-    if hasattr(config, "model"):
+    if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
     found = [decides for decides, names in DECISIONS[config.__name__].items() if name in names]
     if len(found) != 1:

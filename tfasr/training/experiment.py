@@ -60,9 +60,6 @@ class TrainingConfig:
             does not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
         learning_rates: pairs of a layer's name and a factor that multiplies the optimizer's
             learning rate for it. If several pairs match a layer, the last one counts.
-        initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
-            step; below 0 the network begins with fewer blanks. The model's ``output_layer()``
-            returns that layer, see `tfasr.models.model`.
         zero_output_layer: whether the last layer's kernel begins at 0, so that no frame prefers a
             class before the first step. Fewer runs then stay for epochs on the plateau of high loss
             that CTC begins with (docs/recipes.md).
@@ -153,7 +150,6 @@ class TrainingConfig:
     start_from: str = ""
     freeze: tuple[tuple[str, int], ...] = ()
     learning_rates: tuple[tuple[str, float], ...] = ()
-    initial_blank_bias: float = 0.0
     zero_output_layer: bool = False
     intermediate_loss_weight: float = 0.0
     intermediate_labels: Literal["same", "characters"] = "same"
@@ -213,8 +209,6 @@ class TrainingConfig:
         )
         rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
         require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
-        finite = math.isfinite(self.initial_blank_bias)
-        require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
         require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
         weighted = self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"

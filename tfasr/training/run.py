@@ -40,7 +40,7 @@ from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.run_folder import Interruption, finished_history
 from tfasr.training.step import TimedStep
 from tfasr.training.warm_start import open_start
-from tfasr.training.workers.exchange import Link
+from tfasr.training.workers.exchange import LinkSpeed
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
 
@@ -134,7 +134,7 @@ class TrainingRun:
     batches: EpochBatches = field(init=False)
     take_step: TimedStep = field(init=False)
     own_momentum: int = field(init=False)  # how many batch normalisations keep their own momentum
-    link: Link | None = field(init=False, default=None)  # None for a single process
+    link: LinkSpeed | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
     clock: RunClock = field(init=False)  # only in the chief
     # how the run was extended after it had finished

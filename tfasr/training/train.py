@@ -338,7 +338,7 @@ def _check_same_words(run: TrainingRun, lexicon: str | Path) -> None:
 
 
 def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
-    check_offers(team.workers, team.gate.passed(offer))
+    check_offers(team.workers, team.barrier.passed(offer))
     if team.hub is None:
         return
     cluster, names = team.cluster, team.cluster.name

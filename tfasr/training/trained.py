@@ -25,6 +25,7 @@ from tfasr.decoding.choice import (
     require_lexicon_use,
 )
 from tfasr.decoding.decoder import GREEDY, MiddleRescoring, PriorDivision
+from tfasr.decoding.hot_words import DEFAULT_WEIGHT, hot_words_of
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
 from tfasr.kit.registry import require_plugins
@@ -37,6 +38,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
+    from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
 
@@ -132,6 +134,8 @@ class TrainedRun:
         shard_dir: str | Path | None = None,
         lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
+        hot_words: "HotWords | str | Path | None" = None,
+        hot_word_weight: float = DEFAULT_WEIGHT,
         prior_weight: float = 0.0,
         middle_weight: float = 0.0,
         checkpoint: str = "best",
@@ -162,8 +166,15 @@ class TrainedRun:
         else:
             require_lexicon_use(lexicon, decoder)
             words = read_lexicon(lexicon, self.alphabet)
+        weights = hot_words and hot_words_of(hot_words, self.alphabet, hot_word_weight)
         try:
-            written_by = make_decoder(decoder, self.alphabet, words, language_model=language_model)
+            written_by = make_decoder(
+                decoder,
+                self.alphabet,
+                words,
+                language_model=language_model,
+                hot_words=weights,
+            )
         except UsageError:
             raise
         except ValueError as error:

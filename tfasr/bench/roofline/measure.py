@@ -21,7 +21,6 @@ from tfasr.kit.config import (
     multiplied,
     require,
     require_numbers,
-    require_precision,
 )
 from tfasr.kit.process import usable_cores
 from tfasr.models import model as recogniser
@@ -33,6 +32,7 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import synthetic_batch
 
 SWEEP_PRECISIONS = ("float32", "float64")  # of the intensity sweep's elements
+COMPARED = ("float64", "float32", "mixed_bfloat16", "mixed_float16")  # precisions of the ceilings
 PRECISION = "float32"  # Keras's dtype policy of the models
 ROUNDS = 5  # how often each module is measured
 CEILING_S = 1.0  # seconds to measure each ceiling
@@ -48,7 +48,6 @@ EXPERIMENTS = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
 class RooflineConfig:
     """Sizes and durations of all measurements."""
 
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # to compare
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
     specified_gigabytes_per_s: float = 0.0  # bandwidth of memory; 0 if unknown
@@ -66,9 +65,6 @@ class RooflineConfig:
         require(stated, self, "specified_gflops", rule)
         stated = all(name in precisions and rate > 0 for _, name, rate in self.reference_gflops)
         require(stated, self, "reference_gflops", f"a name and {rule}")
-        require_precision(self, "precisions", multiplied())
-        has_models = PRECISION in self.precisions
-        require(has_models, self, "precisions", f"with {PRECISION}, the models' precision")
 
 
 _PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
@@ -330,7 +326,7 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     ]
 
     bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
-    matmuls = {name: matmul_ceiling(name, seconds=seconds) for name in config.precisions}
+    matmuls = {name: matmul_ceiling(name, seconds=seconds) for name in COMPARED}
     moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
     # From ERT_WORKING_SET_MIN on: powers of 4 from 4 KiB to the largest array.
     sizes = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]

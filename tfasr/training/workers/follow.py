@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tfasr.cluster.transport import START_S, Link, knock, shared_secret
+from tfasr.cluster.transport import START_S, Connection, connect_to_chief, shared_secret
 from tfasr.data.batches import Share
 from tfasr.data.shards import content_hashes
 from tfasr.errors import RunError, UsageError
@@ -57,7 +57,7 @@ def follow(
         if in_rounds:
             welcome = _joined(team.chief, offer)
         else:
-            offers = team.gate.passed(offer)
+            offers = team.barrier.passed(offer)
             check_offers(team.workers, offers)
             welcome = {**offers[0], "fresh": True}
             if welcome["history"] is not None:
@@ -97,7 +97,9 @@ def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
                 log.warning("%s does not answer (%s); trying again", cluster.name(0), error)
                 link.close()
                 secret = shared_secret(cluster, os.environ, needed=True)
-                link = knock(cluster, secret, START_S, lambda: bool(run.interruption.received))
+                link = connect_to_chief(
+                    cluster, secret, START_S, lambda: bool(run.interruption.received)
+                )
                 links.enter_context(contextlib.closing(link))
                 _joined(link, offer)
                 continue
@@ -106,7 +108,7 @@ def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
             run.ledger.event("worker_round", done)
 
 
-def _joined(link: Link, offer: dict[str, Any]) -> dict[str, Any]:
+def _joined(link: Connection, offer: dict[str, Any]) -> dict[str, Any]:
     link.send({"kind": "join", "offer": offer})
     welcome, _ = link.receive()
     if welcome["kind"] == "end":
@@ -122,7 +124,9 @@ def _end(message: dict[str, Any]) -> None:
         raise (UsageError if code == 2 else RunError)(reason)
 
 
-def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[str, Any] | None:
+def _train_block(
+    run: TrainingRun, trainer: ShareTrainer, link: Connection
+) -> dict[str, Any] | None:
     """Trains one block; returns the block's values for the ledger, or None at the run's end."""
     began, interruption = time.monotonic(), run.interruption
     waiting = False

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.transport import Door, Link
+from tfasr.cluster.transport import Connection, Listener
 from tfasr.data.batches import Share
 from tfasr.errors import RunError, UsageError
 
@@ -121,7 +121,7 @@ def _amount(value: Any) -> bool:
 @dataclass
 class _Member:
     rank: int
-    link: Link | None  # None for the chief itself
+    link: Connection | None  # None for the chief itself
     share: Share | None = None  # None while it waits for a segment
     position: int = 0  # step of the epoch up to which it has delivered
     block: Block | None = None  # being trained
@@ -151,8 +151,8 @@ class Hub:
         self._end: dict[str, Any] | None = None
         self._introducing = threading.Semaphore(_MOST_INTRODUCED)
         self._refused = 0
-        self._door = Door(cluster, secret)
-        threading.Thread(target=self._let_in, name="door", daemon=True).start()
+        self._listener = Listener(cluster, secret)
+        threading.Thread(target=self._let_in, name="listener", daemon=True).start()
 
     def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
         """Waits until all workers have joined; returns the ranks of those still missing.
@@ -240,17 +240,17 @@ class Hub:
             complete = len(self._members) == self._cluster.size
         if reason and not complete and not self._segment:
             time.sleep(_LINGER_S)
-        self._door.close()
+        self._listener.close()
         with self._changed:  # each has its own thread, which sends it the end
             self._changed.wait_for(lambda: len(self._members) == 1, _LINGER_S)
             members = list(self._members.values())[1:]
         for member in members:
             member.link.close()
 
-    # The methods below run in the door's and the members' threads, or with the lock held.
+    # The methods below run in the listener's and the members' threads, or with the lock held.
 
     def _let_in(self) -> None:
-        while (connection := self._door.accept()) is not None:
+        while (connection := self._listener.accept()) is not None:
             if not self._introducing.acquire(blocking=False):
                 connection.close()  # a worker tries again
                 continue
@@ -263,7 +263,7 @@ class Hub:
             patience.daemon = True
             patience.start()
             try:
-                rank, link = self._door.admit(connection)
+                rank, link = self._listener.admit(connection)
             except (OSError, UsageError) as error:
                 self._refused += 1
                 if self._refused <= _MOST_NAMED or self._refused % 1000 == 0:
@@ -277,7 +277,7 @@ class Hub:
             with contextlib.closing(link), contextlib.suppress(OSError):
                 self._welcome(rank, link)
 
-    def _welcome(self, rank: int, link: Link) -> None:
+    def _welcome(self, rank: int, link: Connection) -> None:
         name, (message, _) = self._cluster.name(rank), link.receive()
         with self._changed:
             if message["kind"] == "failed":
@@ -308,7 +308,7 @@ class Hub:
                     del self._members[rank]
                     self._leave_out(member, why)
 
-    def _add(self, rank: int, link: Link) -> _Member:
+    def _add(self, rank: int, link: Connection) -> _Member:
         before = self._members.pop(rank, None)
         if before is not None:
             before.link.close()
