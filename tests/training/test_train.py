@@ -77,7 +77,10 @@ def test_the_default_is_the_papers_recipe():
     assert default.decoder == DecoderConfig(name="word_beam", beam_width=256)
     assert default.training.evaluation_placement == "swapped"
     gin = load_config(None).experiment
-    assert gin.to_json() == default.to_json()
+    contents = [gin.to_json(), default.to_json()]
+    for content in contents:
+        del content["training"]["optimizer"]["name"]  # which counts the process's optimizers
+    assert contents[0] == contents[1]
     sys10 = load_config("paper_sys10.gin").experiment
     for group in ("features", "model", "decoder", "augmentation"):
         assert getattr(gin, group) == getattr(sys10, group), group

@@ -361,12 +361,17 @@ def is_closed(experiment: Experiment) -> bool:
     return not open_settings(_at_papers_size(experiment))
 
 
-def at_demo_size(experiment: Experiment) -> bool:
-    """Whether model and padding have the sizes of ``paper_demo.gin``, with 50 times fewer weights.
+def in_closed_division(experiment: Experiment) -> bool:
+    """Whether the paper's recipe is trained at the paper's size.
 
-    Its times say nothing about the paper's systems, so `comparability` names no division, and a
-    report ranks such runs with other recipes on the same speech.
+    Only such runs are ranked among themselves. The demo's times say nothing about the paper's
+    systems, so reports rank them with those of other recipes for the same speech.
     """
+    return is_closed(experiment) and not at_demo_size(experiment)
+
+
+def at_demo_size(experiment: Experiment) -> bool:
+    """Whether model and padding have the sizes of ``paper_demo.gin``."""
     sizes = {name: getattr(experiment.model, name, None) for name in _DEMO_MODEL}
     return sizes == _DEMO_MODEL and experiment.pipeline.max_frames == _DEMO_FRAMES
 
