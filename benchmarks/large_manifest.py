@@ -200,7 +200,7 @@ def open_for_training(shard_dir: Path) -> dict[str, float]:
     began = time.perf_counter()
     split = open_split(shard_dir, "train")
     opened_s = time.perf_counter() - began
-    BatchSource(split, FeatureConfig(), PipelineConfig())
+    BatchSource(split, FeatureConfig(), PipelineConfig(padding="bucketed"))
     overlap(split.utterances, split.utterances[:2000])
     ready_s = time.perf_counter() - began
     longest = max(utterance.frames for utterance in split.utterances)  # a pass over all of them

@@ -55,7 +55,7 @@ def tones_experiment(**training) -> Experiment:
     return Experiment(
         features=FeatureConfig(num_mel_bins=12, num_mfcc=4, spectrum="power"),
         pipeline=PipelineConfig(
-            global_batch_size=4, num_readers=2, shuffle_buffer=16, num_buckets=2
+            global_batch_size=4, num_readers=2, shuffle_buffer=16, padding="bucketed", num_buckets=2
         ),
         model=AcousticModelConfig(
             conv_kernel=5, conv_filters=8, num_lstm_layers=1, lstm_units=12, dropout=0.1

@@ -18,14 +18,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from absl import app, flags
-from absl import logging as absl_logging
+from absl import flags
 from absl.flags import argparse_flags
 
 from tfasr import errors
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import EXPERIMENT_FILE, LOCK_FILE, check_owned
-from tfasr.kit.registry import load_plugin
+
+# Further imports are within functions: `tfasr --help` and wrong flags need none of them.
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
@@ -232,6 +231,8 @@ def _load_plugins(words: list[str]) -> None:
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
     for name in names:
+        from tfasr.kit.registry import load_plugin
+
         load_plugin(name)
 
 
@@ -273,6 +274,8 @@ def run(arguments) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # Names of folders that aren't valid UTF-8 must not end a report.
         sys.stdout.reconfigure(errors="backslashreplace")
+    from absl import logging as absl_logging
+
     flags.FLAGS.mark_as_parsed()  # absl's handler warns if it is used before
     handler = absl_logging.PythonHandler(sys.stderr, _Lines("%(message)s"))
     verbose = getattr(arguments, "verbose", False)
@@ -333,6 +336,8 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
     command = arguments.command
+    from tfasr.kit.files import LOCK_FILE, check_owned
+
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
             raise UsageError(f"--{name} must be a file. {errors.received_path(values[name])}")
@@ -370,6 +375,8 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
 
 def _check_run(run_dir: str) -> None:
+    from tfasr.kit.files import EXPERIMENT_FILE
+
     if not any(Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
         rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
         inside = sorted(path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}"))
@@ -420,15 +427,14 @@ def _reported(error: BaseException, command: str = "") -> int | None:
     return status
 
 
-def _parsed(argv: list[str]) -> argparse.Namespace:
-    flags.FLAGS.mark_as_parsed()
-    return parse(argv)
-
-
 def main() -> None:
     """Entry point of the ``tfasr`` script."""
     try:
-        app.run(run, flags_parser=_parsed)
+        arguments = parse(sys.argv)
+        from absl import app
+
+        flags.FLAGS.mark_as_parsed()
+        app.run(run, flags_parser=lambda argv: arguments)
     except (Exception, KeyboardInterrupt) as error:  # in a plug-in, or while commands are imported
         status = _reported(error)
         if status is None:

@@ -1,7 +1,6 @@
 """Two kinds of error, with different exit codes of the command line, and messages for users."""
 
 import contextlib
-import difflib
 import errno
 import re
 import resource
@@ -64,6 +63,8 @@ _ALIKE = 0.7  # for difflib: "epoch" resembles "epochs", "fast" doesn't resemble
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the most similar known name, ignoring case and dashes, or None."""
+    import difflib  # here, as most commands need no advice
+
     plain = {_plain(word): word for word in known}
     near = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=_ALIKE)
     return plain[near[0]] if near else None

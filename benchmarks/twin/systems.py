@@ -78,7 +78,7 @@ def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
 
     experiment = Experiment(
         model=size.model_config(),
-        pipeline=PipelineConfig(global_batch_size=size.batch),
+        pipeline=PipelineConfig(padding="bucketed", global_batch_size=size.batch),
         training=TrainingConfig(precision=_keras_policy(precision)),
     )
     step = TimedStep(build_model(experiment, Alphabet(), compiled=True))

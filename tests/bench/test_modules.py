@@ -105,7 +105,10 @@ def test_a_straggler_is_the_slowest_over_the_median_device():
 
 
 def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
-    features, pipeline = FeatureConfig(), PipelineConfig(global_batch_size=4, prefetch=1)
+    features, pipeline = (
+        FeatureConfig(),
+        PipelineConfig(padding="bucketed", global_batch_size=4, prefetch=1),
+    )
     experiment = Experiment(model=CONFIG)
     split = write_noise_split(tmp_path, experiment, 70, 40, 9)
     assert len(split.files) == 2

@@ -96,7 +96,9 @@ def test_layers_that_are_set_to_a_precision_compute_as_those_made_in_it(
     # On processors with AMX, models keep their convolutions in float32.
     monkeypatch.setattr(fused_call, "_has_tiles", lambda: False)
     split = open_split(shard_dir, "train")
-    source = BatchSource(split, FeatureConfig(), PipelineConfig(global_batch_size=4))
+    source = BatchSource(
+        split, FeatureConfig(), PipelineConfig(padding="bucketed", global_batch_size=4)
+    )
     batches = list(source.training(seed=1, epoch=1).take(2))
     config = AcousticModelConfig(
         conv_filters=8, lstm_units=8, num_lstm_layers=2, dropout=0.0, bidirectional=bidirectional

@@ -89,7 +89,13 @@ def half(frames):
 
 
 def make_source(split, features=TINY_FEATURES, augmentation=None, statistics=None, **pipeline):
-    config = {"global_batch_size": 4, "num_readers": 2, "shuffle_buffer": 10, "num_buckets": 3}
+    config = {
+        "padding": "bucketed",
+        "global_batch_size": 4,
+        "num_readers": 2,
+        "shuffle_buffer": 10,
+        "num_buckets": 3,
+    }
     config = PipelineConfig(**{**config, **pipeline})
     return BatchSource(split, features, config, augmentation, statistics, half)
 

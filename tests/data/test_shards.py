@@ -93,7 +93,10 @@ def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monke
 
 
 def test_what_training_asks_before_its_first_step_is_the_same(both):
-    sources = [BatchSource(split, TINY_FEATURES, PipelineConfig(num_buckets=3)) for split in both]
+    sources = [
+        BatchSource(split, TINY_FEATURES, PipelineConfig(padding="bucketed", num_buckets=3))
+        for split in both
+    ]
     longest = [longest_batch(source, 4, Alphabet()) for source in sources]
     assert longest[0] == longest[1]
     experiment = Experiment(model=AcousticModelConfig(), features=TINY_FEATURES)
@@ -109,7 +112,7 @@ def test_what_training_asks_before_its_first_step_is_the_same(both):
 
 def test_batches_and_overlaps_are_the_same(both, tmp_path):
     large, held = both
-    pipeline = PipelineConfig(global_batch_size=2, num_buckets=3)
+    pipeline = PipelineConfig(padding="bucketed", global_batch_size=2, num_buckets=3)
     sources = [BatchSource(split, TINY_FEATURES, pipeline) for split in both]
     assert sources[0].boundaries == sources[1].boundaries
     few, few_held = open_split(tmp_path / "large", "test"), open_split(tmp_path / "held", "test")

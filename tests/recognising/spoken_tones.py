@@ -125,7 +125,7 @@ def train_run(folder: Path) -> None:
     )
     experiment = Experiment(
         features=features,
-        pipeline=PipelineConfig(global_batch_size=16, num_buckets=4),
+        pipeline=PipelineConfig(padding="bucketed", global_batch_size=16, num_buckets=4),
         model=model,
         training=training,
     )

@@ -13,7 +13,7 @@ def bare_run(
     training: TrainingConfig, *, train_utterances: int = 0, batch_size: int = 4, epoch: int = 1
 ) -> TrainingRun:
     """Returns a run that stands at an epoch's begin."""
-    pipeline = PipelineConfig(global_batch_size=batch_size)
+    pipeline = PipelineConfig(padding="bucketed", global_batch_size=batch_size)
     splits = {"train": SimpleNamespace(utterances=range(train_utterances))}
     experiment = Experiment(training=training, pipeline=pipeline)
     run = TrainingRun(experiment, None, splits, {}, None, Team())

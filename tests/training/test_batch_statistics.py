@@ -25,7 +25,8 @@ TINY = Path(__file__).parent / "tiny.gin"
 
 def experiment(batch, **training):
     return Experiment(
-        pipeline=PipelineConfig(global_batch_size=batch), training=TrainingConfig(**training)
+        pipeline=PipelineConfig(padding="bucketed", global_batch_size=batch),
+        training=TrainingConfig(**training),
     )
 
 

@@ -290,7 +290,7 @@ def test_replicas_in_parts_normalise_each_part():
 def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, tmp_path):
     from tfasr.data.batches import PipelineConfig
 
-    pipeline = PipelineConfig(global_batch_size=16, num_buckets=2)
+    pipeline = PipelineConfig(padding="bucketed", global_batch_size=16, num_buckets=2)
     steps = {}
     for parts in (1, 4):
         config = experiment(

@@ -43,7 +43,7 @@ def positions(batches):
 @pytest.fixture
 def source(shard_dir):
     split = open_split(shard_dir, "train")
-    pipeline = PipelineConfig(global_batch_size=4, num_readers=1)
+    pipeline = PipelineConfig(padding="bucketed", global_batch_size=4, num_readers=1)
     return BatchSource(split, FeatureConfig(normalisation="none"), pipeline)
 
 

@@ -46,7 +46,7 @@ GIB = 2**30
 def experiment(batch=16, parts=1):
     return Experiment(
         model=AcousticModelConfig(conv_filters=16, num_lstm_layers=0, dropout=0.5),
-        pipeline=PipelineConfig(global_batch_size=batch, prefetch=0),
+        pipeline=PipelineConfig(padding="bucketed", global_batch_size=batch, prefetch=0),
         training=TrainingConfig(
             optimizer=lambda: keras.optimizers.Adam(0.01),
             gradient_accumulation_steps=parts,
@@ -287,7 +287,7 @@ def test_a_buffer_that_does_not_fit_is_refused_on_every_device(monkeypatch, devi
     monkeypatch.setattr(memory_probe, "try_on_device", lambda *_: None)
     rss = memory_probe.psutil.Process().memory_info().rss
     config = experiment()
-    pipeline = PipelineConfig(global_batch_size=16, prefetch=10**6)
+    pipeline = PipelineConfig(padding="bucketed", global_batch_size=16, prefetch=10**6)
     config = dataclasses.replace(config, pipeline=pipeline)
     with pytest.raises(RunError, match=r"Bind PipelineConfig.prefetch = \d+, which fits"):
         check_memory(config, built(config), source(), Alphabet(), lambda: None, available=2 * GIB)

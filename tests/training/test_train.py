@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.tones import SHARDS
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
 from tfasr.commands.report import report
@@ -27,10 +28,16 @@ from tfasr.ledger.events import Ledger, read_events
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.recognising.recogniser import load_recogniser
 from tfasr.training.dry_run import dry_run
-from tfasr.training.experiment import Experiment, TrainingConfig, is_closed
+from tfasr.training.experiment import (
+    Experiment,
+    TrainingConfig,
+    at_demo_size,
+    is_closed,
+    open_settings,
+)
 from tfasr.training.from_gin import load_config
 from tfasr.training.run_folder import claim_run_folder
-from tfasr.training.train import train
+from tfasr.training.train import comparability, train
 from tfasr.training.trained import evaluate
 from tfasr.tta.energy import read_samples
 from tfasr.tta.run import load_run
@@ -49,6 +56,7 @@ def paper():
         ("paper_sys2.gin", True),
         ("paper_sys10.gin", True),
         ("equal_batch_sys10.gin", True),
+        ("paper_demo.gin", True),
         ("an4.gin", False),
         ("fast/an4.gin", False),
         ("fast/an4_accurate.gin", False),
@@ -60,6 +68,48 @@ def paper():
 )
 def test_the_papers_presets_alone_are_closed(preset, closed):
     assert is_closed(load_config(preset).experiment) is closed
+
+
+def test_the_default_is_the_papers_recipe():
+    default = Experiment()
+    assert is_closed(default)
+    assert open_settings(default) == []
+    assert default.decoder == DecoderConfig(name="word_beam", beam_width=256)
+    assert default.training.evaluation_placement == "swapped"
+    gin = load_config(None).experiment
+    contents = [gin.to_json(), default.to_json()]
+    for content in contents:
+        del content["training"]["optimizer"]["name"]  # which counts the process's optimizers
+    assert contents[0] == contents[1]
+    sys10 = load_config("paper_sys10.gin").experiment
+    for group in ("features", "model", "decoder", "augmentation"):
+        assert getattr(gin, group) == getattr(sys10, group), group
+    assert (gin.pipeline.padding, gin.pipeline.max_frames) == ("fixed", 1670)
+
+
+def test_the_demos_recipe_is_the_papers_but_for_its_size():
+    demo = load_config("paper_demo.gin").experiment
+    assert at_demo_size(demo)
+    assert demo.training.evaluation_placement == "swapped"
+    assert demo.decoder.name == "word_beam"
+    differing = {"pipeline.max_frames", "model.conv_filters", "model.lstm_units"}
+    assert set(open_settings(demo)) == differing | {"model.num_lstm_layers"}
+    wider = dataclasses.replace(demo.model, lstm_units=129)
+    assert not is_closed(dataclasses.replace(demo, model=wider))
+    dropout = dataclasses.replace(demo.model, dropout=0.1)
+    assert not is_closed(dataclasses.replace(demo, model=dropout))
+
+
+def test_the_demos_two_recipes_are_ranked(tmp_path):
+    """They are scored alike on the same data, and the small model is in no division."""
+    paper = load_config("paper_demo.gin").experiment
+    fast = load_config(["fast/demo.gin", "train/demo_race.gin"]).experiment
+    assert not is_closed(fast)
+    assert paper.features == fast.features
+    assert paper.training.targets == fast.training.targets
+    split, alphabet = open_split(SHARDS, "validation"), Alphabet()
+    facts = [comparability(each, split, alphabet, ["a"]) for each in (paper, fast)]
+    assert facts[0] == facts[1]
 
 
 def test_what_the_papers_systems_differ_in_is_free(paper):
@@ -206,7 +256,9 @@ def test_a_run_of_an_older_tfasr_had_todays_defaults(tmp_path):
 
 
 MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
-PIPELINE = PipelineConfig(global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2)
+PIPELINE = PipelineConfig(
+    padding="bucketed", global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2
+)
 
 
 def adam():

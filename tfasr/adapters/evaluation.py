@@ -151,6 +151,9 @@ class BeamSearchEvaluation(RecordFit):
         self._evaluation.__enter__()
 
     def _clone(self) -> keras.Model:
+        compiled = self.model.compiled
+        # Keras would copy the optimizer too, whose values are as large as the weights.
+        self.model.compiled = False
         try:
             return keras.models.clone_model(self.model)
         except ValueError as error:
@@ -159,6 +162,8 @@ class BeamSearchEvaluation(RecordFit):
                 f"{type(self.model).__name__}. Pass build=..., a function that returns an "
                 "untrained model of the same layers."
             ) from error
+        finally:
+            self.model.compiled = compiled
 
     def _evaluate(self, evaluation: Evaluation, epoch: int) -> Mapping[str, int]:
         """Scores the validation data in an open evaluation; returns the devices' memory."""

@@ -134,8 +134,8 @@ class PipelineConfig:
         shuffle_buffer: size of the shuffle buffer in utterances. Shards are read in random order
             too, and `tfasr prepare` has mixed each split's utterances.
         prefetch: number of global batches (of all replicas together) prepared in advance.
-        padding: "bucketed" (utterances of similar length together, padded to the bucket's longest)
-            or "fixed" (every utterance padded to ``max_frames``, as in the paper).
+        padding: "fixed" (every utterance padded to ``max_frames``, as in the paper) or "bucketed"
+            (utterances of similar length together, padded to the bucket's longest).
         num_buckets: number of lengths to which batches are padded.
         max_frames: feature frames to which "fixed" pads.
         batch_size_schedule: pairs of an epoch (ascending, 2 or later) and the batch size from that
@@ -152,7 +152,7 @@ class PipelineConfig:
     num_readers: int = 8
     shuffle_buffer: int = 40
     prefetch: int = 4
-    padding: Literal["bucketed", "fixed"] = "bucketed"
+    padding: Literal["fixed", "bucketed"] = "fixed"
     num_buckets: int = 8
     max_frames: int = 1670
     batch_size_schedule: tuple[tuple[int, int], ...] = ()

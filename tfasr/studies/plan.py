@@ -40,7 +40,7 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
     """
     # Imported here, since it loads Keras: the study calls this function in another process.
     from tfasr.training.build import check_batch_size
-    from tfasr.training.experiment import is_closed
+    from tfasr.training.experiment import in_closed_division
     from tfasr.training.from_gin import load_config
 
     declared = {}
@@ -53,7 +53,7 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
             raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
         training = experiment.training
         by_units = loaded.alphabet.units or loaded.alphabet.units_model
-        closed = is_closed(experiment) and not by_units and loaded.noise is None
+        closed = in_closed_division(experiment) and not by_units and loaded.noise is None
         declared[name] = {
             "targets": [list(target) for target in training.targets],
             "target_window": training.target_window,

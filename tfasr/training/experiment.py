@@ -356,8 +356,38 @@ def is_closed(experiment: Experiment) -> bool:
     model with its dropout, AdaDelta as published without a schedule, random initial weights, no
     augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
     differ between the paper's systems, and so are decoder and targets, which are measurement.
+    `tfasr demo` trains the recipe at a smaller size, which counts too (`at_demo_size`).
     """
-    return not open_settings(experiment)
+    return not open_settings(_at_papers_size(experiment))
+
+
+def in_closed_division(experiment: Experiment) -> bool:
+    """Whether the paper's recipe is trained at the paper's size.
+
+    Only such runs are ranked among themselves. The demo's times say nothing about the paper's
+    systems, so reports rank them with those of other recipes for the same speech.
+    """
+    return is_closed(experiment) and not at_demo_size(experiment)
+
+
+def at_demo_size(experiment: Experiment) -> bool:
+    """Whether model and padding have the sizes of ``paper_demo.gin``."""
+    sizes = {name: getattr(experiment.model, name, None) for name in _DEMO_MODEL}
+    return sizes == _DEMO_MODEL and experiment.pipeline.max_frames == _DEMO_FRAMES
+
+
+_DEMO_MODEL = {"conv_filters": 128, "num_lstm_layers": 2, "lstm_units": 128}
+_DEMO_FRAMES = 240  # the longest of the generated utterances has 238
+
+
+def _at_papers_size(experiment: Experiment) -> Experiment:
+    if not at_demo_size(experiment):
+        return experiment
+    paper = paper_recipe()
+    sizes = {name: getattr(paper.model, name) for name in _DEMO_MODEL}
+    model = dataclasses.replace(experiment.model, **sizes)
+    pipeline = dataclasses.replace(experiment.pipeline, max_frames=paper.pipeline.max_frames)
+    return dataclasses.replace(experiment, model=model, pipeline=pipeline)
 
 
 _ABSENT = object()

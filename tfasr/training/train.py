@@ -32,7 +32,7 @@ from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.decisions import Decides, settings_that_decide
-from tfasr.training.experiment import CLOSED, Experiment, is_closed
+from tfasr.training.experiment import CLOSED, Experiment, in_closed_division
 from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
@@ -156,7 +156,7 @@ def comparability(
         facts |= _training_facts(training)
         as_recorded = "noise" not in training.index
     by_characters = alphabet.separator is not None and not alphabet.units
-    if is_closed(experiment) and by_characters and as_recorded:
+    if in_closed_division(experiment) and by_characters and as_recorded:
         facts["division"] = CLOSED
     config = experiment.training
     if in_cluster and config.in_rounds:
