@@ -329,7 +329,7 @@ def test_runs_scored_on_other_references_are_refused_a_ranking(tmp_path):
 MINE = {
     "validation_references": "0123456789abcdef", "validation_utterances": 2,
     "text_normalisation": "NFC, lower case, single spaces", "decoder": {"name": "greedy"},
-    "target_rule": "median of 1 epochs", "hash": "fedcba9876543210",
+    "target_rule": "first evaluation", "hash": "fedcba9876543210",
 }  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def test_readers_of_a_run_know_the_grid(uninterrupted):
         assert times == sorted(times)
         assert times[0] > 0
     assert run.target_window == 3
-    assert run.comparability["target_rule"] == "median of 3 epochs, 3 evaluations each"
+    assert run.comparability["target_rule"] == "median of 3 epochs, 3 evaluations each epoch"
     # The median of the evaluations of two epochs, made odd, cannot be met within six.
     assert not run.time_to_accuracy(cer=1.0, window=2).reached
     result = run.time_to_accuracy(cer=1.0, window=1)

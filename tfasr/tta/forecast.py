@@ -43,11 +43,14 @@ LEAST_BEND = 0.7
 MOST_SPEEDUP = 0.1  # log of the recent slope over the last third's may be at most this
 # Rougher curves get no interval: noise decides which of their evaluations meets the target.
 ROUGHEST = 0.04
-# Curves that fall in jumps get none either: nobody knows the next jump. Both are logarithms of the
-# error, of medians of three evaluations, once it has fallen by BEGUN from its second highest value:
-MOST_RISE = 0.05  # the most that it may have risen above its lowest value
+# Nor do curves that have risen, or fallen in jumps: nobody knows what comes next. These are
+# logarithms of medians of three evaluations:
+MOST_RISE = 0.05  # the most that a curve may have risen above its lowest value
 MOST_JUMP = 0.1  # the most by which three evaluations may have fallen further than those before
-BEGUN = 0.35
+# They count once the error has fallen so far from its second highest value: before, training may
+# be unstable, and transducers' error rates collapse from 100 %.
+RISES_AFTER = 0.35
+JUMPS_AFTER = 1.0
 _JUMP_EVALUATIONS = 3
 # Learning-rate schedules of Keras that change the slope at once.
 _IN_STEPS = ("PiecewiseConstantDecay", "CosineDecayRestarts")
@@ -258,15 +261,17 @@ def _unevenness(values: Sequence[float]) -> tuple[float, float]:
     if logs.size < 2 * _JUMP_EVALUATIONS:
         return 0.0, 0.0
     middles = np.median(np.stack([logs[:-2], logs[1:-1], logs[2:]]), axis=0)
-    begun = np.flatnonzero(middles <= np.sort(logs)[-2] - BEGUN)
-    if not begun.size:
+    fallen = np.sort(logs)[-2] - middles
+    if fallen.max() < RISES_AFTER:
         return 0.0, 0.0
-    late = middles[begun[0] :]
+    late = middles[np.argmax(fallen >= RISES_AFTER) :]
     rise = float(np.max(late - np.minimum.accumulate(late)))
+    if fallen.max() < JUMPS_AFTER:
+        return rise, 0.0
     step = _JUMP_EVALUATIONS
     falls = middles[:-step] - middles[step:]
     jump = 0.0
-    for number in range(max(step, int(begun[0])), falls.size):
+    for number in range(max(step, int(np.argmax(fallen >= JUMPS_AFTER))), falls.size):
         before = falls[max(0, number - 2 * step) : number - step + 1].max()
         jump = max(jump, float(falls[number] - max(before, 0.0)))
     return rise, jump
