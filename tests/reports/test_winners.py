@@ -45,18 +45,18 @@ def test_many_brackets_are_those_of_single_targets():
 
 
 def test_the_winner_flips_where_the_curves_cross():
-    paces = (1.0, 1.01, 1.02, 1.03)
+    paces = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05)
     found = target_profile(runs_of(STEADY, paces), runs_of(QUICK, paces), window=1)
     assert found.targets.size == FINE_TARGETS
     assert (np.diff(found.targets) < 0).all()
-    assert found.verdicts[3].sooner == "second"
+    assert found.verdicts[1].sooner == "second"
     assert found.verdicts[-1].sooner == "first"
     (crossing,) = found.crossings
     assert found.ratio[-1] > 1
     assert crossing == pytest.approx(0.121, abs=0.002)
     assert (found.low < found.ratio).all()
-    assert (found.together_low < found.low[::12]).all()
-    assert (found.together_high > found.high[::12]).all()
+    assert (found.together_low <= found.low[::24]).all()
+    assert (found.together_high > found.high[::24]).all()
 
 
 def test_the_range_is_what_all_missed_once_and_then_reached():
@@ -97,7 +97,8 @@ def test_the_line_passes_one_where_it_is_said_to_cross():
 
 
 def test_more_groups_share_the_error_of_what_holds_together():
-    groups = runs_of(STEADY, (1.0, 1.05, 1.1)), runs_of(STEADY, (1.3, 1.4, 1.5))
+    paces = 1 + 0.03 * np.arange(8)
+    groups = runs_of(STEADY, paces), runs_of(STEADY, 1.3 * paces)
     alone, one, two = (
         target_profile(*groups, window=1, **shares) for shares in ({}, {"shares": 1}, {"shares": 2})
     )
@@ -111,7 +112,7 @@ def test_intervals_that_hold_together_do():
     misses, alone = 0, 0
     for _ in range(100):
         groups = [
-            [curve(QUICK, pace) for pace in np.exp(0.05 * rng.standard_normal(3))] for _ in "ab"
+            [curve(QUICK, pace) for pace in np.exp(0.5 * rng.standard_normal(6))] for _ in "ab"
         ]
         found = target_profile(*groups, window=1)
         misses += bool(((found.together_low > 1) | (found.together_high < 1)).any())
@@ -122,14 +123,15 @@ def test_intervals_that_hold_together_do():
 
 def test_the_command_says_who_wins_where_and_draws_it(tmp_path):
     pytest.importorskip("vl_convert")
-    first = write_runs(tmp_path / "steady", STEADY, (1.0, 1.01, 1.02))
-    second = write_runs(tmp_path / "quick", QUICK, (1.0, 1.01, 1.02))
+    paces = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05)
+    first = write_runs(tmp_path / "steady", STEADY, paces)
+    second = write_runs(tmp_path / "quick", QUICK, paces)
     text = report([first, second], profile=True, policy="mlperf", out=tmp_path / "out")
     assert "Winner by target: CER, times of steady = 1" in text
     assert "the winner flips with the target, beyond chance" in " ".join(text.split())
     assert (tmp_path / "out" / "profile_cer.png").stat().st_size > 10_000
     rows = (tmp_path / "out" / "profile_cer.csv").read_text().splitlines()
-    assert len(rows) == 1 + 9
+    assert len(rows) == 1 + 5
     assert "together_95_low" in rows[0]
     assert "profile_cer" in (tmp_path / "out" / "report.html").read_text()
     json.loads(report([first, second], profile=True, output_format="json"))
@@ -160,7 +162,8 @@ def test_five_hundred_runs():
     ]
     found = target_profile(*groups, window=3)
     assert {one.sooner for one in found.verdicts} == {"first", "second"}
-    assert (found.high / found.low).max() < 1.2
+    # The evaluations around the easiest targets lie far apart: there is one between 1 and 2 s.
+    assert (found.high / found.low)[-1] < 1.2
 
 
 def test_an_accuracy_is_better_higher():

@@ -3,12 +3,15 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tfasr
 from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
@@ -22,13 +25,21 @@ from tfasr.studies.perform import (
     check_until,
     decision,
     decision_text,
-    enough_seeds,
     load_until_plan,
     perform,
     perform_until_decided,
     study,
 )
-from tfasr.studies.plan import Step, begin, finished, grow, grown_from, load_plan, study_steps
+from tfasr.studies.plan import (
+    Step,
+    begin,
+    finished,
+    grow,
+    grown_from,
+    load_plan,
+    sealed_content,
+    study_steps,
+)
 from tfasr.studies.report import _chapter
 from tfasr.training.from_gin import load_config
 
@@ -375,7 +386,7 @@ fast/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)
 def plan(tmp_path):
     path = tmp_path / "mine.gin"
     path.write_text(TWO_EXPERIMENTS)
-    return load_plan(str(path), [enough_seeds()])
+    return load_until_plan(str(path), [])
 
 
 def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer", 0.1))):
@@ -403,26 +414,22 @@ def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer
     return names, perform_until_decided(plan, folder, steps, perform)
 
 
-def test_a_clear_gap_takes_three_seeds_and_scores_those_alone(plan, tmp_path):
+def test_a_clear_gap_takes_five_seeds_and_scores_those_alone(plan, tmp_path):
     check_until("decided", plan)
     names, failed = performed(plan, tmp_path, {"slow": 2.0, "fast": 1.0}.get)
     assert failed == []
     trained = [name for name in names if name.startswith("train")]
     # Neither experiment is always first.
-    pairs = (
-        "slow-seed_1",
-        "fast-seed_1",
-        "fast-seed_2",
-        "slow-seed_2",
-        "slow-seed_3",
-        "fast-seed_3",
-    )
-    assert trained == [f"train {name}" for name in pairs]
+    wanted = []
+    for seed in range(1, 6):
+        pair = [f"train slow-seed_{seed}", f"train fast-seed_{seed}"]
+        wanted += pair if seed % 2 else reversed(pair)
+    assert trained == wanted
     assert [name for name in names if name.startswith("score")] == [
-        f"score {experiment}-seed_{seed}" for seed in (1, 2, 3) for experiment in ("slow", "fast")
+        f"score {experiment}-seed_{seed}" for seed in range(1, 6) for experiment in ("slow", "fast")
     ]
     found = decision(plan, tmp_path)
-    assert (found.sooner, found.runs) == ("second", 3)
+    assert (found.sooner, found.runs) == ("second", 5)
     assert decision_text(plan, found).startswith("slow against fast: fast is faster (p = ")
     assert (tmp_path / "decision.txt").read_text() == decision_text(plan, found) + "\n"
     # Resumed, it is decided already.
@@ -446,19 +453,70 @@ def test_the_verdict_stands_on_the_declared_test(tmp_path):
     plan = of_pairs(tmp_path, "pairs")
     check_until("decided", plan)
     names, _ = performed(plan, tmp_path / "pairs", {"slow": 2.0, "fast": 1.0}.get)
-    assert len([name for name in names if name.startswith("train")]) == 6
+    assert len([name for name in names if name.startswith("train")]) == 16
     found = decision(plan, tmp_path / "pairs")
-    assert (found.comparison.test, found.sooner) == ("paired_t", "second")
-    # After each pair: six coins are the fewest that can decide.
-    plan = of_pairs(tmp_path, "always_valid")
-    check_until("decided", plan)
-    names, _ = performed(plan, tmp_path / "always", {"slow": 2.0, "fast": 1.0}.get)
-    assert len([name for name in names if name.startswith("train")]) == 12
-    found = decision(plan, tmp_path / "always")
-    assert (found.comparison.test, found.sooner, found.runs) == ("evidence", "second", 6)
-    report = _chapter(plan, tmp_path / "always", "runs").report
+    assert (found.comparison.test, found.sooner, found.runs) == ("pairs", "second", 8)
+    report = _chapter(plan, tmp_path / "pairs", "runs").report
     compared = group_results(report)[0][1].comparison
-    assert (compared.test, compared.pairs) == ("evidence", 6)
+    assert (compared.test, compared.pairs) == ("pairs", 8)
+
+
+def sealed_study(plan, folder, spread, seed, apart=1.0):
+    """A study by looks, sealed as `study` does it, whose runs differ by a spread of their pace."""
+    folder.mkdir()
+    rng = np.random.default_rng(seed)
+    trained = {"targets": [["cer", 0.2], ["cer", 0.1]], "target_window": 3}
+    declared = dict.fromkeys(plan.experiments, trained)
+    starts = Starts(folder, lambda: sealed_content(plan, "decided", declared, folder / "shards"))
+
+    def perform(steps):
+        for step in steps:
+            if step.done() or step.kind != "train":
+                continue
+            run = (step.alike, step.seed, step.run_dir)
+            starts.start(*run)
+            pace = math.exp(spread * rng.standard_normal())
+            pace *= apart if step.alike == "fast" else 1.0
+            ledger = LedgerBuilder().begin(targets=trained["targets"]).event("seed", step.seed)
+            for epoch in range(1, 32):
+                ledger.epoch(epoch, 0.9 * 0.92**epoch, steps=1, train_s=pace, decode_s=0.0)
+            ledger.end().write(step.run_dir)
+            starts.end(*run, 0)
+        return []
+
+    steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))
+    with contextlib.closing(starts):
+        perform_until_decided(plan, folder, steps, perform)
+    return decision(plan, folder)
+
+
+@pytest.mark.parametrize("test", ["groups", "pairs"])
+def test_the_report_of_a_study_by_looks_says_what_its_decision_says(test, tmp_path):
+    found = set()
+    for number, apart in enumerate((1.0, 1.0, 1.0, 1.0, 1.15, 0.8)):
+        plan = of_looks(tmp_path, test, 0.05)
+        folder = tmp_path / str(number)
+        decided = sealed_study(plan, folder, 0.1, number, apart)
+        found.add(decided.sooner)
+        easy, hard = group_results(_chapter(plan, folder, "runs").report)
+        assert hard[1].comparison == decided.comparison
+        # Nothing else is tested, and what was seen at every look has the interval for it.
+        assert easy[1].comparison.p_value is easy[1].comparison.sooner is None
+        assert easy[1].comparison.level == decided.level
+        for sources in ([folder], [folder / "runs" / name for name in plan.experiments]):
+            shown = tfasr.compare(sources)
+            assert shown.result(list(shown.groups)[1], cer=0.1).comparison == decided.comparison
+            assert decision_text(plan, decided) in " ".join(repr(shown).split())
+        # On another clock only the declared decision is a verdict.
+        other = tfasr.compare(folder, policy="mlperf")
+        assert all(row[1].comparison.sooner is None for row in other.results)
+    assert len(found) > 1
+
+
+def of_looks(tmp_path, test, level):
+    path = tmp_path / "mine.gin"
+    path.write_text(f"{TWO_EXPERIMENTS}StudyConfig.test = {test!r}\nStudyConfig.level = {level}\n")
+    return load_until_plan(str(path), [])
 
 
 def test_a_test_is_declared_before_the_runs(tmp_path):
@@ -483,14 +541,14 @@ def test_a_run_that_failed_ends_the_looks(plan, tmp_path):
     pace = {"slow": 1.0, "fast": 1.0}.get
     names, failed = performed(plan, tmp_path, pace, fails="train fast-seed_2")
     assert failed == ["train fast-seed_2"]
-    assert len([name for name in names if name.startswith("train")]) == 6
+    assert len([name for name in names if name.startswith("train")]) == 10
     assert decision(plan, tmp_path).runs == 0
 
 
 @pytest.mark.parametrize(
     ("bindings", "message"),
     [
-        ([enough_seeds(), "StudyConfig.experiments = ('slow', 'fast', 'third')",
+        (["StudyConfig.experiments = ('slow', 'fast', 'third')",
           "third/ExperimentConfig.label = 'third'"], "compares two experiments.* has 3"),
         ([], "slow has 1 seeds of its own"),
     ],
@@ -530,7 +588,7 @@ def test_a_target_is_met_by_the_rule_that_its_runs_stop_by(plan, tmp_path):
     steps = study_steps(plan, tmp_path, tmp_path / "shards")
     perform_until_decided(plan, tmp_path, steps, perform)
     found = decision(plan, tmp_path)
-    assert (found.sooner, found.runs) == ("second", 3)
+    assert (found.sooner, found.runs) == ("second", 5)
 
 
 @pytest.mark.parametrize(("seeds", "targets", "said"), [(5, 7, True), (6, 7, False), (5, 6, False)])

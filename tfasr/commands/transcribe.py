@@ -180,9 +180,9 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     if audio == STDIN:
         chunks = _pcm(rate_hz, chunk_s)
     else:
-        from tfasr.data.audio import audio_blocks
+        from tfasr.data.audio import audio_blocks, warn
 
-        chunks = audio_blocks(audio, rate_hz, chunk_s)
+        chunks = audio_blocks(audio, rate_hz, chunk_s, remark=warn)
     try:
         for chunk in chunks:
             _write_results(stream.push(chunk), arguments.format)

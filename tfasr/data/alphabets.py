@@ -19,6 +19,7 @@ from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.data.manifest import INDEX_FILE, read_index
 from tfasr.errors import UsageError, optional_package
 from tfasr.kit.config import config_class, require
+from tfasr.kit.files import read_bytes
 from tfasr.kit.text import text_lines
 from tfasr.letters import (
     apostrophes_within_words,
@@ -33,6 +34,7 @@ TRAINING = "train"  # the split that alphabets are made from
 _SHOWN = 60
 _EXAMPLES = 5  # in a warning
 _LONGEST_TRANSCRIPT_BYTES = 1 << 20
+_MOST_UNITS_BYTES = 64 << 20  # limit for a model of sentencepiece; 32000 units have 0.8 MB
 _BPE = 2  # sentencepiece's number for byte-pair encoding
 
 log = logging.getLogger("tfasr")
@@ -251,9 +253,11 @@ def _with_units(
     if config.units_model:
         source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
         try:
-            content = Path(config.units_model).read_bytes()
+            content = read_bytes(config.units_model, _MOST_UNITS_BYTES)
         except OSError as error:
             raise UsageError(f"--units {source}: {error.strerror}. {remedy}") from None
+        except UsageError as error:
+            raise UsageError(f"--units: {error} {remedy}") from None
     else:
         source, remedy = f"--units {config.units}", "Choose another number of units."
         content = _trained_units(sentencepiece, alphabet, config, texts)

@@ -50,7 +50,7 @@ class DecoderConfig:
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
 
-    name: str = "greedy"
+    name: str = "word_beam"
     beam_width: int = 256
     recombine: bool = False
 

@@ -10,7 +10,7 @@ import numpy as np
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs, split_words
 from tfasr.errors import RunError
-from tfasr.kit.process import available_cores
+from tfasr.kit.process import usable_cores
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -118,7 +118,7 @@ class WordBeamSearch:
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
-            num_threads = available_cores()
+            num_threads = usable_cores()
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")

@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.kit.files import EVENTS_FILE, object_or_empty, sync, write_whole
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    MOST_JSON_BYTES,
+    object_or_empty,
+    read_bytes,
+    read_text,
+    sync,
+    write_whole,
+)
 from tfasr.ledger.events import (
     Ledger,
     chain_of,
@@ -39,6 +47,7 @@ from tfasr.ledger.events import (
 
 SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
+DECISION_FILE = "decision.txt"  # what ``tfasr study --until decided`` has decided
 VARIABLE = "TFASR_DECLARED"  # set for the training process: the hashes of plan and start
 _NAMED = 4  # more runs that were never begun are counted instead of named
 _PACKAGE = Path(__file__).parents[1]
@@ -184,6 +193,22 @@ def study_sentence(folder: Path) -> str:
         return f"Sealed plan: NOT AS DECLARED: {error}"
 
 
+def study_sentences(folder: Path) -> list[str]:
+    """Returns what a reader of a report on a study must know: its plan and its decision."""
+    sentences = [study_sentence(folder)]
+    if (folder / DECISION_FILE).is_file():
+        sentences.append(f"Decision: {read_text(folder / DECISION_FILE, 'Leave it out.').strip()}")
+    return sentences
+
+
+def declared_plan(folder: Path) -> dict[str, Any]:
+    """Returns the latest plan that a study sealed; {} if it can't be read."""
+    try:
+        return list(check_study(folder).plans.values())[-1]
+    except (UsageError, KeyError, TypeError, OSError, ValueError, IndexError):
+        return {}
+
+
 def check_study(folder: Path) -> StudyCheck:
     """Compares a study's runs with its plans and starts; UsageError if these are damaged."""
     check = StudyCheck()
@@ -208,6 +233,9 @@ def check_study(folder: Path) -> StudyCheck:
             marks.setdefault(run, []).append(value["ledger"])
     latest = list(check.plans.values())[-1]
     folders = {(run["experiment"], run["seed"]): Path(run["folder"]) for run in latest["runs"]}
+    outside = [place for place in folders.values() if place.is_absolute() or ".." in place.parts]
+    if outside:
+        raise UsageError(f"The sealed plan of {folder} names a folder outside it: {outside[0]}.")
     check.declared = len(folders)
     for run, place in folders.items():
         name, run_dir = f"{run[0]} seed {run[1]}", folder / place
@@ -237,8 +265,8 @@ def check_study(folder: Path) -> StudyCheck:
 
 
 def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> None:
-    path = folder / str(value["file"])
-    content = path.read_bytes() if path.is_file() else b""
+    path = folder / Path(str(value["file"])).name
+    content = read_bytes(path, MOST_JSON_BYTES) if path.is_file() else b""
     if sha256(content) != value["sha256"]:
         raise UsageError(
             f"{path} must be the plan that was sealed, with the hash {value['sha256'][:16]}..., "

@@ -243,15 +243,10 @@ class ResultFolder:
             )
         listed = folder / RESULTS_FILE
         self._hashes = dict(_listed_results(listed))
-        if owned and not listed.exists():  # an older tfasr wrote these results without a list
-            results = filter(Path.is_file, self._paths.values())
-            self._hashes = {str(path): _hash_of(path) for path in results}
         lost = [str(path.relative_to(folder)) for path in self._others()]
         check_owned(folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False)
         make_folder(folder)
-        for path, content_hash in self._hashes.items() if not listed.exists() else ():
-            self._note(Path(path), content_hash)
-        listed.touch()  # before the settings: without a list, they would seem an older tfasr's
+        listed.touch()
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 

@@ -252,9 +252,9 @@ class Recogniser:
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
         """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`."""
         if isinstance(audio, str | Path):
-            from tfasr.data.audio import audio_blocks
+            from tfasr.data.audio import audio_blocks, warn
 
-            yield from audio_blocks(audio, self.sample_rate_hz)
+            yield from audio_blocks(audio, self.sample_rate_hz, remark=warn)
             return
         if isinstance(audio, Iterator):  # the recording arrives in blocks
             yield from audio

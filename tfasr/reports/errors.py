@@ -25,7 +25,7 @@ from tfasr.display.table import (
     to_text,
 )
 from tfasr.errors import UsageError
-from tfasr.kit.files import write_whole
+from tfasr.kit.files import read_bytes, write_whole
 from tfasr.kit.registry import Registry
 from tfasr.letters import SPECIAL_CASING, primary_language
 from tfasr.normalisers import check_normaliser, described
@@ -140,7 +140,7 @@ def _notes(run: RunAnalysis, path: Path) -> list[str]:
     which = "those with the lowest CER" if known else "the last ones, as the ledger has no CER"
     notes = [f"its hypotheses of epoch {epoch} are scored, {which}"]
     expected = (run.comparability or {}).get("validation_utterances")
-    written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
+    written = sum(1 for line in read_bytes(path).split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:
         notes.append(f"{path.name} holds {written} of the split's {expected} utterances")
     return notes

@@ -16,9 +16,14 @@ from typing import Any
 from tfasr.display.table import REFUSED
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
-from tfasr.kit.process import available_cores, end_with
+from tfasr.kit.process import end_with, usable_cores
 from tfasr.kit.registry import load_plugin, loaded_plugins
-from tfasr.ledger.declared import experiment_folders, sealed_folder, study_sentence
+from tfasr.ledger.declared import (
+    declared_plan,
+    experiment_folders,
+    sealed_folder,
+    study_sentences,
+)
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.numbers import (
     Question,
@@ -34,15 +39,15 @@ from tfasr.tta.comparison import (
     TEST_NAMES,
     GroupComparison,
     adjusted,
-    compare_groups,
-    compare_pairs,
-    interval_text,
+    compare,
+    decide,
 )
 from tfasr.tta.decomposition import FACTORS, Decomposition, decompose
-from tfasr.tta.groups import FEWEST_FOR_INTERVAL, FEWEST_FOR_TEST, GroupStatistics, group_statistics
-from tfasr.tta.metrics import Target, check_target, declare, declared
-from tfasr.tta.policies import Bracket
+from tfasr.tta.groups import GroupStatistics, group_statistics
+from tfasr.tta.metrics import Target, check_target, declare, declared, hardest
+from tfasr.tta.policies import PAPER, Bracket
 from tfasr.tta.published import find_logs, load_log
+from tfasr.tta.ranks import PAIRS
 from tfasr.tta.run import Run, read_metrics, read_targets
 
 # Left out at the end of run names' common start, such as "-seed_1" of an4-seed_10 and an4-seed_11.
@@ -173,11 +178,18 @@ def _compared(
     def brackets(runs: Sequence[int]) -> list[Bracket]:
         return [report.runs[run].results[target].bracket for run in runs]
 
-    partners, test = map(brackets, _equal_seeds(report, first, other)), report.question.test
-    if test != "groups":
-        return compare_pairs(*partners, test)
-    compared, by_pairs = compare_groups(brackets(first), brackets(other)), compare_pairs(*partners)
-    return compared if by_pairs.p_value is None else replace(compared, by_pairs=by_pairs)
+    question = report.question
+    if question.test == PAIRS:
+        first, other = _equal_seeds(report, first, other)
+    groups = (brackets(first), brackets(other))
+    if question.looks_level is None:
+        return compare(*groups, question.test)
+
+    decision = decide(*groups, test=question.test, level=question.looks_level)
+    if decision.comparison is not None and report.targets[target] == question.decided:
+        return decision.comparison
+    # Only what the study declared is tested.
+    return replace(decision.comparison or compare(*groups), p_value=None, adjusted_p=None)
 
 
 def _equal_seeds(
@@ -218,8 +230,9 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     if other.comparison is None:
         return f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
     text = f"{label}: {_answer(first, other)}."
-    ratio, product = other.comparison.ratio, other.decomposition
-    return text + ("" if product is None else _why(other.group, product, ratio))
+    if other.decomposition is None:
+        return text
+    return text + _why(other.group, other.decomposition, other.comparison.ratio_by_rule)
 
 
 def one_run_each(variation: float | None = None) -> str:
@@ -245,82 +258,51 @@ def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
 
 def _answer(first: GroupResult, other: GroupResult) -> str:
     compared = other.comparison
-    ratio = _ratio(compared.ratio, compared.digits)
-    times = f"{other.group} takes {ratio} times as long as {first.group}{compared.crossing_text}"
-    arrived = all(group.statistics.reached == group.statistics.n for group in (first, other))
-    if compared.p_value is None and arrived:
-        return f"{times} ({_few(first, other)})"
-    verdict = ""
+    text = ""
     if compared.adjusted_p is not None:
         winners = {"first": f"{first.group} is faster: ", "second": f"{other.group} is faster: "}
-        verdict = winners.get(compared.sooner, "undecided: ")
-    return f"{verdict}{_measured(first, other, times)}"
-
-
-def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
-    compared = other.comparison
-    if compared.interval is not None:
-        name = TEST_NAMES[compared.test]
-        text = f"{times} ({compared.interval_text}; {name} on logarithms, "
-    elif compared.pairs is not None and compared.ratio_of_middles is not None:
-        text = f"{times} ("
+        text = winners.get(compared.sooner, "undecided: ")
+    if compared.ratio is None:
+        text += f"{_arrived(first)}, {_arrived(other)}"
     else:
-        text = f"{_arrived(first)}, {_arrived(other)}"
-        if compared.ratio is not None:
-            until_s = min(first.statistics.restriction_s, other.statistics.restriction_s)
-            text += (
-                f"; counting only the first {until_s / 60:.3g} min, which both groups ran for, "
-                f"{other.group} takes on average {_ratio(compared.ratio)} times as long"
-            )
-        text += " ("
-    if compared.p_value is None:
-        return f"{text}{_few(first, other)})"
+        text += f"{other.group} takes {compared.takes(first.group)}"
+    return f"{text}; {_tested(first, other)}{_details(first, other)}"
+
+
+def _tested(first: GroupResult, other: GroupResult) -> str:
+    compared = other.comparison
     sizes = f"n = {first.statistics.n} and {other.statistics.n}"
-    sizes += "" if compared.pairs is None else f", {compared.pairs} pairs of equal seeds"
-    return f"{text}{sizes}); {_tested(compared)}"
-
-
-def _tested(compared: GroupComparison) -> str:
-    named = "" if compared.test in ("welch", "paired_t") else f"{TEST_NAMES[compared.test]} "
-    text = f"{named}p = {compared.p_value:.2g}"
+    if compared.pairs is not None:
+        sizes += f", {compared.pairs} pairs of equal seeds"
+    if compared.test is None:
+        return f"too few runs for an interval or a test ({sizes})"
+    if compared.p_value is None:
+        return f"not tested again, as the study decided by looks ({sizes})"
+    text = f"{TEST_NAMES[compared.test]} p = {compared.p_value:.2g} ({sizes})"
     if compared.comparisons > 1:
         text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
     if not compared.decidable:
         text += f"; so few runs can't decide, as p can't be below {compared.least_p:.2g}: "
         text += "take more runs or fewer comparisons"
-    if compared.test == "welch" and compared.permutation_p is not None:
-        text += f"; permutation test p = {compared.permutation_p:.2g}"
-    if (pairs := compared.by_pairs) is not None:
-        text += f"; by {pairs.pairs} pairs of equal seeds, {TEST_NAMES[pairs.test]}, "
-        text += "" if pairs.interval is None else f"{interval_text(*pairs.interval)}, "
-        text += f"p = {pairs.p_value:.2g}"
-    if compared.below_bracket:
-        share = f"{100 * compared.bracket:.2g} % of the time to the target"
-        text += f"; the gap is no larger than the time between evaluations, {share}"
-    if compared.interpolated_interval is not None:
-        ratio = _ratio(compared.interpolated_ratio, compared.digits)
-        text += f"; second reading, interpolated between evaluations: {ratio} "
-        text += f"({interval_text(*compared.interpolated_interval)})"
     return text
 
 
-def _few(first: GroupResult, other: GroupResult) -> str:
-    if other.comparison.pairs is not None:
-        return f"too few pairs of equal seeds for a test: {other.comparison.pairs}"
+def _details(first: GroupResult, other: GroupResult) -> str:
+    """Returns what else a reader of the ratio should know, or ""."""
+    compared = other.comparison
+    text = ""
     sizes = (first.statistics.n, other.statistics.n)
-    if min(sizes) < FEWEST_FOR_INTERVAL:
-        few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
-        if min(sizes) > 1:
-            return few
-        seeds = one_run_each(spread_at_hand([first, other]))
-        return f"{few}; n = {sizes[0]} and {sizes[1]}: {seeds}"
-    if first.statistics.reached + other.statistics.reached < sum(sizes):
-        return f"no test: a run never reached it, and fewer than {FEWEST_FOR_TEST} runs in a group"
-    return "no interval: a run met the target at its first evaluation"
-
-
-def _ratio(ratio: float | None, digits: int = 2) -> str:
-    return "n/a" if ratio is None else f"{ratio:.{digits}f}"
+    if compared.test is None and min(sizes) == 1:
+        text += f"; {one_run_each(spread_at_hand([first, other]))}"
+    for group in (first, other):
+        if group.statistics.two_kinds:
+            text += f"; some runs of {group.group} are far slower than its others"
+    if compared.ratio is None or compared.ratio_by_rule is None:
+        return text
+    if abs(math.log(compared.ratio_by_rule / compared.ratio)) >= _WORTH_NAMING:
+        by_rule = f"{compared.ratio_by_rule:.{compared.digits}f}"
+        text += f"; of the times at which the rule was met, the ratio is {by_rule}"
+    return text
 
 
 def _arrived(group: GroupResult) -> str:
@@ -339,12 +321,14 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
     ]
     if not parts:
         return ""
-    where = "By geometric means, " if max(product.runs) > 1 else "The reason: "
+    where = "The reason: "
     if any(product.never):
         arrived = f"{product.runs[0]} and {product.runs[1]}"
         where = f"By the geometric means of the {arrived} runs that reached it, "
+    elif max(product.runs) > 1:
+        where = f"By geometric means of times since the model's creation ({product.ratio:.2f}), "
     elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
-        where += f"counted from the model's creation (ratio {_ratio(product.ratio)}), "
+        where += f"counted from the model's creation (ratio {product.ratio:.2f}), "
     return f" {where}{group} {', but '.join(parts)}."
 
 
@@ -442,6 +426,7 @@ def load_report(
         for log, _ in logs
     )
     question = replace(question, targets=tuple(dict.fromkeys(wanted)))
+    question = _as_declared(question, [source for _, source in logs])
     tasks = [
         Task(
             *(log, name, source.resolve().name, machines, question),
@@ -454,7 +439,7 @@ def load_report(
         machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
     runs, configurations = [], []
     several = many and len(tasks) >= _FEWEST_FOR_PROCESSES
-    results = analyse_all(tasks, min(_MOST_PROCESSES, available_cores()) if several else 1)
+    results = analyse_all(tasks, min(_MOST_PROCESSES, usable_cores()) if several else 1)
     for (log, source), result in zip(logs, results, strict=True):
         if isinstance(result, str):
             notes.append(f"{log} is left out. {result}")
@@ -465,6 +450,23 @@ def load_report(
     if not runs:
         raise UsageError(" ".join(notes))
     return make_report(named_groups(runs, configurations), question, notes=notes)
+
+
+def _as_declared(question: Question, sources: Sequence[Path]) -> Question:
+    """Returns the question with the test and the looks that the runs' study declared."""
+    folders = {sealed_folder(source) for source in sources}
+    plan = declared_plan(folders.pop()) if len(folders) == 1 and None not in folders else {}
+    if not plan.get("until") or not question.targets:
+        return question
+    study = plan["study"]
+    windows = {trained["target_window"] or PAPER.window for trained in plan["trained"].values()}
+    same_rule = question.policy.name == study["policy"] and windows == {question.own_window}
+    return replace(
+        question,
+        test=study["test"],
+        looks_level=study["level"],
+        decided=hardest(question.targets) if same_rule else None,
+    )
 
 
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
@@ -479,7 +481,7 @@ def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]],
     if not logs:
         raise UsageError("A report must be given at least one run folder. Received: none.")
     studies = dict.fromkeys(filter(None, (sealed_folder(path) for _, path in logs)))
-    notes = [study_sentence(folder) for folder in studies]
+    notes = [sentence for folder in studies for sentence in study_sentences(folder)]
     if len(logs) < len(named):
         notes.append(f"{len(named) - len(logs)} run folders were named twice and are shown once.")
         _log.warning(notes[-1])

@@ -18,13 +18,22 @@ from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results, group_members, one_run_each
 from tfasr.reports.numbers import Report, metric_label, target_label
 from tfasr.reports.tables.runs import minutes_of
-from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups, interval_text
-from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, mean_difference
+from tfasr.tta.comparison import (
+    ESTIMAND,
+    LEVEL,
+    GroupComparison,
+    adjusted,
+    compare,
+    interval_text,
+)
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, evaluations_of, medians
+from tfasr.tta.ranks import GROUPS, Ends, compare_ends, log_ends
 
 FINE_TARGETS = 97  # targets for which the ratio is computed and drawn as a line
-VERDICT_TARGETS = 9  # targets of the line that get a verdict: evenly spread, both ends included
+# Targets of the line that get a verdict: evenly spread, both ends included. With 5 runs a group,
+# p can't be below 0.0079, which decides 6 comparisons.
+VERDICT_TARGETS = 5
 _BETWEEN = (FINE_TARGETS - 1) // (VERDICT_TARGETS - 1)
 Curve = Sequence[AccuracyPoint]
 
@@ -36,9 +45,9 @@ class TargetProfile:
     # `FINE_TARGETS` targets with equal ratios between neighbours that every run first missed, then
     # reached: from just harder than any run's first value to the worst of the runs' best values
     targets: np.ndarray
-    first_s: np.ndarray  # geometric mean of the first group, at the middles of the brackets
-    ratio: np.ndarray  # the second group's time over the first's
-    low: np.ndarray | None  # of the 95 % interval at each target alone; None below 3 runs a group
+    first_s: np.ndarray  # median of the first group, at the (geometric) middles of the brackets
+    ratio: np.ndarray  # the second group's time over the first's, see `ESTIMAND`
+    low: np.ndarray | None  # of the 95 % interval at each target alone; None with too few runs
     high: np.ndarray | None
     # Ends of intervals at the targets of ``verdicts``, all correct at once with 95 % (Bonferroni)
     together_low: np.ndarray | None
@@ -91,20 +100,12 @@ def target_profile(
         for curves in (first, second)
     ]
     # Both have the shape (targets, runs).
-    lows, highs = zip(*(_ends(group) for group in groups), strict=True)
-    middles = [np.mean(low + high, axis=1) / 2 for low, high in zip(lows, highs, strict=True)]
-    shift = middles[1] - middles[0]
-    bands: list[np.ndarray | None] = [None] * 4
-    if min(len(first), len(second)) >= FEWEST_FOR_INTERVAL:
-        means = [bracketed_mean(low, high) for low, high in zip(lows, highs, strict=True)]
-        alone = mean_difference(*means).reach
-        level = (1 - CONFIDENCE) / (VERDICT_TARGETS * shares)
-        together = mean_difference(*means, confidence=1 - level).reach
-        bands = [np.exp(shift - alone), np.exp(shift + alone)]
-        bands += [np.exp(end)[::_BETWEEN] for end in (shift - together, shift + together)]
+    ends = [_ends(group) for group in groups]
+    alone = compare_ends(*ends, GROUPS, 1 - LEVEL)
+    together = compare_ends(*ends, GROUPS, 1 - LEVEL / (VERDICT_TARGETS * shares))
+    shift = alone.estimate
     verdicts = [
-        # Every run reached these targets, so this is Welch's test.
-        compare_groups(*([run[index] for run in group] for group in groups), by_order=False)
+        compare(*([run[index] for run in group] for group in groups))
         for index in range(0, FINE_TARGETS, _BETWEEN)
     ]
     crossings = []
@@ -113,14 +114,28 @@ def target_profile(
             share = shift[before] / (shift[before] - shift[after])
             at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
             crossings.append(math.exp(at))
-    return TargetProfile(targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, crossings)
+    return TargetProfile(
+        targets=targets,
+        first_s=np.exp(np.median((ends[0][0] + ends[0][1]) / 2, axis=-1)),
+        ratio=np.exp(shift),
+        low=_if_known(alone.low),
+        high=_if_known(alone.high),
+        together_low=_if_known(together.low[::_BETWEEN]),
+        together_high=_if_known(together.high[::_BETWEEN]),
+        verdicts=verdicts,
+        crossings=crossings,
+    )
 
 
-def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
-    low = np.array([[bracket.last_miss_s for bracket in run] for run in group]).T
-    high = np.array([[bracket.first_hit_s for bracket in run] for run in group]).T
+def _ends(group: Sequence[Sequence[Bracket]]) -> Ends:
+    by_target = [log_ends(brackets) for brackets in zip(*group, strict=True)]
+    low = np.array([low for low, _ in by_target])
     # An evaluation at time 0 has no logarithm: it counts as a millisecond.
-    return np.log(np.maximum(low, 1e-3)), np.log(np.maximum(high, 1e-3))
+    return np.maximum(low, math.log(1e-3)), np.array([high for _, high in by_target])
+
+
+def _if_known(log_ends: np.ndarray) -> np.ndarray | None:
+    return np.exp(log_ends) if np.isfinite(log_ends).all() else None
 
 
 _USUAL = ("wer", "cer")
@@ -193,7 +208,7 @@ def profile_finding(profile: GroupProfile) -> str:
         return f"{label}: {profile.reason}."
     easiest, hardest = (target_label(metric, result.targets[end]) for end in (0, -1))
     span = f"from {easiest} to {hardest}"
-    if min(profile.sizes) < FEWEST_FOR_INTERVAL:
+    if result.low is None:
         least, most = result.ratio.min(), result.ratio.max()
         text = (
             f"{span}, {profile.group} takes {least:.2f} to {most:.2f} times as long as "
@@ -316,12 +331,10 @@ def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
 
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
-    "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
-    "interval: for that target alone; 95 % or more where runs differ by less than the time "
-    "between evaluations. Together: intervals that hold at all targets and for all "
-    "groups of the table at once with 95 % (Bonferroni); between the targets nothing is claimed. "
-    "Faster: p < 0.05 after Holm's method over these targets and groups, and a gap larger than the "
-    "time between evaluations."
+    f"missed once and then reached. {ESTIMAND[GROUPS]} 95 % interval: for that target alone. "
+    "Together: intervals that hold at all targets and for all groups of the table at once with 95 % "
+    "(Bonferroni); between the targets nothing is claimed. Faster: p < 0.05 after Holm's method "
+    "over these targets and groups."
 )
 
 

@@ -21,6 +21,7 @@ from tfasr.display.table import (
     check_format,
     dataframe,
     html_table,
+    markdown_text,
     table_names,
     table_to_csv,
     table_to_latex,
@@ -137,23 +138,27 @@ def card_to_markdown(values: dict[str, Any]) -> str:
         software = ", ".join(f"{name} {packages[name]}" for name in ("tfasr", "tensorflow", "keras")
                              if name in packages)  # fmt: skip
         seeds = ", ".join(str(run["seed"]) for run in runs)
-        lines += [f"## {group['name']}", "", "| what | value |", "|---|---|"]
-        lines += [f"| device | {machine}, {device['cores'] or 'n/a'} cores |"]
-        lines += [f"| software | {software or 'n/a'} |", f"| runs, seeds | {len(runs)}: {seeds} |"]
+        lines += [f"## {markdown_text(group['name'])}", "", "| what | value |", "|---|---|"]
+        rows = {
+            "device": f"{machine}, {device['cores'] or 'n/a'} cores",
+            "software": software or "n/a",
+            "runs, seeds": f"{len(runs)}: {seeds}",
+        }
+        lines += [f"| {what} | {markdown_text(text)} |" for what, text in rows.items()]
         for name in _RATES:
             rates = [rate for run in runs if (rate := run["error_rates"][name])]
             lines += [f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"]
         for number, target in enumerate(values["targets"]):
-            reached = target_label(target["metric"], target["value"])
+            reached = markdown_text(target_label(target["metric"], target["value"]))
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
-                label = f"seconds to {reached}, {policy}"
+                label = f"seconds to {reached}, {markdown_text(policy)}"
                 lines.append(f"| {label} | {_numbers([t['seconds'][policy] for t in of_runs])} |")
             for unit in ("usd", "kwh"):
                 label = f"{unit} to {reached}"
                 lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
         lines.append("")
-    lines += ["NA: unknown, or never reached.", *values["notes"]]
+    lines += ["NA: unknown, or never reached.", *map(markdown_text, values["notes"])]
     return "\n".join(lines) + "\n"
 
 
@@ -298,9 +303,9 @@ def compare(
         policy: a `tfasr.tta.policies.Policy` or its name: how time counts and when a target is met.
         window: the evaluations whose median must meet a target; by default the policy's.
         force: compare runs whose results are not comparable.
-        test: which test decides who is faster; choose it before you see the runs. "groups"
-            compares whole groups; "pairs" and "always_valid" compare runs of equal seeds, see
-            `tfasr.tta.comparison`.
+        test: which test decides who is faster; choose it before you see the runs. "pairs" compares
+            runs of equal seeds that were trained one after the other on one machine, "groups" any
+            runs. Runs of one study that decided by looks are compared as it declared.
 
     Raises:
         UsageError: if there is no run, a path contains none, a target is wrong, there is no such
@@ -354,8 +359,8 @@ def groups_to_json(report: Report, results: Results) -> str:
 # Columns of tables that JSON has under another name or within another object.
 _TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
 _TIMES |= {f"{name}_s" for name in INTERVALS}
-_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
-_AGAINST_FIRST |= {"interpolated_ratio", "p_value", "p_adjusted", "permutation_p"}
+_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_by_rule"}
+_AGAINST_FIRST |= {"p_value", "p_adjusted"}
 _INTERVAL = {"median_95_low_s", "median_95_high_s"}
 
 
@@ -370,7 +375,7 @@ def _group(
     ttas = [report.runs[run].results[target].tta for run in result.members]
     comparison, product, against_first = result.comparison, result.decomposition, None
     if comparison is not None:
-        derived = ("reading_bias", "sooner", "verdict")
+        derived = ("sooner", "verdict")
         against_first = dataclasses.asdict(comparison)
         against_first |= {name: getattr(comparison, name) for name in derived}
     record = {

@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +16,7 @@ from tfasr.letters import upper
 from tfasr.normalisers import normalised
 
 _NAMED = 3
+_MOST_BYTES = 256 << 20  # limit for a file of hypotheses: a million utterances
 _PRIVATE_USE = 0x100000  # the first code point of an area that ordinary text doesn't use
 Pair = tuple[str | None, str | None]
 """A word of the reference and the recognised one; None for a missing word."""
@@ -147,6 +148,8 @@ class Transcript:
     reference: str
     hypothesis: str
     speaker: str = ""  # "" if unknown
+    # what a second decoder recognised, by the decoder's name
+    others: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_transcripts(
@@ -169,9 +172,10 @@ def read_transcripts(
     def written_alike(text: str) -> str:
         return normalise(normalised(text, normaliser, language), language)
 
+    lines = text_lines(path, "Name a file of hypotheses.", most_bytes=_MOST_BYTES)
     transcripts = [
         _transcript(line, f"line {number} of {path}", written_alike)
-        for number, line in enumerate(text_lines(path, "Name a file of hypotheses."), start=1)
+        for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
     counted = Counter(transcript.id for transcript in transcripts)
@@ -229,7 +233,13 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
             identity, reference, hypothesis = (fields[name] for name in names)
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
-            return Transcript(identity, normalise(reference), normalise(hypothesis), speaker)
+            texts = normalise(reference), normalise(hypothesis)
+            others = {
+                name: normalise(text)
+                for name, text in fields.items()
+                if isinstance(text, str) and name not in (*names, "speaker")
+            }
+            return Transcript(identity, *texts, speaker, others)
     raise UsageError(
         "Each line of hypotheses must be a JSON object with id, reference and hypothesis, or with "
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "

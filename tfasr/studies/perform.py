@@ -26,7 +26,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.kit.process import call, start_module
-from tfasr.ledger.declared import SEALED_FILE, Starts
+from tfasr.ledger.declared import DECISION_FILE, SEALED_FILE, Starts
 from tfasr.recording.session import claimed
 from tfasr.studies.plan import (
     Plan,
@@ -40,25 +40,23 @@ from tfasr.studies.plan import (
     sealed_content,
     study_steps,
 )
-from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, least_order_p, looks_of
-from tfasr.tta.groups import FEWEST_FOR_TEST
-from tfasr.tta.metrics import metric_named
+from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, looks_of
+from tfasr.tta.metrics import hardest
 from tfasr.tta.policies import PAPER, Bracket, bracket
+from tfasr.tta.ranks import least_p
 from tfasr.tta.run import load_run
 
-DECISION_FILE = "decision.txt"  # in a study's folder: what ``--until decided`` has decided
 DECIDED = "decided"  # the only value of ``--until``
 log = logging.getLogger("tfasr")
 
 
-def enough_seeds(test: str = "groups") -> str:
-    """Returns the gin binding that gives a study enough seeds for all looks of a test."""
-    return f"StudyConfig.seeds = {tuple(range(1, looks_of(test)[-1] + 1))}"
-
-
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
-    test = load_plan(gin_file, bindings).config.test
-    return load_plan(gin_file, [*bindings, enough_seeds(test)])
+    """Reads a study's gin file, and gives it seeds for all looks unless it has them."""
+    plan = load_plan(gin_file, bindings)
+    if len(plan.config.seeds) >= LOOKS[-1]:
+        return plan
+    seeds = tuple(range(1, LOOKS[-1] + 1))
+    return load_plan(gin_file, [*bindings, f"StudyConfig.seeds = {seeds}"])
 
 
 def planned(
@@ -88,10 +86,9 @@ def check_until(until: str, plan: Plan) -> None:
             f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
             f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
         )
-    looks = looks_of(plan.config.test)
+    times = ", ".join(map(str, looks_of(plan.config.test, plan.config.level)))
     for name, seeds in zip(names, of_each, strict=True):
-        if len(seeds) < looks[-1]:
-            times = f"1 to {looks[-1]}" if looks != LOOKS else ", ".join(map(str, LOOKS))
+        if len(seeds) < LOOKS[-1]:
             raise UsageError(
                 f"--until decided looks after {times} runs of each experiment. {name} has "
                 f"{len(seeds)} seeds of its own: leave {name}/ExperimentConfig.seeds out."
@@ -109,17 +106,17 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
 
 
 def undecidable(plan: Plan) -> list[str]:
-    """Returns a warning for each part that is undecidable if some runs never reach a target."""
+    """Returns a warning for each part whose seeds are too few for any verdict."""
     sentences = []
     for part, names in plan.parts().items():
         runs = min(len(_runs(plan, name)) for name in names)
         comparisons = (len(names) - 1) * plan.number_of_targets(names[0])
-        least_p = least_order_p(runs, runs) if plan.config.test == "groups" else 2.0 ** (1 - runs)
-        if runs >= FEWEST_FOR_TEST and comparisons * least_p >= LEVEL:
+        smallest = least_p(plan.config.test, runs, runs)
+        if runs > 1 and comparisons * smallest >= LEVEL:
             sentences.append(
-                f"{part}: if runs never reach a target, {runs} seeds can't decide {comparisons} "
-                f"comparisons, as the smallest possible p is {least_p:.2g}, adjusted "
-                f"{min(1.0, comparisons * least_p):.2g}. Take more seeds or fewer targets."
+                f"{part}: {runs} seeds can't decide {comparisons} comparisons, as the smallest "
+                f"possible p is {smallest:.2g}, adjusted {min(1.0, comparisons * smallest):.2g}. "
+                "Take more seeds or fewer targets."
             )
     return sentences
 
@@ -172,9 +169,7 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
                 f"--until decided needs a target. {run.path} sets none: bind "
                 "TrainingConfig.targets."
             )
-        metric, value = max(
-            run.targets, key=lambda target: metric_named(target[0]).hardness(target[1])
-        )
+        metric, value = hardest(run.targets)
         points = run.accuracy_curve(metric, plan.config.policy)
         rule = {"window": run.target_window or PAPER.window, "metric": metric}
         brackets.append(bracket(points, value, **rule))
@@ -334,8 +329,7 @@ def study(
         resume: continues a study of the same gin file, finished or not; experiments may have more
             seeds than it began with, which the report states.
         until: "decided" gives a study of two experiments as many seeds as it takes to tell which
-            reaches its hardest target sooner, 12 at most (24 if `StudyConfig.test` is
-            "always_valid"); the result is in ``decision.txt``.
+            reaches its hardest target sooner, 12 at most; the result is in ``decision.txt``.
 
     Returns:
         The path of ``report.html``.

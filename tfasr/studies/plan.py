@@ -27,8 +27,9 @@ from tfasr.kit.files import (
 from tfasr.kit.registry import loaded_plugins, plugins
 from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
 from tfasr.recording.session import differences
-from tfasr.tta.comparison import LEVEL, levels_of, looks_of
+from tfasr.tta.comparison import LEVEL, LOOKS, levels, looks_of
 from tfasr.tta.policies import POLICIES, UTTERANCES
+from tfasr.tta.ranks import least_p
 from tfasr.tta.run import load_run
 
 
@@ -45,17 +46,20 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
     declared = {}
     for name, gin_files, bindings in requests:
         try:
-            experiment = load_config(gin_files, bindings).experiment
+            loaded = load_config(gin_files, bindings)
+            experiment = loaded.experiment
             check_batch_size(experiment)
         except UsageError as error:
             raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
         training = experiment.training
+        by_units = loaded.alphabet.units or loaded.alphabet.units_model
+        closed = is_closed(experiment) and not by_units and loaded.noise is None
         declared[name] = {
             "targets": [list(target) for target in training.targets],
             "target_window": training.target_window,
             "decoder": to_json(experiment.decoder),
             "second_decoder": training.second_decoder,
-            "division": "closed" if is_closed(experiment) else "open",
+            "division": "closed" if closed else "open",
         }
     return declared
 
@@ -93,16 +97,14 @@ class StudyConfig:
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that doesn't set its own
-    # the test that decides: "groups" compares groups of runs, "pairs" pairs of runs with equal
-    # seeds; "always_valid" also compares pairs, and lets ``--until decided`` look after each pair
-    # (docs/statistics.md)
-    test: Literal["groups", "pairs", "always_valid"] = "groups"
+    # the test that decides: "groups" compares all runs of two experiments, "pairs" the two runs of
+    # each seed, which took turns on one machine (docs/statistics.md)
+    test: Literal["groups", "pairs"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     final_splits: tuple[str, ...] = ()  # where each run's best checkpoint is scored at the end
     final_beam_width: int = 512  # beam width of the word beam search in that scoring
     beam_widths: tuple[int, ...] = ()  # for timed evaluations of one run, ascending; () skips them
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
-    beam_widths_split: str = "validation"  # the split of these evaluations
     published: str = ""  # whose published results to show next to yours; "" for none
     policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
@@ -120,7 +122,9 @@ class StudyConfig:
         widths = [*self.beam_widths, self.final_beam_width]
         clocks = (*POLICIES, UTTERANCES.name)
         require(self.policy in clocks, self, "policy", f"one of {', '.join(clocks)}")
-        require(0 < self.level <= LEVEL, self, "level", f"greater than 0 and at most {LEVEL}")
+        least = least_p(self.test, LOOKS[-1], LOOKS[-1])
+        rule = f"greater than {least:.2g}, which {LOOKS[-1]} seeds can show, and at most {LEVEL}"
+        require(least < self.level <= LEVEL, self, "level", rule)
         require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
 
 
@@ -134,8 +138,8 @@ def sealed_content(
 ) -> dict[str, Any]:
     """Returns what a study declares before its first run; ``declared`` is from `check_runs`."""
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
-    looks = looks_of(plan.config.test)
-    allowed = levels_of(plan.config.test, looks, plan.config.level)
+    looks = looks_of(plan.config.test, plan.config.level)
+    allowed = levels(looks, plan.config.level)
     return {
         "format": 1,
         "study": to_json(plan.config),
@@ -513,7 +517,7 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
     config, path, run = plan.config, widths_path(folder), widths_run(plan)
     words = [
         *("bench", "decoder", *_imports(), "--run_dir", folder / run.folder),
-        *("--shard_dir", shards, "--split", config.beam_widths_split, "--decoders", "word_beam"),
+        *("--shard_dir", shards, "--split", "validation", "--decoders", "word_beam"),
         *("--beam_widths", ",".join(map(str, config.beam_widths)), "--out", path.parent),
     ]
 

@@ -18,7 +18,7 @@ from tfasr.display.table import (
 )
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import write_whole
-from tfasr.ledger.declared import sealed_folder, study_sentence
+from tfasr.ledger.declared import sealed_folder, study_sentences
 from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import colours, group_results, load_report
@@ -127,7 +127,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
     source = published(plan.config.published) if plan.config.published else None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
-    sealed = [study_sentence(folder)] if sealed_folder(folder) else []
+    sealed = study_sentences(folder) if sealed_folder(folder) else []
     if caveats := [*filter(None, [grown_from(folder)]), *sealed]:
         first = next(section for section in sections if section.answers or section.charts)
         place, answered = sections.index(first), [*first.answers, *caveats]

@@ -5,7 +5,7 @@ Error rates and losses are built in. A run of another task declares its own metr
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -114,6 +114,11 @@ def _shown(metric: Metric) -> str:
     kind = "a fraction" if metric.rate else "a number"
     label = f", labelled {metric.label!r}" if metric.label else ""
     return f"{kind} ({metric.better} is better{label})"
+
+
+def hardest(targets: Iterable[Target]) -> Target:
+    """Returns the target that is hardest to reach: the one that ``--until decided`` decides at."""
+    return max(targets, key=lambda target: metric_named(target[0]).hardness(target[1]))
 
 
 def parse_target(text: str) -> Target:

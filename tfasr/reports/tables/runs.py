@@ -45,6 +45,7 @@ from tfasr.reports.numbers import (
     train_s,
     variation,
 )
+from tfasr.tta.comparison import ESTIMAND
 from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Target
 
@@ -58,7 +59,9 @@ _THROUGHPUT = (
     "Rates: utterances or audio of steady steps (not warm-up, tracing or lost work) per second of "
     "these steps; for the whole run, or until a target was met. Input wait: waiting as a share of "
     "waiting and steady steps. Padding efficiency: real frames as a share of all frames, over all "
-    "steps. Batch: the nominal size; mean batch: utterances per step, fewer if an epoch ends in a "
+    "steps. Of the machine: the processor time that the steps got, as a share of what they could "
+    "have used (docs/quiet_machine.md). Batch: the nominal size; mean batch: utterances per step, "
+    "fewer if an epoch ends in a "
     f"smaller batch. {UNKNOWN}: nothing left to measure, or not recorded."
 )
 
@@ -239,6 +242,12 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
         SPEEDS[1],
         Column("input\nwait %", "input_wait_share", "throughput.input_wait_share", percent),
         Column(padding, "padding_efficiency", "throughput.padding_efficiency", percent),
+        Column("of the\nmachine %", "host_share", "host.share", percent),
+        Column("", "host_stolen_s", "host.stolen_s"),
+        Column("", "host_throttled_s", "host.throttled_s"),
+        Column("", "host_competed_s", "host.competed_s"),
+        Column("", "host_stopped_s", "host.stopped_s"),
+        Column("", "undisturbed_steps_s", "host.undisturbed_s"),
         Column("batch", "global_batch_size", "facts.global_batch_size", batch),
         Column("mean\nbatch", "mean_batch", "throughput.mean_batch", fixed(1)),
         Column("steps\nmeasured", "steps_measured", "throughput.steps"),
@@ -289,7 +298,7 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         ends = result.statistics.interval_s
         if ends is None:
             return UNKNOWN
-        return " to ".join(map(minutes, ends)) + (" +" if result.statistics.at_least else "")
+        return " to ".join(map(minutes, ends))
 
     return [
         Column("Runs", "group", "group"),
@@ -304,16 +313,12 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         Column("", "median_95_high_s", "statistics.interval_s.1"),
         Column("CV %", "coefficient_of_variation", "statistics.coefficient_of_variation", percent),
         Column("between\nevaluations", "bracket_s", "statistics.bracket_s", minutes),
-        Column("restricted\nmean", "restricted_mean_s", "statistics.restricted_mean_s", minutes),
-        Column("", "restriction_s", "statistics.restriction_s"),
         Column("", "ratio_to_first", "comparison.ratio"),
         Column("", "ratio_95_low", "comparison.interval.0"),
         Column("", "ratio_95_high", "comparison.interval.1"),
-        Column("", "ratio_of_middles", "comparison.ratio_of_middles"),
-        Column("", "interpolated_ratio", "comparison.interpolated_ratio"),
+        Column("", "ratio_by_rule", "comparison.ratio_by_rule"),
         Column("", "p_value", "comparison.p_value"),
         Column("", "p_adjusted", "comparison.adjusted_p"),
-        Column("", "permutation_p", "comparison.permutation_p"),
     ]
 
 
@@ -321,12 +326,10 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
     notes = [
         "A run that never reaches the target counts as longer than any time. Without extremes: the "
         "mean without the fastest and the slowest of 5 runs or more. 95 % of median: confidence "
-        "interval over seeds of the median time at which the error curve crosses the target, "
-        "before the rule is met; +: 95 % or more, as the runs differ by less than the time "
-        "between evaluations. CV: standard deviation divided by mean, of times interpolated "
-        "between evaluations where possible. Between evaluations: the mean time between the two "
-        "evaluations around a crossing. Restricted mean: from the Kaplan-Meier curve, up to the "
-        f"longest time observed. {UNKNOWN}: too few runs, or too many that never reach the target."
+        "interval of the median over seeds. CV: standard deviation divided by mean, of times "
+        "interpolated between evaluations where possible. Between evaluations: the mean time "
+        "between the two evaluations around a crossing. "
+        f"{UNKNOWN}: too few runs, or too many that never reach the target."
     ]
     for result in results:
         why, runs = result.statistics.no_interval, result.statistics.n
@@ -334,7 +337,7 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         notes += [finding(results[0], result)] if result is not results[0] else []
         notes += [_power(result)] if power else []
         notes += _spread(report, result)
-    notes += _verdicts(results)
+    notes += _verdicts(results, report.question.test)
     title = f"{target_label(*results[0].target)} over the runs of each configuration"
     return table_of(title, group_columns(report), results, notes, **_of_groups("groups", results))
 
@@ -344,22 +347,20 @@ def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
     return {"colours": colours, "name": f"{kind}_{target_name(results[0].target)}"}
 
 
-def _verdicts(results: Sequence[GroupResult]) -> list[str]:
+def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
     compared = [result.comparison for result in results if result.comparison]
-    if all(comparison.p_value is None for comparison in compared):
+    if all(comparison.ratio is None for comparison in compared):
         return []
-    text = (
-        "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
-        "allow for that time. The rule is met later than a curve crosses its "
-        "target, and how much later depends on how often runs are evaluated, which biases ratios "
-        "of the rule's times; tests use the crossings"
-    )
+    text = ESTIMAND[test]
+    if all(comparison.p_value is None for comparison in compared):
+        return [text]
+    text += " A verdict needs a p-value below 0.05"
     tests = max(comparison.comparisons for comparison in compared)
     if tests > 1:
         text += (
-            f". Each interval by itself is a 95 % interval; p is adjusted for the report's {tests} "
-            "comparisons by Holm's method, so that the probability of any false verdict is at most "
-            "5 %. A comparison may therefore be undecided although its interval excludes 1"
+            f", adjusted for the report's {tests} comparisons by Holm's method, so that the "
+            "probability of any false verdict is at most 5 %. Each interval is a 95 % interval by "
+            "itself, so a comparison may be undecided although its interval excludes 1"
         )
     return [f"{text}."]
 
@@ -404,9 +405,9 @@ def _power(result: GroupResult) -> str:
     bracket = sum(b.first_hit_s / b.last_miss_s - 1 for b in met) / len(met)
     spread = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
     spread += f"{100 * bracket:.2g} % of its time, "
-    if bracket >= 0.10:
+    needed = runs_to_detect(variation, bracket=bracket)
+    if needed is None:
         return f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
-    needed = runs_to_detect(variation, bracket=bracket) or "more than 1000"
     return f"{spread}{needed} runs per group would show a gap of 10 % (5 % level, 80 % power)."
 
 
