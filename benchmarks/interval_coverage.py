@@ -1,36 +1,39 @@
 """Simulates how often the report's intervals and verdicts on groups of runs are right.
 
-    python benchmarks/interval_coverage.py [--seed 1] [--draws 10000] [--quick] [--out FILE.json]
+    python benchmarks/interval_coverage.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
 
 Each run's error curve falls and crosses the target at its own time. It is evaluated on a grid whose
 pace differs by 0.3 % between runs, and the rule (the first crossing, or a median of 3 or 5) reads
 the evaluations. The median time's place in the grid is random. The simulation uses tfasr's own code
-for groups (`tfasr.tta`) and word errors (`tfasr.scoring`). "At the rule's end" uses brackets that
-end where the rule is met, as in earlier versions.
+for groups (`tfasr.tta`) and word errors (`tfasr.scoring`).
 """
 
 import argparse
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import gamma, norm, rankdata
+from scipy.stats import gamma
 
 from tfasr.scoring.summary import exchange_p, rate_interval
-from tfasr.tta.comparison import order_scores
-from tfasr.tta.groups import bracketed_mean, mean_difference
+from tfasr.tta.comparison import LEVEL
+from tfasr.tta.groups import median_interval
+from tfasr.tta.policies import evaluations_in
+from tfasr.tta.ranks import GROUPS, PAIRS, Ratios, compare_ends, log_ratios
 
-RATIOS = (1.0, 1.2)
-LEVEL = 0.05
+RATIO = 1.2
 JITTER = 0.003
-SLOW, SLOW_SHARE = 1.6, 1 / 6
+SLOWER = 1.6  # how many times as long the slow runs take
 LONGEST = 8.0  # no time is longer than so many medians
+LARGE = 2000  # runs a group, for a ratio that counts as the true one
+
+Ends = tuple[np.ndarray, np.ndarray]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,27 +44,22 @@ class Design:
         sizes: runs per group.
         variations: CVs of the times.
         evaluations: to the target, on the first group's grid.
-        grids: time between the second group's evaluations, relative to the first's.
-        windows: evaluations whose median meets the target.
+        slow: shares of slow runs.
         noises: of an evaluation, relative to the fall of the error between two.
         others: groups compared with the first.
         speakers: numbers of speakers, and utterances of each.
     """
 
-    sizes: tuple[int, ...] = (2, 3, 4, 5, 8, 10)
-    variations: tuple[float, ...] = (0.003, 0.02, 0.05, 0.10, 0.20, 0.50)
-    evaluations: tuple[int, ...] = (10, 40)
-    grids: tuple[float, ...] = (1.0, 3.0)
-    windows: tuple[int, ...] = (1, 3, 5)
+    sizes: tuple[int, ...] = (5, 8, 12, 20)
+    variations: tuple[float, ...] = (0.02, 0.10, 0.30)
+    evaluations: tuple[int, ...] = (10, 160)
+    slow: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
     noises: tuple[float, ...] = (0.5, 1.0, 2.0)
     others: tuple[int, ...] = (1, 3, 5)
     speakers: tuple[tuple[int, int], ...] = ((5, 20), (10, 20), (15, 20), (20, 20), (40, 20))
 
 
-QUICK = Design((3, 5), (0.003, 0.10, 0.50), (10,), noises=(1.0,), others=(3,), speakers=((6, 8),))
-
-Ends = tuple[np.ndarray, np.ndarray]
-Row = dict[str, Any]
+QUICK = Design((6,), (0.10,), (10, 160), (0.3,), noises=(1.0,), others=(3,), speakers=((6, 8),))
 
 
 def spread_of(variation: float) -> float:
@@ -82,26 +80,13 @@ def log_t3(variation: float, shape: tuple[int, ...], rng: np.random.Generator) -
     return np.exp(spread_of(variation) / np.sqrt(3) * rng.standard_t(3, shape))
 
 
-def some_slow(variation: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """One run in six takes 1.6 times as long; the CV is that of the others."""
-    spread, slower = spread_of(variation), math.log(SLOW)
-
-    def excess(log: float) -> float:
-        of_slow = SLOW_SHARE * norm.cdf((log - slower) / spread)
-        return (1 - SLOW_SHARE) * norm.cdf(log / spread) + of_slow - 0.5
-
-    times = log_normal(variation, shape, rng)
-    times *= np.where(rng.random(shape) < SLOW_SHARE, SLOW, 1.0)
-    return times / math.exp(brentq(excess, -1, 2))
-
-
-DISTRIBUTIONS = {
-    "log-normal": log_normal,
-    "gamma": gamma_times,
-    "t3": log_t3,
-    "one in six slower": some_slow,
-}
+SHAPES = {"log-normal": log_normal, "gamma": gamma_times, "t3": log_t3}
 """Times over seeds with a median of 1: of a CV, in a shape."""
+
+
+def slowed(times: np.ndarray, slow: float, rng: np.random.Generator) -> np.ndarray:
+    """Returns times of which a share is `SLOWER` times as long."""
+    return times * np.where(rng.random(times.shape) < slow, SLOWER, 1.0)
 
 
 def read(
@@ -138,10 +123,10 @@ def read(
 
 
 def draw(
-    distribution: str, centre: np.ndarray, variation: float, n: int, rng: np.random.Generator
+    shape: str, centre: np.ndarray, variation: float, n: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Returns times ``(draws, n)`` about medians."""
-    times = DISTRIBUTIONS[distribution](variation, (centre.size, n), rng)
+    times = SHAPES[shape](variation, (centre.size, n), rng)
     return centre[:, None] * np.minimum(times, LONGEST)
 
 
@@ -150,179 +135,214 @@ def phases(draws: int, coarsest: float) -> np.ndarray:
     return (np.arange(draws) + 0.5) / draws * coarsest - coarsest / 2
 
 
-def of_logarithms(ends: Ends):
-    """Returns the library's estimate; a run that hits at its first evaluation has no lower end."""
-    low = np.where(ends[0] > 0, ends[0], np.nan)
-    return bracketed_mean(np.log(low), np.log(ends[1]))
+def log_of(ends: Ends) -> Ends:
+    """Returns logarithms; a run that hits at its first evaluation has no lower end."""
+    with np.errstate(divide="ignore"):
+        return np.log(ends[0]), np.log(ends[1])
 
 
-def shifted(ends: Ends, late: np.ndarray) -> Ends:
-    return ends[0] + late, ends[1] + late
+def compared(first: Ends, second: Ends, test: str = GROUPS) -> Ratios:
+    return compare_ends(log_of(first), log_of(second), test, 1 - LEVEL)
 
 
-def share(hits: np.ndarray, fewest: int = 1) -> float | None:
-    """Returns the percentage of true values; None for fewer than ``fewest``."""
-    return round(100 * float(np.mean(hits)), 1) if hits.size >= fewest else None
+def share(hits: np.ndarray) -> float:
+    """Returns the percentage of true values."""
+    return round(100 * float(np.mean(hits)), 1)
 
 
-def interval_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields the coverage of intervals for a group's median and for two groups' ratio.
+def contains(found: Ratios, ratio: float) -> float:
+    log_ratio = math.log(ratio)
+    return share((found.low <= log_ratio) & (log_ratio <= found.high))
 
-    ``printed``: percent of draws with an interval. ``plain``: percent of these called "95 %", not
-    "at least 95 %". ``spread``: of the times, relative to the longest time between evaluations, in
-    logarithms.
+
+def width_of(found: Ratios) -> float:
+    """Returns by how many percent the upper end exceeds the ratio, in the median draw."""
+    return round(100 * float(np.median(np.expm1(found.high - found.estimate))), 1)
+
+
+def shape_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields coverage of a ratio of 1.2, and verdicts on equal groups, by times' shape.
+
+    Of both groups, a share of runs is slow, as on a host with two speeds.
     """
     cells = itertools.product(
-        DISTRIBUTIONS, design.variations, design.sizes, design.evaluations, design.windows
+        (GROUPS, PAIRS), SHAPES, (0.0, 0.5), design.variations, design.evaluations, design.sizes
     )
-    for distribution, variation, n, evaluations, window in cells:
-        cell: Row = {"distribution": distribution, "cv": variation, "n": n}
-        cell |= {"evaluations": evaluations, "window": window}
-        for grid in (None, *design.grids):
-            centre = evaluations + phases(draws, grid or 1.0)
-            first = read(draw(distribution, centre, variation, n, rng), 1.0, window, rng)
-            if grid is None:
-                yield cell | {"kind": "median"} | _median(*first, centre, variation)
-                continue
-            result = []
-            for ratio in RATIOS:
-                times = draw(distribution, centre * ratio, variation, n, rng)
-                second = read(times, grid, window, rng)
-                result.append(_ratio(first, second, ratio))
-            spread = spread_of(variation) / math.log1p(grid / evaluations)
-            row = {"kind": "ratio", "grid": grid, "spread": round(spread, 3)}
-            merged = {name: _worst([item[name] for item in result]) for name in result[0]}
-            yield cell | row | merged | {"false_faster": result[0]["false_faster"]}
+    for test, shape, slow, variation, evaluations, n in cells:
+        if test == PAIRS and n < 6:
+            continue
+        centre = evaluations + phases(draws, 1.0)
+        groups = [slowed(draw(shape, centre, variation, n, rng), slow, rng) for _ in range(2)]
+        first = read(groups[0], 1.0, 3, rng)[0]
+        equal = compared(first, read(groups[1], 1.0, 3, rng)[0], test)
+        found = compared(first, read(RATIO * groups[1], 1.0, 3, rng)[0], test)
+        yield {
+            "test": test, "shape": shape, "slow": slow, "cv": variation,
+            "evaluations": evaluations, "n": n, "coverage": contains(found, RATIO),
+            "decided": share((found.p_value < LEVEL) & (found.sign > 0)),
+            "width": width_of(found), "false": share(equal.p_value < LEVEL),
+        }  # fmt: skip
 
 
-def _worst(values: list[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return min(present) if present else None
+def kinds_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields coverage if only the second group has slow runs.
+
+    The true ratio is that of `LARGE` runs a group. It is also given how often one group is called
+    faster, and how often the interval contains the ratio of the groups' own medians.
+    """
+    for slow, test, n in itertools.product(design.slow, (GROUPS, PAIRS), design.sizes):
+        if test == PAIRS and n < 6:
+            continue
+        many = [log_normal(0.05, (1, LARGE), rng) for _ in range(2)]
+        many[1] = slowed(many[1], slow, rng)
+        exact = [(np.log(times), np.log(times)) for times in many]
+        true = math.exp(float(np.median(log_ratios(*exact, test)[0])))
+        centre = 160 + phases(draws, 1.0)
+        first = draw("log-normal", centre, 0.05, n, rng)
+        second = slowed(draw("log-normal", centre, 0.05, n, rng), slow, rng)
+        found = compared(read(first, 1.0, 3, rng)[0], read(second, 1.0, 3, rng)[0], test)
+        yield {
+            "test": test, "slow": slow, "n": n, "true": round(true, 3),
+            "coverage": contains(found, true),
+            "of_medians": contains(found, float(np.median(many[1]) / np.median(many[0]))),
+            "first": share((found.p_value < LEVEL) & (found.sign > 0)),
+            "second": share((found.p_value < LEVEL) & (found.sign < 0)),
+        }  # fmt: skip
 
 
-def _median(ends: Ends, late: np.ndarray, centre: np.ndarray, variation: float) -> Row:
-    result, before = of_logarithms(ends), bracketed_mean(*shifted(ends, late))
-    right = np.abs(result.mean - np.log(centre)) <= result.reach()
-    printed = ~np.isnan(result.mean) & ~result.uneven
-    mean = centre * math.exp(
-        spread_of(variation) ** 2 / 2
-    )  # which the interval was of, of log-normal times
-    return {
-        "spread": round(spread_of(variation) / float(np.mean(np.log1p(1 / centre))), 3),
-        "coverage": share(right[printed], 100),
-        "printed": share(printed),
-        "plain": share(~result.coarse[printed], 100),
-        "plain_coverage": share(right[printed & ~result.coarse], 100),
-        "at_rules_end": share(np.abs(before.mean - mean) <= before.reach()),
-    }
-
-
-def _ratio(first: tuple[Ends, np.ndarray], second: tuple[Ends, np.ndarray], ratio: float) -> Row:
-    first_means, second_means = of_logarithms(first[0]), of_logarithms(second[0])
-    result, printed = (
-        mean_difference(first_means, second_means),
-        ~np.isnan(first_means.mean + second_means.mean),
-    )
-    coarse = first_means.coarse | second_means.coarse
-    right = np.abs(result.shift - np.log(ratio)) <= result.reach
-    longer = np.abs(result.shift) > np.maximum(first_means.width, second_means.width)
-    before = mean_difference(*(of_logarithms(shifted(*group)) for group in (first, second)))
-    present = ~np.isnan(before.shift)
-    return {
-        "coverage": share(right[printed], 100),
-        "printed": share(printed),
-        "plain": share(~coarse[printed], 100),
-        "plain_coverage": share(right[printed & ~coarse], 100),
-        "at_rules_end": share((np.abs(before.shift - np.log(ratio)) <= before.reach)[present], 100),
-        "false_faster": share(((result.p_value < LEVEL) & longer)[printed], 100),
-    }
+def median_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields the coverage of the interval of one group's median time."""
+    for shape, slow, n in itertools.product(SHAPES, (0.0, 0.3), (6, 8, 12, 20)):
+        times = slowed(SHAPES[shape](0.10, (draws, n), rng), slow, rng)
+        many = slowed(SHAPES[shape](0.10, (200_000,), rng), slow, rng)
+        low, high = np.transpose([median_interval(row) for row in times.tolist()])
+        true = np.median(many)
+        yield {"shape": shape, "slow": slow, "n": n,
+               "coverage": share((low <= true) & (true <= high))}  # fmt: skip
 
 
 def noise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields effects of noisy evaluations; the second group has a coarser grid, or the same.
+    """Yields effects of noisy evaluations on equal groups, also where grids differ.
 
     A group on a grid of 3 has a third of the noise, as its error falls three times as far between
     two evaluations. ``early``: by how many evaluations the middles precede the crossings.
     """
     evaluations = 20
-    sizes = [n for n in design.sizes if n in (3, 5, 10)]
-    cells = itertools.product((0.02, 0.10), design.noises, design.windows, sizes)
-    for variation, noise, window, n in cells:
-        row: Row = {"cv": variation, "noise": noise, "window": window, "n": n}
-        centre = evaluations + phases(draws, 1.0)
-        times = draw("log-normal", centre, variation, n, rng)
-        first = read(times, 1.0, window, rng, noise)
-        row["early"] = round(float(np.mean(times - (first[0][0] + first[0][1]) / 2)), 2)
-        row["median"] = _median(*first, centre, variation)["coverage"]
-        for grid in design.grids:
+    for noise, window, n in itertools.product(design.noises, (1, 3, 5), (5, 12)):
+        row: Row = {"noise": noise, "window": window, "n": n}
+        for grid in (1.0, 3.0):
             centre = evaluations + phases(draws, grid)
-            first = read(draw("log-normal", centre, variation, n, rng), 1.0, window, rng, noise)
-            times = draw("log-normal", centre, variation, n, rng)
-            second = read(times, grid, window, rng, noise / grid)
-            result = _ratio(first, second, 1.0)
-            row |= {
-                f"ratio_{grid:g}": result["coverage"],
-                f"false_{grid:g}": result["false_faster"],
-            }
+            times = [draw("log-normal", centre, 0.05, n, rng) for _ in range(2)]
+            first = read(times[0], 1.0, window, rng, noise)[0]
+            second = read(times[1], grid, window, rng, noise / grid)[0]
+            row["early"] = round(float(np.mean(times[0] - (first[0] + first[1]) / 2)), 2)
+            found = compared(first, second)
+            row[f"coverage_{grid:g}"] = contains(found, 1.0)
+            row[f"false_{grid:g}"] = share(found.p_value < LEVEL)
         yield row
+
+
+def often_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields what several evaluations an epoch do to the times that a rule reads.
+
+    Errors fall by 1 an epoch. Noise is independent from one evaluation to the next, or lasts for a
+    quarter of an epoch. Times are relative to the true crossing, in epochs.
+    """
+    epochs = 14
+    for per_epoch, noise, lasting in itertools.product((1, 4, 8), design.noises, (False, True)):
+        median = epochs + rng.uniform(-0.5, 0.5, draws)
+        crossed = median[:, None] * log_normal(0.10, (draws, 5), rng)
+        number = np.arange(1, 2 * epochs * per_epoch + 1)
+        walk = rng.standard_normal((draws, 5, number.size))
+        if lasting:
+            kept = math.exp(-4 / per_epoch)
+            for at in range(1, number.size):
+                walk[..., at] *= math.sqrt(1 - kept**2)
+                walk[..., at] += kept * walk[..., at - 1]
+        errors = crossed[..., None] - number / per_epoch + noise * walk
+        for window in sorted({3, evaluations_in(3, per_epoch)}):
+            met = np.cumsum(errors <= 0, axis=-1)
+            before = np.concatenate([np.zeros((draws, 5, window)), met[..., :-window]], -1)
+            rule = ((met - before > window // 2) & (number >= window)).argmax(axis=-1) + 1
+            high = (rule - window // 2) / per_epoch
+            yield {
+                "per_epoch": per_epoch, "window": window, "noise": noise, "noise_lasts": lasting,
+                "middle_late": round(float(np.mean(high - 0.5 / per_epoch - crossed)), 2),
+                "rule_late": round(float(np.mean(rule / per_epoch - crossed)), 2),
+            }  # fmt: skip
 
 
 def familywise_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
     """Yields how often a report on equal groups has any verdict, with Holm's method and without."""
     targets = 6
-    for n, others, correlation in itertools.product((3, 5), design.others, (0.5, 0.8)):
-        row: Row = {"n": n, "targets": targets, "others": others, "correlation": correlation}
+    for n, others, correlation in itertools.product((5, 8), design.others, (0.5, 0.8)):
         common = rng.standard_normal((draws, 1, others + 1, n))
-        noise_of_runs = rng.standard_normal((draws, targets, others + 1, n))
-        noise = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * noise_of_runs
-        centres = np.linspace(15, 40, targets)[:, None, None]
-        times = centres * np.exp(spread_of(0.10) * noise)
-        logs = [np.log(end) for end in read(times, 1.0, 3, rng)[0]]
-        first, second = (
-            bracketed_mean(*(end[:, :, part] for end in logs))
-            for part in (slice(0, 1), slice(1, None))
-        )
-        result = mean_difference(first, second)
-        longer = (np.abs(result.shift) > np.maximum(first.width, second.width)).reshape(draws, -1)
-        p_values = result.p_value.reshape(draws, -1)
-        row["any_false_unadjusted"] = share(((p_values < LEVEL) & longer).any(axis=1))
+        own = rng.standard_normal((draws, targets, others + 1, n))
+        noise = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
+        centres = np.linspace(150, 400, targets)[:, None, None]
+        low, high = read(centres * np.exp(spread_of(0.10) * noise), 1.0, 3, rng)[0]
+        of_others = compared(
+            (low[:, :, :1], high[:, :, :1]), (low[:, :, 1:], high[:, :, 1:])
+        ).p_value.reshape(draws, -1)
         # Holm's method rejects anything only if the smallest p-value passes the strictest level.
-        strictest = p_values == p_values.min(axis=1, keepdims=True)
-        passed = strictest & (p_values < LEVEL / p_values.shape[1]) & longer
-        row["any_false_holm"] = share(passed.any(axis=1))
+        yield {
+            "n": n, "targets": targets, "others": others, "correlation": correlation,
+            "any_false_unadjusted": share((of_others < LEVEL).any(axis=1)),
+            "any_false_holm": share((of_others < LEVEL / of_others.shape[1]).any(axis=1)),
+        }  # fmt: skip
+
+
+def stopped(ends: Ends, at: float) -> Ends:
+    """Returns what is known of runs that were stopped at a time."""
+    late = ends[1] > at
+    return np.where(late, np.minimum(ends[0], at), ends[0]), np.where(late, np.inf, ends[1])
+
+
+def stopping_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields verdicts for a challenger of two kinds of runs, by when one group gives up.
+
+    The first group needs 10. A share of the second group's seeds needs 8, the others 16.
+    """
+    for quick, stop, n in itertools.product((0.4, 0.5, 0.6, 1.0), (np.inf, 11.5, 9.0), (8, 12)):
+        shape = (draws, n)
+        first = 10 * log_normal(0.05, shape, rng)
+        kinds = np.where(rng.random(shape) < quick, 8.0, 16.0)
+        second = kinds * log_normal(0.05, shape, rng)
+        groups = [read(times * 16, 1.0, 1, rng)[0] for times in (first, second)]
+        row: Row = {"quick": quick, "stop": "never" if math.isinf(stop) else stop, "n": n}
+        for name, changed in (
+            ("challenger", (groups[0], stopped(groups[1], 16 * stop))),
+            ("reigning", (stopped(groups[0], 16 * stop), groups[1])),
+            ("both", tuple(stopped(ends, 16 * stop) for ends in groups)),
+        ):
+            found = compared(*changed)
+            row[f"{name}_stopped"] = share((found.p_value < LEVEL) & (found.sign < 0))
         yield row
 
 
-def censoring_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Yields how often equal groups are called different if one was stopped earlier."""
-    sizes = [n for n in design.sizes if 5 <= n <= 8]  # of 10 there are 184 756 exchanges
-    for n, variation, stopped in itertools.product(sizes, design.variations, (0.8, 0.9, 1.0)):
-        centre = 15 + phases(draws, 1.0)
-        ends = []
-        for budget in (np.inf, np.floor(stopped * 15)):
-            times = draw("log-normal", centre, variation, n, rng)
-            (low, high), behind = read(times, 1.0, 3, rng)
-            late = high + behind > budget
-            # The last full window before a run stops has its middle one evaluation earlier.
-            seen = (np.floor(stopped * 15 / (high - low)) - 1) * (high - low)
-            ends.append((np.where(late, seen, low), np.where(late, np.inf, high)))
-        low, high = (np.concatenate(pair, axis=1) for pair in zip(*ends, strict=True))
+def subset_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Yields by how much evaluating a part of the validation set moves a ratio of times.
+
+    Two recipes err equally often on all utterances, in 15 % of words at the target and in
+    proportion to 1 / time, but differ in which utterances suit them (``suits``, the standard
+    deviation of the logarithm of their rates). Both are evaluated on the same part.
+    """
+    sizes = ((40, 100), (80, 100), (400, 1000))
+    for (part, whole), suits in itertools.product(sizes, (0.1, 0.3)):
+        words = 1 + rng.poisson(9, (draws, 1, whole))
+        hard = 0.5 * rng.standard_normal((draws, 1, whole))
+        rates = np.exp(hard + suits * rng.standard_normal((draws, 2, whole)))
+        rates /= (rates * words).sum(axis=-1, keepdims=True)
+        errors = rng.poisson(0.15 * words.sum(axis=-1, keepdims=True) * rates * words)
+        of_all = np.log(errors.sum(axis=-1))
+        of_part = np.log(np.maximum(errors[..., :part].sum(axis=-1), 1))
+        moved = np.diff(of_part, axis=-1) - np.diff(of_all, axis=-1)
         yield {
-            "n": n,
-            "cv": variation,
-            "stopped_at": stopped,
-            "false_never_last": share(exchanges(rankdata(high, axis=1), n) < LEVEL),
-            "false_gehan": share(exchanges(order_scores(low, high), n) < LEVEL),
+            "evaluated": part,
+            "of": whole,
+            "suits": suits,
+            "moves": round(100 * float(np.std(moved)), 1),
         }
-
-
-def exchanges(scores: np.ndarray, n: int) -> np.ndarray:
-    """Returns two-sided p-values over all assignments of runs to two groups."""
-    dealt = np.array(list(itertools.combinations(range(scores.shape[1]), n)))
-    chosen = np.zeros((len(dealt), scores.shape[1]))
-    chosen[np.arange(len(dealt))[:, None], dealt] = 1
-    sums = (scores - scores.mean(axis=1, keepdims=True)) @ chosen.T
-    return np.mean(np.abs(sums) >= np.abs(sums[:, :1]) - 1e-9, axis=1)
 
 
 def spoken(
@@ -369,225 +389,62 @@ def speaker_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterat
         }
 
 
-PARTS = {
-    "intervals": (interval_rows, 2),
-    "noise": (noise_rows, 4),
-    "familywise": (familywise_rows, 1),
-    "censoring": (censoring_rows, 2),
-    "speakers": (speaker_rows, 10),
+Rows = Callable[[Design, int, np.random.Generator], Iterator[Row]]
+PARTS: dict[str, tuple[str, Rows, int]] = {
+    "shapes": ("Two groups: coverage of a ratio of 1.2, verdicts on equal groups", shape_rows, 1),
+    "kinds": ("Only the second group has slow runs", kinds_rows, 1),
+    "median": ("Coverage of the interval of a group's median", median_rows, 1),
+    "noise": ("Noisy evaluations, 20 of them to the target, CV 5 %", noise_rows, 4),
+    "often": ("Several evaluations an epoch: times after the crossing, in epochs", often_rows, 2),
+    "familywise": ("Any false verdict in a report on equal groups", familywise_rows, 1),
+    "stopping": ("The second group called faster, by who gives up when", stopping_rows, 1),
+    "subset": ("Evaluating a part of the utterances moves ratios by (SD, %)", subset_rows, 4),
+    "speakers": ("Word error rates: intervals for other speakers", speaker_rows, 10),
 }
-"""The simulations, and by what number each divides the draws that it would take too long over."""
+"""The simulations: title, rows, and by what the number of draws is divided."""
 
 
 def simulate(seed: int, draws: int, design: Design = Design()) -> dict[str, Any]:
     """Returns all parts' rows, with independent random numbers."""
     result: dict[str, Any] = {"seed": seed, "draws": draws}
-    for number, (name, (rows, fewer)) in enumerate(PARTS.items()):
+    for number, (name, (_, rows, fewer)) in enumerate(PARTS.items()):
         rng = np.random.default_rng([seed, number])
         result[name] = list(rows(design, draws // fewer, rng))
     return result
 
 
 def to_markdown(result: dict[str, Any]) -> str:
-    """Returns the tables of a simulation, percent in every cell."""
-    parts = {name: result["draws"] // fewer for name, (_, fewer) in PARTS.items()}
-    return "\n".join(
-        [
-            _classes_table(result["intervals"], parts["intervals"]),
-            _sizes_table(result["intervals"], parts["intervals"]),
-            _coverage_table("median", result["intervals"], parts["intervals"]),
-            _coverage_table("ratio", result["intervals"], parts["intervals"]),
-            _before_table(result["intervals"], parts["intervals"]),
-            _table(
-                f"Noise of evaluations, 20 of them to the target ({_error(parts['noise'])})",
-                {"cv": "CV", "noise": "noise", "window": "window",
-                 "early": "early by", "median": "median",
-                 **{f"{kind}_{grid:g}": f"{heading}, grid {grid:g}" for grid in DESIGN_GRIDS
-                    for kind, heading in (("ratio", "ratio of 1"), ("false", "false faster"))}},
-                _over_sizes(result["noise"]),
-            ),
-            _table(
-                "Any false verdict in a report on equal groups (6 targets, CV 10 %; "
-                f"{_error(parts['familywise'])})",
-                {"n": "n", "others": "other groups", "correlation": "correlation of targets",
-                 "any_false_unadjusted": "p < 0.05 each", "any_false_holm": "Holm"},
-                result["familywise"],
-            ),
-            _table(
-                "Equal groups called different, one of them stopped at a share of the median time "
-                f"({_error(parts['censoring'])})",
-                {"n": "n", "cv": "CV", "stopped_at": "stopped at",
-                 "false_never_last": "ranks, never last", "false_gehan": "Gehan"},
-                result["censoring"],
-            ),
-            _table(
-                "Word error rates: intervals for other speakers, and equal systems called "
-                f"different ({_error(parts['speakers'])})",
-                {"speakers": "speakers", "utterances_each": "utterances each",
-                 "coverage_by_speaker": "covers, by speaker",
-                 "coverage_by_utterance": "covers, by utterance",
-                 "false_by_speaker": "false, by speaker",
-                 "false_by_utterance": "false, by utterance"},
-                result["speakers"],
-            ),
-        ]
-    )  # fmt: skip
-
-
-DESIGN_GRIDS = Design().grids
-CLASSES = {"below 0.5": (0, 0.5), "0.5 to 1": (0.5, 1), "1 or more": (1, math.inf)}
-
-
-def _error(draws: int) -> str:
-    return f"{draws} draws, Monte Carlo error {100 * math.sqrt(0.95 * 0.05 / draws):.1f} at 95 %"
-
-
-def _classes_table(rows: list[Row], draws: int) -> str:
-    shown = []
-    kinds = itertools.product(("median", "ratio"), DISTRIBUTIONS, CLASSES.items())
-    for kind, distribution, (label, (low, high)) in kinds:
-        cells = [
-            row
-            for row in rows
-            if (row["kind"], row["distribution"]) == (kind, distribution)
-            and low <= row["spread"] < high
-            and row["n"] >= 3
-        ]
-        if not cells:
-            continue
-        of_plain = [row for row in cells if row["plain"] is not None and row["plain"] >= 50]
-        shown.append(
-            {"kind": kind, "distribution": distribution, "spread": label, "cells": len(cells)}
-            | {"coverage": _range(row["coverage"] for row in cells)}
-            | {"none": _range(round(100 - row["printed"], 1) for row in cells)}
-            | {"plain": _range(row["plain"] for row in cells)}
-            | {"coverage_plain": _range(row["coverage"] for row in of_plain)}
-        )
-    headings = {
-        "kind": "interval of", "distribution": "times",
-        "spread": "spread / time between evaluations",
-        "cells": "cells", "coverage": "covers", "none": "no interval", "plain": 'called "95 %"',
-        "coverage_plain": 'covers, cells mostly called "95 %"',
-    }  # fmt: skip
-    return _table(f"All cells with 3 runs or more ({_error(draws)})", headings, shown)
-
-
-def _sizes_table(rows: list[Row], draws: int) -> str:
-    sizes = sorted({row["n"] for row in rows})
-    shown = [
-        {"kind": kind, "distribution": distribution}
-        | {
-            str(n): _range(
-                row["coverage"]
-                for row in rows
-                if (row["kind"], row["distribution"], row["n"]) == (kind, distribution, n)
-            )
-            for n in sizes
-        }
-        for kind, distribution in itertools.product(("median", "ratio"), DISTRIBUTIONS)
-    ]
-    headings = {"kind": "interval of", "distribution": "times"}
-    headings |= {str(n): f"n = {n}" + (", not printed" if n < 3 else "") for n in sizes}
-    return _table(f"By the number of runs, all cells ({_error(draws)})", headings, shown)
-
-
-def _over_sizes(rows: list[Row]) -> list[Row]:
-    shown: dict[tuple, list[Row]] = {}
-    for row in rows:
-        shown.setdefault((row["cv"], row["noise"], row["window"]), []).append(row)
-    return [
-        {name: _range(row[name] for row in cells) for name in cells[0]}
-        | dict(zip(("cv", "noise", "window"), key, strict=True))
-        for key, cells in shown.items()
-    ]
-
-
-def _coverage_table(kind: str, rows: list[Row], draws: int) -> str:
-    rows = [row for row in rows if row["kind"] == kind]
-    shown, sizes = [], sorted({row["n"] for row in rows})
-    keys = sorted(
-        {(list(DISTRIBUTIONS).index(r["distribution"]), r.get("grid", 1), r["cv"]) for r in rows}
-    )
-    for number, grid, variation in keys:
-        distribution = list(DISTRIBUTIONS)[number]
-        line: Row = {"distribution": distribution, "grid": grid, "cv": variation}
-        for n in sizes:
-            cells = [
-                row["coverage"]
-                for row in rows
-                if (row["distribution"], row.get("grid", 1), row["cv"], row["n"])
-                == (distribution, grid, variation, n)
-            ]
-            line[str(n)] = _range(cells)
-        shown.append(line)
-    headings = {"distribution": "times", "grid": "second grid", "cv": "CV"}
-    if kind == "median":
-        del headings["grid"]
-    headings |= {str(n): f"n = {n}" + (", not printed" if n < 3 else "") for n in sizes}
-    return _table(f"Interval of the {kind} ({_error(draws)})", headings, shown)
-
-
-def _before_table(rows: list[Row], draws: int) -> str:
-    shown = []
-    log_normal_rows = [row for row in rows if row["distribution"] == "log-normal" and row["n"] >= 3]
-    for key in sorted({(row["window"], row["cv"]) for row in log_normal_rows}):
-        line: Row = dict(zip(("window", "cv"), key, strict=True))
-        for kind, grid in (("median", 1), *(("ratio", grid) for grid in DESIGN_GRIDS)):
-            cells = [
-                row
-                for row in log_normal_rows
-                if (row["window"], row["cv"]) == key
-                and (row["kind"], row.get("grid", 1)) == (kind, grid)
-            ]
-            for name in ("coverage", "at_rules_end"):
-                line[f"{kind}{grid}{name}"] = _range(row[name] for row in cells)
-        shown.append(line)
-    headings = {"window": "window", "cv": "CV"}
-    for kind, grid in (("median", 1), *(("ratio", grid) for grid in DESIGN_GRIDS)):
-        label = kind if kind == "median" else f"ratio, grid {grid:g}"
-        headings |= {
-            f"{kind}{grid}coverage": label,
-            f"{kind}{grid}at_rules_end": f"{label}: at the rule's end",
-        }
-    return _table(f"By window, log-normal times ({_error(draws)})", headings, shown)
-
-
-def _table(title: str, headings: dict[str, str], rows: list[Row]) -> str:
-    lines = [
-        f"### {title}",
-        "",
-        f"| {' | '.join(headings.values())} |",
-        "|---:" * len(headings) + "|",
-    ]
-    for row in rows:
-        cells = [f"{100 * row[key]:g} %" if key == "cv" else f"{row[key]}" for key in headings]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
-
-
-def _range(values: Any) -> str:
-    present = sorted(value for value in values if value is not None)
-    if not present:
-        return "n/a"
-    return f"{present[0]}" if present[0] == present[-1] else f"{present[0]}-{present[-1]}"
+    """Returns the tables of a simulation, percent in most cells."""
+    lines = []
+    for name, (title, _, fewer) in PARTS.items():
+        draws = result["draws"] // fewer
+        error = 100 * math.sqrt(0.95 * 0.05 / draws)
+        rows = result[name]
+        lines += [f"### {title} ({draws} draws, Monte Carlo error {error:.1f} at 5 or 95 %)", ""]
+        lines += [f"| {' | '.join(rows[0])} |", "|---:" * len(rows[0]) + "|"]
+        lines += [f"| {' | '.join(str(row[key]) for key in rows[0])} |" for row in rows]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--draws", type=int, default=10_000, help="of every cell")
+    parser.add_argument("--draws", type=int, default=4000, help="of every cell")
     parser.add_argument(
         "--quick", action="store_true", help="few cells and draws, to see that it works"
     )
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write all figures")
     arguments = parser.parse_args()
     if arguments.quick:
-        result = simulate(arguments.seed, min(arguments.draws, 500), QUICK)
+        result = simulate(arguments.seed, min(arguments.draws, 400), QUICK)
     else:
         result = simulate(arguments.seed, arguments.draws)
+    text = to_markdown(result)
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(to_markdown(result), end="")
+        arguments.out.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(text, end="")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
     for condition, arms in measured.items():
         first = next(iter(arms.values()))
         brackets = [[Bracket(**run["bracket"]) for run in runs] for runs in arms.values()]
-        compared = [compare(brackets[0], times, "pairs") for times in brackets[1:]]
+        compared = [compare(brackets[0], times) for times in brackets[1:]]
         tested = [GroupComparison(None), *adjusted(compared)]
         for (arm, runs), comparison in zip(arms.items(), tested, strict=True):
             names = ("time_s", "exchange_s", "wait_s", "lost_utterances")
@@ -228,9 +228,7 @@ def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
             time_s, exchange_s, wait_s, lost = middles
             split = [[Parts(**run["parts"]) for run in group] for group in (first, runs)]
             factors = decompose(*split).factors
-            # None, or of restricted means, if a run missed the target.
-            has_ratio = comparison.ratio and not comparison.restricted_to_s
-            ratio = f"{comparison.ratio:.2f}" if has_ratio else ""
+            ratio = f"{comparison.ratio:.2f}" if comparison.ratio else ""
             ratio += f" ({interval_text(*comparison.interval)})" if comparison.interval else ""
             p_value = "" if comparison.adjusted_p is None else f"{comparison.adjusted_p:.2g}"
             cells = [

@@ -139,8 +139,8 @@ class Submission:
     def sealed_again(self, *, study: bool = True) -> Callable[[], Any]:
         if study:
             self.forger.write()
-            with tarfile.open(self.folder / STUDY_FILE, "w:xz", preset=0) as archive:
-                archive.format = tarfile.USTAR_FORMAT
+            options = {"preset": 0, "format": tarfile.USTAR_FORMAT}
+            with tarfile.open(self.folder / STUDY_FILE, "w:xz", **options) as archive:
                 for path in sorted(self.study.rglob("*")):
                     if path.is_file() and not path.is_symlink():
                         archive.add(path, path.relative_to(self.study).as_posix())

@@ -30,7 +30,7 @@ def write_tone_corpus(folder: Path, **splits: int) -> Path:
         for number in range(count):
             text = "".join(rng.choice(list(LETTERS), 3 + number % 3))
             path = f"audio/{split}-{number:02d}.wav"
-            samples = np.concatenate([_tone(letter, rng) for letter in text])
+            samples = np.concatenate([tone(letter, rng) for letter in text])
             with wave.open(str(folder / path), "wb") as file:
                 file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
                 file.writeframes((samples * 20000).astype("<i2").tobytes())
@@ -39,7 +39,7 @@ def write_tone_corpus(folder: Path, **splits: int) -> Path:
     return folder
 
 
-def _tone(letter: str, rng: np.random.Generator) -> np.ndarray:
+def tone(letter: str, rng: np.random.Generator) -> np.ndarray:
     times_s = np.arange(int(LETTER_S * RATE_HZ)) / RATE_HZ
     pitch_hz = 400 * 2 ** LETTERS.index(letter)
     envelope = np.sin(np.pi * times_s / LETTER_S)

@@ -1,5 +1,6 @@
 """Values of the sources that no other test asserts, for rows of docs/sources.md."""
 
+import configparser
 import re
 from pathlib import Path
 
@@ -183,6 +184,14 @@ def test_erts_configuration_is_bound():
     assert ert.experiments == 5  # ERT_NUM_EXPERIMENTS
     assert max(ert.working_set_bytes) == 1073741824  # ERT_MEMORY_MAX
     assert len(ert.working_set_bytes) == 14
+
+
+def test_the_designs_packages_are_required():
+    options = configparser.ConfigParser()
+    options.read(ROOT / "setup.cfg")
+    required = re.findall(r"^[\w-]+", options["options"]["install_requires"], re.MULTILINE)
+    assert {"tensorflow", "numpy", "jiwer", "absl-py", "gin-config"} <= set(required)
+    assert options["options.extras_require"]["tfio"].strip() == "tensorflow-io==0.37.1"
 
 
 def test_the_keyword_preset_is_the_talks_task():

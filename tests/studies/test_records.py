@@ -109,7 +109,12 @@ BAD_VALUES = [None, 5, -1.5, float("nan"), "", "x", [], {}, [1, 2], True, "é" *
 )
 def test_a_table_names_a_submission_that_states_nonsense(records, name, bad):
     stated = json.loads((SUBMISSION / "submission.json").read_text())
-    kinds = {"ratio": (type(None), int, float), "interval": type(None), "runs": int, "against": str}
+    kinds = {
+        "ratio": (type(None), int, float),
+        "interval": (type(None), list),
+        "runs": int,
+        "against": str,
+    }
     kinds |= {"statements": list, "files": dict}
     folder = records / "tones" / "001-faster"
     stating(folder, **{name: bad})

@@ -147,7 +147,7 @@ def test_the_training_model_is_away_while_another_evaluates(tmp_path, monkeypatc
     monkeypatch.setattr(swap.Swap, "_on_device", watched)
     model = stock_model()
     fitted(tmp_path / "run", epochs=2, model=model)
-    assert held == [0, 0]
+    assert held[1:] == [0, 0]  # after the first call, which only builds the evaluation model
     assert models[0] is models[1] is not model
     assert swap.held_bytes(models[0]) == 0
     memory = [e["value"] for e in read_events(tmp_path / "run") if e["key"] == "device_memory"]
@@ -172,8 +172,12 @@ def test_a_recorder_counts_what_came_before_and_fits_own_validation(tmp_path):
 
 
 def test_training_stops_at_the_targets(tmp_path):
-    history = fitted(tmp_path / "run", targets=["cer=9"], stop_at_targets=True, epochs=8)
+    history = fitted(tmp_path / "run", targets=["cer=1"], stop_at_targets=True, epochs=8)
     assert len(history.history["val_cer"]) == 3  # the median of three evaluations
+
+
+def loss_of_nothing(_, outputs):
+    return 0.0 * keras.ops.mean(outputs)
 
 
 def test_probabilities_and_a_last_blank_are_decoded_alike(tmp_path):
@@ -183,7 +187,7 @@ def test_probabilities_and_a_last_blank_are_decoded_alike(tmp_path):
     inputs = keras.Input((24, 3))
     turned = keras.ops.roll(keras.ops.softmax(model(inputs)), -1, axis=-1)
     other = keras.Model(inputs, turned)
-    other.compile(keras.optimizers.SGD(0.0), lambda y, p: 0.0 * keras.ops.mean(p))
+    other.compile(keras.optimizers.SGD(0.0), loss_of_nothing)
     model.compile(keras.optimizers.SGD(0.0), keras.losses.CTC())
     _, labels, _ = spoken(6, seed=2)
     lines = []

@@ -132,7 +132,8 @@ class AudioFile:
         self.channels: int = first.channels
         self.frames: int = sum(file.frames for file in files)
         self.remark = remark
-        self.exact_seek = len(files) == 1 and first.format in _EXACT_SEEK
+        keeps_no_state = first.format in _EXACT_SEEK and first.subtype in _EXACT_SEEK_SUBTYPES
+        self.exact_seek = len(files) == 1 and keeps_no_state
 
     def read(self, count: int) -> np.ndarray:
         """Returns the next samples, float32 ``(at most count, channels)``; none at the end."""
@@ -163,6 +164,12 @@ class AudioFile:
 
 # Formats whose decoders keep no state from one block of samples to the next.
 _EXACT_SEEK = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST", "FLAC")
+_EXACT_SEEK_SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32") + (
+    "FLOAT",
+    "DOUBLE",
+    "ULAW",
+    "ALAW",
+)
 
 
 @contextlib.contextmanager

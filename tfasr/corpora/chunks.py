@@ -32,14 +32,15 @@ class _Form:
     size: struct.Struct  # of a chunk's size
     name_bytes: int  # of a chunk's name
     samples: bytes  # name of the chunk of samples
+    before: int  # bytes in that chunk before the samples
     counts_header: bool  # whether a chunk's size includes its name and size
     alignment: int  # chunks begin at multiples of it
 
 
-_RIFF = _Form(12, struct.Struct("<I"), 4, b"data", False, 2)
-_AIFF = _Form(12, struct.Struct(">I"), 4, b"SSND", False, 2)
-_CAF = _Form(8, struct.Struct(">Q"), 4, b"data", False, 1)
-_W64 = _Form(40, struct.Struct("<Q"), 16, b"data", True, 8)
+_RIFF = _Form(12, struct.Struct("<I"), 4, b"data", 0, False, 2)
+_AIFF = _Form(12, struct.Struct(">I"), 4, b"SSND", 8, False, 2)
+_CAF = _Form(8, struct.Struct(">Q"), 4, b"data", 4, False, 1)
+_W64 = _Form(40, struct.Struct("<Q"), 16, b"data", 0, True, 8)
 
 
 def _form_of(head: bytes) -> _Form | None:
@@ -118,6 +119,8 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
             continue
         if file.large and length == _LARGEST_32:
             length = _DS64.unpack(file.large)[3]
+        begin = min(begin + form.before, size)
+        length = max(length - form.before, 0)
         end = _end_of_samples(read, size, file, begin, length)
         file.windows.append((begin, end))
         file.stated = file.stated or length
@@ -188,8 +191,10 @@ def _part(read: Read, file: _Samples) -> Part:
             "this format allows; write it as RF64 or FLAC"
         )
     else:
-        length = present + (form.name_bytes + form.size.size if form.counts_header else 0)
-        form.size.pack_into(header, len(header) - form.size.size, length)
+        length = form.before + present
+        if form.counts_header:
+            length += form.name_bytes + form.size.size
+        form.size.pack_into(header, len(header) - form.before - form.size.size, length)
     return Part(bytes(header), tuple(file.windows))
 
 

@@ -1,5 +1,6 @@
 """Makes a `CorpusSplit` from a corpus's lists, with the checks that all corpora share."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -135,6 +136,9 @@ def judge(
     normalise: Callable[[str], str] = normalise,
 ) -> Judged:
     """Checks an entry; reads the header again only if ``known`` has another size or time."""
+    if not entry.id.isascii():  # file names may not be valid Unicode
+        id_ = entry.id.encode(errors="backslashreplace").decode()
+        entry = dataclasses.replace(entry, id=id_)
     text = normalise(entry.text)
     if not text:
         detail = f"{entry.origin} ({entry.audio_path})"

@@ -2,7 +2,9 @@
 
 import bisect
 import hashlib
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
@@ -25,9 +27,9 @@ from tfasr.errors import UsageError
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _SPEAKER_END = "_nohash_"
-_FILE_NAME = re.compile(
-    r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)"
-)  # the last part of a path, without suffix
+# The last part of a path, without suffix.
+_FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
+_BY_THE_RULE = 0.9  # share of a list's names from which on it must have been made by the rule
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
@@ -42,7 +44,7 @@ def official_split(file_name: str) -> str:
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
     speaker = file_name.rpartition("/")[2].partition(_SPEAKER_END)[0]
-    digest = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
+    digest = int(hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16)
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
@@ -53,9 +55,9 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split; transcripts are the folders' names, ids the paths without suffix.
 
     Folders whose name begins with an underscore (``_background_noise_``) are skipped. Recordings in
-    no list belong to training or, if `official_split` says so, to a split whose list is missing or
-    has a bad line, so that no recording gets into training because a line is unreadable. Raises
-    UsageError if a recording is in both lists.
+    no list belong to training or, if `official_split` says so, to a split whose list is missing. A
+    recording that a bad line of a list may mean belongs to that list's split, so that it never gets
+    into training. Raises UsageError if a recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
@@ -135,6 +137,19 @@ def _id_in(line: str) -> str:
     return f"{word}/{Path(name).with_suffix('').as_posix()}"
 
 
+def _follows_rule(names: dict[str, str], split: str) -> bool:
+    by_rule = sum(official_split(f"{name}.wav") == split for name in names)
+    return by_rule >= _BY_THE_RULE * len(names)
+
+
+def _names_in_bad_lines(path: Path) -> Iterator[str]:
+    for _, line in numbered_lines(path):
+        try:
+            _id_in(line.decode())
+        except ValueError:
+            yield from _FILE_NAME.findall(line.decode(errors="replace"))
+
+
 class _Lists:
     """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
 
@@ -147,27 +162,34 @@ class _Lists:
     ):
         self._listed = listed
         self.absent = {split: sorted(set(names) - present) for split, names in listed.items()}
+        self._is_faulty = {
+            split
+            for split, names in listed.items()
+            if (bad_lines[split] or self.absent[split]) and _follows_rule(names, split)
+        }
         self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
-        self._is_faulty = {split for split in listed if bad_lines[split] or self.absent[split]}
-        for split in listed:
-            for _, line in numbered_lines(corpus_dir / _LISTS[split]) if bad_lines[split] else ():
-                for name in _FILE_NAME.findall(line.decode(errors="replace")):
+        for split, names in self.absent.items():
+            for name in names:
+                self._meant[name.rpartition("/")[2]] = split
+            if bad_lines[split]:
+                for name in _names_in_bad_lines(corpus_dir / _LISTS[split]):
                     self._meant[name] = split
 
     def split_of(self, utterance_id: str) -> str:
         for split, names in self._listed.items():
             if utterance_id in names:
                 return split
-        derived = official_split(f"{utterance_id}.wav")
-        if derived not in self._listed:
-            return derived
-        if derived in self._is_faulty:
-            return derived
+        meant = self._meant.get(utterance_id.rpartition("/")[2])
+        if meant is not None:
+            return meant
         for split, names in self.absent.items():  # a name that was cut off
             place = bisect.bisect(names, utterance_id)
             if place and utterance_id.startswith(names[place - 1]):
                 return split
-        return self._meant.get(utterance_id.rpartition("/")[2], "train")
+        derived = official_split(f"{utterance_id}.wav")
+        if derived not in self._listed or derived in self._is_faulty:
+            return derived
+        return "train"
 
 
 SPEECH_COMMANDS = Corpus(read_speech_commands, speech_commands_splits)

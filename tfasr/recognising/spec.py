@@ -150,8 +150,8 @@ def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
     if form is not None:
         raise UsageError(
             "A stream must be raw PCM: signed 16 bit, little endian, one channel, "
-            f"{sample_rate_hz} Hz. Received: {form}. Give the file's name instead, or convert it "
-            f"with ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
+            f"{sample_rate_hz} Hz. Received: a file ({form}). Give its name instead of -, or "
+            f"convert it: ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
         )
 
 

@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 from types import NoneType
 from typing import IO, Any
-
-import numpy as np
 
 from tfasr._version import __version__
 from tfasr.data.manifest import file_sha256, read_index, read_manifest
@@ -43,6 +42,7 @@ from tfasr.kit.gin import fill, make, presets_folder, read_evidence, read_gin
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, code_hash, sha256
 from tfasr.ledger.events import chain_of, read_events
+from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.write import CARD, CARD_JSON, report
 from tfasr.scoring.errors import read_transcripts
 from tfasr.studies.perform import decision, decision_text, study
@@ -57,13 +57,14 @@ from tfasr.studies.verify import (
     verify_study,
 )
 from tfasr.tta.comparison import LOOKS
+from tfasr.tta.host import host_use, read_host_file
 from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
 
 REIGNING, CHALLENGER = "reigning", "challenger"
 SUBMISSION_FILE, STUDY_FILE, TRACK_FILE = "submission.json", "study.tar.xz", "track.gin"
-_LEFT_OUT = ("checkpoints", "logs", "corpus", "shards", "report", "at_work", "lock", "gpu.csv")
-_LEFT_OUT += ("heartbeat", "progress.json")
+_LEFT_OUT = ("checkpoints", "logs", "corpus", "shards", "report", "at_work", "lock", "cpu.csv")
+_LEFT_OUT += ("gpu.csv", "heartbeat", "progress.json")
 _SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packages", "platform")
 _SAME_CONDITIONS = ("environment", "affinity", "governors", "threads", "nice", "cpu_limit")
 RULES = (
@@ -80,7 +81,6 @@ RULES = (
 )
 UNCHECKED_OF_SUBMISSIONS = (
     "that the machine and its software are those that are named",
-    "load that a host's other guests cause",
     "work of many races that were never published",
     "transcripts that the code holds in an encoded form",
     "how noisy evaluations are",
@@ -88,8 +88,8 @@ UNCHECKED_OF_SUBMISSIONS = (
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _NUMBER_OF_SEEDS = LOOKS[-1]
 _TELLTALE_WORDS = 3  # validation transcripts of 3 or more words must not be in the code
-_SHARE_OF_GAP = 0.25  # how much of a verdict's gap other load, pauses or starts may explain
-_PAUSE_S = 1.0  # samples of the processor's use come every 0.03 s: a longer gap is a pause
+SHARE_OF_GAP = 0.25  # how much of a verdict's gap other load, pauses or starts may explain
+_MOST_UNKNOWN = 0.2  # the largest part of a run for which samples of load may be missing
 _OURS = "# Written by tfasr record. "  # how the race's own gin files begin
 _TABLE_BEGINS = "# Records\n\n`tfasr record --table` writes this page"
 # Limits for files of a submission: many times what honest ones need.
@@ -203,6 +203,7 @@ _STATED = {
     "study": str,
     "files": dict,
 }
+_HASH = re.compile(r"[0-9a-f]{32}")  # a line's hash in a list of starts
 _VERDICTS = ("record", "refuted", "undecided")
 
 
@@ -211,11 +212,13 @@ def _stated(path: Path) -> dict[str, Any]:
     for name, kinds in _STATED.items():
         value = stated[name]
         must(isinstance(value, kinds) and value is not True, f"{path} has {name} = {value!r:.60}")
-    numbers = [stated["ratio"], *(stated["interval"] or ())]
-    finite = all(number is None or _positive(number) for number in numbers)
-    must(finite and len(numbers) in (1, 3), f"{path} has numbers that are no times")
+    ratio, interval = stated["ratio"], stated["interval"]
+    must(ratio is None or _positive(ratio), f"{path} has the ratio {ratio!r:.60}")
+    ends = interval is None or (len(interval) == 2 and all(map(_positive, interval)))
+    must(ends, f"{path} has the interval {interval!r:.60}")
     texts = [*stated["statements"], *stated["files"].values()]
     must(all(isinstance(text, str) for text in texts), f"{path} has statements that are no text")
+    must(_HASH.fullmatch(stated["study"]) is not None, f"{path} has no hash of a study")
     must(stated["verdict"] in _VERDICTS, f"{path} has the verdict {stated['verdict']!r:.60}")
     return stated
 
@@ -604,23 +607,27 @@ class _Race:
         if self.track.kind != "seconds" or decided.sooner is None:
             return None
         sooner, later = sides if decided.sooner == "first" else sides[::-1]
-        times = {side: [_Disturbed.of(run) for run in self.runs_of(side)] for side in sides}
-        means = {side: _Disturbed.mean(of_runs) for side, of_runs in times.items()}
-        gap_s = means[later].seconds - means[sooner].seconds
-        allowed = _SHARE_OF_GAP * gap_s / means[later].seconds
-        more = means[later].load - means[sooner].load
-        must(more <= allowed, f"other processes took {100 * more:.1f} % more of the machine while "
-             f"{later} trained, at most {100 * allowed:.1f} % could be ignored")  # fmt: skip
-        more_s = means[later].pauses_s - means[sooner].pauses_s
-        must(more_s <= _SHARE_OF_GAP * gap_s, f"{later} was stopped {more_s:.1f} s longer")
-        more_s = means[sooner].start_s - means[later].start_s
-        must(more_s <= _SHARE_OF_GAP * gap_s, f"before its clock starts, {sooner} takes "
-             f"{more_s:.1f} s longer, of a gap of {gap_s:.1f} s")  # fmt: skip
+        fast = _mean_conditions(self.runs_of(sooner))
+        slow = _mean_conditions(self.runs_of(later))
+        gap_s = slow.seconds - fast.seconds
+
+        allowed = SHARE_OF_GAP * gap_s / slow.seconds
+        more = slow.lost - fast.lost
+        must(
+            more <= allowed,
+            f"other work and stops took {100 * more:.1f} % more of {later}'s processors than of "
+            f"{sooner}'s, and at most {100 * allowed:.1f} % is allowed. Race on a quiet machine.",
+        )
+        more_s = fast.start_s - slow.start_s
+        must(
+            more_s <= SHARE_OF_GAP * gap_s,
+            f"before its clock starts, {sooner} takes {more_s:.1f} s longer than {later}, which is "
+            f"too much of a gap of {gap_s:.1f} s",
+        )
         return (
-            f"other processes took {100 * means[sooner].load:.1f} and "
-            f"{100 * means[later].load:.1f} % of the machine, pauses "
-            f"{means[sooner].pauses_s:.1f} and {means[later].pauses_s:.1f} s, starts "
-            f"{means[sooner].start_s:.1f} and {means[later].start_s:.1f} s"
+            f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s processors and "
+            f"{100 * slow.lost:.1f} % of {later}'s; starts took {fast.start_s:.1f} and "
+            f"{slow.start_s:.1f} s"
         )
 
     def check_leaks(self) -> str:
@@ -688,39 +695,27 @@ def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[s
 
 
 @dataclass(frozen=True)
-class _Disturbed:
-    """What may have made a run slower than its recipe is, or its clock shorter."""
+class _Conditions:
+    """What may have made runs slower than their recipe is, or their clocks shorter; means."""
 
-    seconds: float  # by the track's clock, to the end
-    load: float  # the part of the machine's processors that other processes took
-    pauses_s: float  # in which the process did not run at all
+    seconds: float  # from the start of the clock to the end
+    lost: float  # the part of the processors' time that others took, or that the run was stopped
     start_s: float  # from the process's creation to the start of the clock
 
-    @classmethod
-    def of(cls, run: Run) -> "_Disturbed":
-        samples = run.utilisation("cpu")
-        times_s = samples["time_ms"] / 1000
-        others = samples["cpu_percent"] - samples["process_percent"]
-        must(times_s.size > 1 and np.isfinite(times_s).all(), f"{run.name} has no samples of load")
-        must(bool(np.isfinite(others).all()), f"{run.name} has samples of load that are no numbers")
-        gaps_s, seen_s = np.diff(times_s), 0.0
-        must(bool((gaps_s >= 0).all()), f"{run.name}: its samples of load are not in order")
-        for session in run.timeline.sessions:
-            first, last = (run.events[i]["time_ms"] / 1000 for i in (session[0], session[-1]))
-            within = times_s[(times_s >= first) & (times_s <= last)]
-            seen_s += float(np.ptp(within)) if within.size else 0.0
-        must(seen_s >= 0.8 * run.wall_s - 10, f"{run.name} has samples of {seen_s:.1f} s of load")
-        load = float(np.clip(others, 0, 100).mean()) / 100
-        sessions = run.timeline.of("session_start")
-        ages_s = [run.timeline.metadata[i].get("process_age_s", 0.0) for i in sessions]
-        start_s = run.timeline.zero_us / 1e6
-        pauses_s = float(gaps_s[gaps_s > _PAUSE_S].sum()) if len(ages_s) == 1 else 0.0
-        return cls(run.wall_s - start_s, load, pauses_s, start_s)
 
-    @staticmethod
-    def mean(runs: Sequence["_Disturbed"]) -> "_Disturbed":
-        values = np.array([[r.seconds, r.load, r.pauses_s, r.start_s] for r in runs])
-        return _Disturbed(*values.mean(axis=0).tolist())
+def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
+    counted = [name for name in INTERVALS if name != "init"]
+    seconds, lost, starts_s = [], [], []
+    for run in runs:
+        use = host_use(read_host_file(run.path), run.timeline, counted)
+        must(use is not None, f"{run.name} has no samples of load")
+        known = use.unknown_s <= _MOST_UNKNOWN * use.wall_s
+        must(known, f"{run.name} has no samples of load for {use.unknown_s:.0f} s")
+        start_s = run.timeline.zero_us / 1e6
+        seconds.append(run.wall_s - start_s)
+        lost.append(1 - use.share)
+        starts_s.append(start_s)
+    return _Conditions(fmean(seconds), fmean(lost), fmean(starts_s))
 
 
 def _conditions(run: Run) -> list[dict[str, Any]]:
@@ -733,9 +728,6 @@ def _conditions(run: Run) -> list[dict[str, Any]]:
 _TABLE = """
 | submission | verdict | ratio, 95 % interval | runs each | hash |
 |---|---|---|---:|---|"""
-
-
-_HASH = re.compile(r"[0-9a-f]{32}")
 
 
 def write_table(records: Path) -> None:
@@ -753,7 +745,7 @@ def records_table(records: Path) -> str:
     lines = [f"{_TABLE_BEGINS} from the submissions here."]
     for name in tracks(records):
         track = load_track(name, records)
-        about = f"Track `{markdown_text(name)}`: {track.kind}, {track.division} division."
+        about = f"Track {markdown_text(name)}: {track.kind}, {track.division} division."
         lines += [f"\n## {markdown_text(track.title)}\n\n{about}", _TABLE]
         baseline = ", ".join(Path(file).stem for file in track.baseline)
         lines.append(f"| {markdown_text(baseline)} | baseline | | | |")
@@ -762,7 +754,6 @@ def records_table(records: Path) -> str:
             link, ends = f"[{markdown_text(each['folder'])}]({place})", each["interval"]
             ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
             ratio += f", {ends[0]:.3f} to {ends[1]:.3f}" if ends else ""
-            must(_HASH.fullmatch(each["study"]) is not None, f"{place} has no hash of a study")
             cells = (link, each["verdict"], ratio, str(each["runs"]), f"`{each['study'][:16]}`")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from tfasr.models.model import MODELS
+
 
 class Decides(Enum):
     """What a setting decides."""
@@ -101,7 +103,7 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 def decision(config: type, name: str) -> Decides:
     """Returns what a field of a config class decides; KeyError if that was never written down."""
-    if hasattr(config, "model"):
+    if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
     found = [decides for decides, names in DECISIONS[config.__name__].items() if name in names]
     if len(found) != 1:

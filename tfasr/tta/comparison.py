@@ -19,11 +19,17 @@ LEVEL = 0.05
 LOOKS = (5, 8, 12)  # runs per group at which a comparison may be looked at
 TESTS = (GROUPS, PAIRS)
 TEST_NAMES = {GROUPS: "Mann-Whitney test", PAIRS: "signed-rank test"}
-ESTIMAND = (
-    "The ratio is the median over all pairs of a run of one group and a run of the other: in half "
-    "of these pairs, the second run's error curve crosses the target at least that many times as "
-    "late as the first run's."
-)
+ESTIMAND = {
+    GROUPS: (
+        "The ratio is the median over all pairs of a run of one group and a run of the other: in "
+        "half of these pairs, the second run's error curve crosses the target at least that many "
+        "times as late as the first run's."
+    ),
+    PAIRS: (
+        "The ratio is the median over the pairs of equal seeds, each averaged with every other: "
+        "how many times as late the second run's error curve crosses the target."
+    ),
+}
 _OTHER = {"first": "second", "second": "first"}
 _GRID_STEPS = 1001
 

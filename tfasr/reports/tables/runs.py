@@ -337,7 +337,7 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         notes += [finding(results[0], result)] if result is not results[0] else []
         notes += [_power(result)] if power else []
         notes += _spread(report, result)
-    notes += _verdicts(results)
+    notes += _verdicts(results, report.question.test)
     title = f"{target_label(*results[0].target)} over the runs of each configuration"
     return table_of(title, group_columns(report), results, notes, **_of_groups("groups", results))
 
@@ -347,11 +347,14 @@ def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
     return {"colours": colours, "name": f"{kind}_{target_name(results[0].target)}"}
 
 
-def _verdicts(results: Sequence[GroupResult]) -> list[str]:
+def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
     compared = [result.comparison for result in results if result.comparison]
-    if all(comparison.p_value is None for comparison in compared):
+    if all(comparison.ratio is None for comparison in compared):
         return []
-    text = f"{ESTIMAND} A verdict needs a p-value below 0.05"
+    text = ESTIMAND[test]
+    if all(comparison.p_value is None for comparison in compared):
+        return [text]
+    text += " A verdict needs a p-value below 0.05"
     tests = max(comparison.comparisons for comparison in compared)
     if tests > 1:
         text += (

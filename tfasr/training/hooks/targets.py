@@ -95,9 +95,14 @@ class WatchTargets(Hook):
         return True
 
     def _forecast(self, run: TrainingRun) -> None:
-        window = run.training.target_window
         self.forecasts = [
-            forecast(self._points[metric], value, metric=metric, window=window)
+            forecast(
+                self._points[metric],
+                value,
+                metric=metric,
+                window=run.training.target_window,
+                learning_rate=run.model.optimizer.get_config().get("learning_rate"),
+            )
             for metric, value in run.training.targets
         ]
 
