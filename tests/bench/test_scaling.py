@@ -12,6 +12,7 @@ from tfasr.bench.scaling.measure import (
     FROM_SHARDS,
     LOADERS,
     SORTING,
+    STEPS,
     WARMUP_STEPS,
     Load,
     LoadTimes,
@@ -37,7 +38,7 @@ from tfasr.kit.process import call
 from tfasr.models.recurrent import AcousticModelConfig
 
 MODEL = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4, lstm_kernel="generic")
-CONFIG = ScalingConfig(device_counts=(1, 2, 4), weak_utterances=8, strong_utterances=16, steps=8)
+CONFIG = ScalingConfig(device_counts=(1, 2, 4), weak_utterances=8, strong_utterances=16)
 
 
 def of_load(name: str, batch: int, seconds: float, loader: str = "") -> LoadTimes:
@@ -169,7 +170,6 @@ def test_the_figures_show_ideal_measurement_use_and_modules():
     [
         {"device_counts": (2, 4)},
         {"device_counts": (1, 3), "strong_utterances": 16},
-        {"steps": 4},
     ],
 )
 def test_configs_that_scale_nothing_are_refused(wrong):
@@ -187,7 +187,7 @@ def test_full_and_small_presets_are_there_and_other_backends_are_refused(name):
 
 
 def test_weak_scaling_takes_more_steps_on_more_devices_and_says_so():
-    config = ScalingConfig(strong_utterances=16, steps=180, device_counts=(1, 4))
+    config = ScalingConfig(strong_utterances=16, device_counts=(1, 4))
     tasks = [task_of(config, MODEL, FeatureConfig(), n, 1.0) for n in (1, 4)]
     weak = [[load.steps for load in task.loads if load.name == "weak"] for task in tasks]
     assert weak == [[180] * 3, [720] * 3]
@@ -198,7 +198,7 @@ def test_weak_scaling_takes_more_steps_on_more_devices_and_says_so():
 
 def test_the_full_preset_has_the_studys_numbers():
     config = load_bench("bench/scaling.gin").configs[0]
-    assert (config.weak_utterances, config.steps, WARMUP_STEPS) == (150, 180, 4)
+    assert (config.weak_utterances, STEPS, WARMUP_STEPS) == (150, 180, 4)
     assert default_counts(16) == [1, 2]
 
 

@@ -17,7 +17,7 @@ from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Table, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.config import config_class, require_numbers
+from tfasr.kit.config import config_class
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
@@ -25,6 +25,7 @@ from tfasr.recording.recorder import Recorder
 from tfasr.tta.policies import WINDOW, AccuracyPoint
 from tfasr.tta.run import load_run
 
+EPOCHS = 20  # passes over the training data
 BATCH_SIZE = 64  # utterances per update
 LAYOUT = "NHWC"  # of images in memory; `tfasr.bench.backends` compares it with "NCHW"
 LEARNING_RATE = 0.003  # of the Adam optimizer
@@ -38,12 +39,8 @@ UTTERANCES = {"train": 51088, "validation": 6798, "test": 6835}
 class KeywordTrainingConfig:
     """Training settings of the keyword spotter."""
 
-    epochs: int = 20  # passes over the training data
     # "keras" on the current backend, or "torch", PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-
-    def check(self) -> None:
-        require_numbers(self, "epochs")
 
 
 # The 30 words of the corpus's first version; the second version has five more.
@@ -253,7 +250,7 @@ def train_keywords(
         options = (config.framework, LAYOUT, LEARNING_RATE, SEED)
         stepper, parameters = make_spotter(network, *options)
         recorder.note(parameters=parameters)
-        for epoch in range(1, config.epochs + 1):
+        for epoch in range(1, EPOCHS + 1):
             recorder.epoch()
             order = random.permutation(len(train.labels))
             for begin in range(0, len(order), BATCH_SIZE):

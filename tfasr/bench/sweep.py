@@ -53,6 +53,8 @@ Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 INFERENCE_BATCHES = (1, 2, 3, 4)  # utterances per call, as the talk asks for
+CALLS = 200  # measured inference calls for each size, times the fraction
+STEPS = 10  # measured training steps for each size, times the fraction
 WARMUP = 4  # calls and steps before the measured ones, left out of results
 MEMORY_SHARE = 0.8  # fraction of free memory that training may use
 THREADS_NETWORK = "acoustic_model"  # measured with `SweepConfig.threads`
@@ -68,8 +70,6 @@ class SweepConfig:
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
     # utterances per step, growing until memory is full
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    calls: int = 200  # measured inference calls for each size
-    steps: int = 10  # measured training steps for each size
     frames: int = 1000  # feature frames of each utterance
     networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
     network_units: int = 0  # width of networks; 0: as their configs say
@@ -82,7 +82,7 @@ class SweepConfig:
         require_precision(self, "precisions", swept())
         require("float32" in self.precisions, self, "precisions", "float32 and others")
         require_numbers(self, "training_batches", "lengths", "threads")
-        require_numbers(self, "calls", "steps", "frames")
+        require_numbers(self, "frames")
         require_numbers(self, "network_units", zero=True)
         valid = all(name in MODELS for name in self.networks)
         require(valid, self, "networks", f"of {MODELS.listed()}")
@@ -493,7 +493,7 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
         experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
     errors = _errors(config, context)  # first, so that an unsuitable run is reported at once
-    calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
+    calls, steps = (max(1, round(n * context.fraction)) for n in (CALLS, STEPS))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
     work = (config, model, features)
@@ -562,7 +562,7 @@ def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -
 
 
 def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths) -> AxesTask:
-    steps = max(1, round(config.steps * fraction))
+    steps = max(1, round(STEPS * fraction))
     sizes = (features.num_features, lengths, AXES_BATCH, steps, WARMUP)
     return AxesTask({name: smaller(name, config) for name in networks}, *sizes)
 

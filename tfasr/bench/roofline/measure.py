@@ -38,16 +38,20 @@ ROUNDS = 5  # how often each module is measured
 CEILING_S = 1.0  # seconds to measure each ceiling
 PROFILED_STEPS = 3  # steps under the framework's profiler
 SPOTTER_BATCH = 64  # utterances in the keyword spotter's profiled step
-# Operations per element of the intensity sweep; even, as a multiplication and an addition are two.
-SWEEP_FLOPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a size
-EXPERIMENTS = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
 
 
 @config_class
 class RooflineConfig:
-    """Sizes and durations of all measurements."""
+    """Sizes of all measurements; those of the sweeps have the names of ERT, as in the talk."""
 
+    thread_counts: tuple[int, ...] = ()  # of the CPU; empty: powers of 2 and all cores (GPU: all)
+    # operations per element of the intensity sweep, 1 or even numbers
+    sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
+    # Toolkit; () for powers of 4 from 4 KiB to the memory's array
+    working_set_bytes: tuple[int, ...] = ()
+    experiments: int = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
     specified_gigabytes_per_s: float = 0.0  # bandwidth of memory; 0 if unknown
@@ -57,7 +61,10 @@ class RooflineConfig:
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
-        require_numbers(self, "batch", "frames")
+        require_numbers(self, "thread_counts", "experiments", "batch", "frames")
+        pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
+        require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
+        require(all(n >= 8 for n in self.working_set_bytes), self, "working_set_bytes", "8 or more")
         require_numbers(self, "specified_gigabytes_per_s", zero=True)
         precisions = set(multiplied())
         stated = all(name in precisions and rate > 0 for name, rate in self.specified_gflops)
@@ -317,7 +324,7 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     seconds, on_gpu = CEILING_S, bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
-    swept = (SWEEP_FLOPS, sweep_threads, SWEEP_S)
+    swept = (config.sweep_flops, sweep_threads, SWEEP_S)
     sweep = [
         point
         for precision in SWEEP_PRECISIONS
@@ -328,9 +335,10 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
     matmuls = {name: matmul_ceiling(name, seconds=seconds) for name in COMPARED}
     moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
-    # From ERT_WORKING_SET_MIN on: powers of 4 from 4 KiB to the largest array.
-    sizes = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
-    sets = working_set_sweep(sizes, sweep_threads, EXPERIMENTS, SWEEP_S / EXPERIMENTS)
+    powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
+    sizes = sorted(config.working_set_bytes) or powers
+    times = (config.experiments, SWEEP_S / config.experiments)
+    sets = working_set_sweep(sizes, sweep_threads, *times)
     return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep, sets)
 
 

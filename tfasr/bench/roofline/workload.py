@@ -412,9 +412,9 @@ def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> 
 def run(config: RooflineConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
-    thread_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
+    default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
     ceilings = []
-    for threads in thread_counts:
+    for threads in sorted(set(config.thread_counts)) or default_counts:
         work = (config, threads, _arrays(threads))
         ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
     points = [_points("model", model, config, features)]

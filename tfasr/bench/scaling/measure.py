@@ -33,6 +33,7 @@ from tfasr.training.memory import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
+STEPS = 180  # per measurement, times the fraction and, in weak scaling, the devices
 WARMUP_STEPS = 4  # first steps, shown but left out of every result, as in the scaling study
 LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 
@@ -45,12 +46,10 @@ class ScalingConfig:
     device_counts: tuple[int, ...] = ()
     weak_utterances: int = 150  # batch of each device in weak scaling
     strong_utterances: int = 160  # global batch in strong scaling; divisible by each device count
-    steps: int = 180  # per measurement, times the devices in weak scaling
     frames: int = 1670  # feature frames of each utterance
 
     def check(self) -> None:
         require_numbers(self, "weak_utterances", "strong_utterances", "frames")
-        require(self.steps > WARMUP_STEPS, self, "steps", f"above {WARMUP_STEPS}, the warm-up's")
         counts = self.device_counts
         fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
         rule = "positive divisors of strong_utterances, 1 among them"
@@ -79,7 +78,7 @@ def default_counts(strong_utterances: int) -> list[int]:
 
 
 def task_of(config: ScalingConfig, model, features, count: int, fraction: float) -> ScalingTask:
-    steps = max(WARMUP_STEPS + 1, round(config.steps * fraction))
+    steps = max(WARMUP_STEPS + 1, round(STEPS * fraction))
     # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak, loader) for loader in LOADERS]
