@@ -25,10 +25,11 @@ StudyConfig.experiments = ('two', 'four')
 StudyConfig.seeds = SEEDS
 ExperimentConfig.gin_files = ('tones.gin',)
 two/ExperimentConfig.bindings = (
-    'TrainingConfig.epochs = 4', 'TrainingConfig.checkpoint_every_steps = 3')
+    'TrainingConfig.epochs = 4', 'TrainingConfig.checkpoint_every_steps = 3',
+    'DecoderConfig.name = "greedy"')
 four/ExperimentConfig.bindings = (
     'TrainingConfig.epochs = 4', 'TrainingConfig.checkpoint_every_steps = 3',
-    'PipelineConfig.global_batch_size = 8')
+    'DecoderConfig.name = "greedy"', 'PipelineConfig.global_batch_size = 8')
 """
 
 
