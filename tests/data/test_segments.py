@@ -196,13 +196,13 @@ def test_a_long_recording_is_opened_once_for_each_shard(tmp_path, monkeypatch, f
         *(f"audio/{s.talk}.{form}\t{s.begin_s}\t{s.end_s}\t{s.text}" for s in spoken),
     )
     opened = []
-    original = audio_header._opened_parts
+    original = audio_header._opened
 
     def counted(path, stack):
         opened.append(path)
         return original(path, stack)
 
-    monkeypatch.setattr(audio_header, "_opened_parts", counted)
+    monkeypatch.setattr(audio_header, "_opened", counted)
     index = prepare(
         corpus="tsv",
         corpus_dir=tmp_path,

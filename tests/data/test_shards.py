@@ -171,7 +171,7 @@ def test_a_name_that_is_no_utf_8_survives():
 def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
     """Shuffled as a list in memory was, whatever goes to files meanwhile."""
     monkeypatch.setattr(rows_module, "IN_MEMORY_BYTES", 100)
-    rows = Rows(tmp_path, 100).extend([f"u{n}", "", 1.0, "", "", 0, 0] for n in range(50))
+    rows = Rows(tmp_path, 100).extend([f"u{n}", "", 1.0, "", "", None, 0, 0] for n in range(50))
     expected = [f"u{n}" for n in range(50)]
     random.Random("train").shuffle(expected)
     order = packing_order(rows, "train", packing(), tmp_path)

@@ -185,11 +185,7 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
         raise unreadable(path, "there is no such file")
     try:
         with contextlib.ExitStack() as stack:
-            decoded = stack.enter_context(decoded_by_ffmpeg(path))
-            if decoded is not None:
-                opened = AudioFile([stack.enter_context(_sound_file(decoded.fileno()))])
-            else:
-                opened = _opened_parts(path, stack)
+            opened = _opened(path, stack)
             _check_header(path, opened)
             yield opened
     except PermissionError as error:
@@ -208,14 +204,19 @@ def _sound_file(source: str | Path | int | PartFile) -> soundfile.SoundFile:
     return _ReadInOrder(source, closefd=False)
 
 
-def _opened_parts(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
-    stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - Path.open takes longer
+def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
+    stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - is faster
     size = os.fstat(stored.fileno()).st_size
     head = os.pread(stored.fileno(), _HEAD_BYTES, 0)
+    if FOREIGN.match(head):
+        decoded = stack.enter_context(decoded_by_ffmpeg(path))
+        return AudioFile([stack.enter_context(_sound_file(decoded.fileno()))])
 
     def read(start: int, count: int) -> bytes:
         return os.pread(stored.fileno(), count, start)
 
+    if head.startswith(b"RIFF") and _of_wav(head, size) is not None:
+        return AudioFile([stack.enter_context(_sound_file(stored.fileno()))])
     layout = _layout(path, stored, head, size, read)
     if layout is not None:
         return _joined(layout, stored, stack)

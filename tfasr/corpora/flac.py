@@ -26,9 +26,9 @@ def flac_layout(read: Read, size: int) -> Layout | None:
     """
     head = read(0, _HEAD_BYTES)
     stated = _stated_samples(head)
-    begin = max(_HEAD_BYTES, size - _DECODER_BYTES)
-    is_joined = FLAC_MARK in read(begin, size - begin)
-    if stated and not is_joined and _last_sample(read, head, 0, size) == stated:
+    tail = _tail(read, head, 0, size)
+    is_joined = FLAC_MARK in tail[-_DECODER_BYTES:]
+    if stated and not is_joined and _last_sample(tail, head) == stated:
         return None
     return joined_files(read, size)
 
@@ -46,7 +46,7 @@ def joined_files(read: Read, size: int) -> Layout | None:
     for start, end in zip(starts, ends, strict=True):
         head = content[start : start + _HEAD_BYTES]
         stated = _stated_samples(head)
-        present = _last_sample(read, head, start, end)
+        present = _last_sample(_tail(read, head, start, end), head)
         is_right = present <= stated  # if fewer are there, the decoder will tell
         if not is_right:
             if stated:
@@ -63,11 +63,16 @@ def _stated_samples(head: bytes) -> int:
     return int.from_bytes(head[18:26], "big") & (2**36 - 1)
 
 
-def _last_sample(read: Read, head: bytes, start: int, end: int) -> int:
-    """Returns the number of samples up to the end of the last frame; 0 if no frame is found."""
+def _tail(read: Read, head: bytes, start: int, end: int) -> bytes:
+    """Returns the end of a file from ``start`` to ``end``, with its last frame."""
     largest = int.from_bytes(head[15:18], "big") or _MOST_FRAME_BYTES
-    begin = max(start + _HEAD_BYTES, end - largest - _TAG_BYTES)
-    tail = read(begin, end - begin)
+    length = max(largest + _TAG_BYTES, _DECODER_BYTES)
+    begin = max(start + _HEAD_BYTES, end - length)
+    return read(begin, end - begin)
+
+
+def _last_sample(tail: bytes, head: bytes) -> int:
+    """Returns the number of samples up to the end of the last frame; 0 if no frame is found."""
     place = len(tail)
     while (place := max(tail.rfind(sync, 0, place) for sync in _SYNC)) >= 0:
         samples = _frame_end(tail[place : place + _MOST_FRAME_HEADER], head)
