@@ -293,11 +293,53 @@ def _settings(run: Run) -> _Checked:
         ("rule", run.target_window, saved["training"]["target_window"]),
     ):
         must(one == other, f"the ledger has the {name} {one!r}, the run's files {other!r}")
+    _check_configs(run.path, saved)
     stated = facts.pop("hash")
     content = json.dumps(facts, sort_keys=True).encode()
     same = hashlib.sha256(content).hexdigest()[:16] == stated
     must(same, "what makes the run comparable does not match its hash")
     return f"{len(hashes)} files as they were written"
+
+
+_SECTIONS = {
+    "features": "FeatureConfig",
+    "pipeline": "PipelineConfig",
+    "augmentation": "AugmentationConfig",
+    "decoder": "DecoderConfig",
+    "training": "TrainingConfig",
+}
+
+
+def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
+    """Compares the three files that state a run's settings with each other, value by value.
+
+    A value that gin looks up by name, such as an optimizer, is compared as a name only.
+    """
+    used = _plain_values(run_dir / files.GIN_OPERATIVE_FILE)
+    for name, value in _plain_values(run_dir / files.GIN_GIVEN_FILE).items():
+        place = f"{files.GIN_GIVEN_FILE} has {name} = {value}, {files.GIN_OPERATIVE_FILE}"
+        must(used.get(name) == value, f"{place} {used.get(name)}")
+    classes = {name.partition(".")[0] for name in used}
+    of_model = [c for c in classes if {f"{c}.{n}" for n in saved["model"]} <= used.keys()]
+    # num_replicas is filled in by the machine, and text names classes.
+    for section, class_name in {**_SECTIONS, "model": "".join(of_model[:1])}.items():
+        of_class = {
+            n.partition(".")[2]: v for n, v in used.items() if n.startswith(f"{class_name}.")
+        }
+        for parameter, value in of_class.items():
+            if value.startswith('"@') or parameter == "num_replicas":
+                continue
+            must(parameter in saved[section], f"{files.EXPERIMENT_FILE} lacks {parameter}")
+            other = json.dumps(saved[section][parameter])
+            must(value == other, f"{files.EXPERIMENT_FILE} has {parameter} = {other}, gin {value}")
+
+
+def _plain_values(path: Path) -> dict[str, str]:
+    """Returns a gin file's bindings as JSON texts, the last one of each name."""
+    bindings = read_evidence(path).bindings
+    return {
+        s.name: json.dumps(s.value, default=repr) for s in bindings if s.parameter and not s.scope
+    }
 
 
 def _checkpoints(run: Run) -> _Checked:
