@@ -91,7 +91,7 @@ def test_the_report_says_what_is_kept_mapped_and_dropped(tmp_path, caplog):
     assert alphabet.normalise("Grüß Welt") == "grüss"
     assert "'ß' to 'ss'" in report
     assert "dropped, or a space for a dash: ! 8, , 8, - 8, . 8, ? 8" in report
-    assert "1 digits" in report
+    assert "1 numbers in the training transcripts (2) are left as they are" in report
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_an_alphabets_file(tmp_path):
         ("a\nB\n", "line 2 of .* upper case.*'b', or add --keep_case"),
         ("a\n\u2581\n", "not one character"),
         ("\n\n", "lists no characters"),
-        ("a\nß\n".encode("latin-1"), "not UTF-8"),
+        ("a\nß\n".encode("latin-1"), "must be UTF-8"),
     ],
 )
 def test_wrong_alphabets_files_are_refused_by_line(tmp_path, content, fault):

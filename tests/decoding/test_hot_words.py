@@ -114,7 +114,7 @@ def test_greedy_decoding_gives_way_and_other_decoders_refuse():
     assert with_hot_words(DecoderConfig(name="word_beam")).name == "word_beam"
     with pytest.raises(UsageError, match="beam, word_beam. Received: the decoder greedy"):
         make_decoder(DecoderConfig(name="greedy"), ALPHABET, hot_words={"a": 1.0})
-    with pytest.raises(ValueError, match="needs hot words"):
+    with pytest.raises(ValueError, match="None in mode='words' with hot words"):
         WordBeamSearch(ALPHABET, None)
     with pytest.raises(ValueError, match=r"characters \['z'\]"):
         WordBeamSearch(ALPHABET, ["a"], hot_words={"z": 1.0})

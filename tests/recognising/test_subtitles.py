@@ -39,7 +39,7 @@ RULES = st.builds(
 @given(words=recognised_words(), rules=RULES)
 def test_every_limit_holds_and_no_letter_is_lost(words, rules):
     cues = subtitles(words, rules)
-    for cue, following in zip(cues, [*cues[1:], None], strict=True):
+    for cue, following in zip(cues, [*cues, None][1:], strict=True):
         assert 1 <= len(cue.lines) <= rules.lines
         assert all(0 < len(clusters(line)) <= rules.characters for line in cue.lines)
         assert rules.shortest_s - 1e-9 <= cue.end_s - cue.start_s <= rules.longest_s + 1e-9

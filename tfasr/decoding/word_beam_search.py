@@ -335,8 +335,8 @@ def _check_hot_words(
 ) -> None:
     if lexicon is None and (mode != "words" or not hot_words):
         raise ValueError(
-            "A search without a lexicon needs hot words and mode='words'. Received: "
-            f"{len(hot_words)} hot words, mode={mode!r}."
+            "lexicon must be an iterable of words, or None in mode='words' with hot words. Received: "
+            f"None, mode={mode!r}, {len(hot_words)} hot words."
         )
     if hot_words and mode not in ("words", "kenlm"):
         raise ValueError(f"Hot words need mode='words' or mode='kenlm'. Received: mode={mode!r}.")

@@ -156,7 +156,7 @@ class Service:
         self.ending: asyncio.Event = asyncio.Event()
         self.metrics = Metrics()
         self.busy: set[Any] = set()  # transports of requests that are being answered
-        threads = max(2, usable_cores())
+        threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
         self.why_no_streams: str | None = None
