@@ -126,7 +126,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return int(failed)
 
 
-def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 3) -> Path:
+def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 5) -> Path:
     """Makes a corpus, trains on it by two recipes, evaluates the runs and reports them.
 
     Each step is a command that you could type, in a separate process, so clocks and memory are
@@ -179,8 +179,8 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--demo_dir", default="demo", help="default: ./%(default)s")
     add("--seed", type=int, default=1, help="seed of the first run of each recipe; default: 1")
-    seeds = "runs of each recipe; default: %(default)s, 4 to 6 minutes on two cores"
-    add("--seeds", type=int, default=3, help=seeds)
+    seeds = "runs of each recipe; default: %(default)s, 6 to 10 minutes on two cores"
+    add("--seeds", type=int, default=5, help=seeds)
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
