@@ -332,9 +332,9 @@ def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
     f"missed once and then reached. {ESTIMAND[GROUPS]} 95 % interval: for that target alone. "
-    "Together: intervals that hold at all targets and for all groups of the table at once with 95 % "
-    "(Bonferroni); between the targets nothing is claimed. Faster: p < 0.05 after Holm's method "
-    "over these targets and groups."
+    "Together: intervals that hold at all targets and for all groups of the table at once with "
+    "95 % (Bonferroni); between the targets nothing is claimed. Faster: p < 0.05 after Holm's "
+    "method over these targets and groups."
 )
 
 
